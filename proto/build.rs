@@ -1,0 +1,21 @@
+//! Compiles proto/anneal/v1 without protoc: protox parses, tonic-prost-build writes Rust into OUT_DIR.
+
+use std::{env, error::Error, fs, path::Path};
+
+use prost::Message as _;
+
+const FILES: [&str; 4] = [
+    "anneal/v1/conversation_service.proto",
+    "anneal/v1/message_service.proto",
+    "anneal/v1/context_service.proto",
+    "anneal/v1/operator_service.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=anneal");
+    let descriptors = protox::compile(FILES, ["."])?;
+    let out = env::var("OUT_DIR")?;
+    fs::write(Path::new(&out).join("anneal.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}
