@@ -1,4 +1,15 @@
 //! What anneal decides. Pure: no async, no I/O, no clock, no protobuf, no SQL.
 
+pub mod boundary;
+pub mod caller;
+pub mod context;
+pub mod cooling;
+pub mod cut;
+pub mod digest;
+pub mod job;
+pub mod limits;
 pub mod message;
+pub mod policy;
 pub mod tokens;
+pub mod trigger;
+pub mod turn;

@@ -125,3 +125,67 @@ pub struct Message {
     /// The caller's labels; never sent to a model.
     pub metadata: BTreeMap<String, String>,
 }
+
+/// What a context must know of a message's tools without reading its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolMark {
+    /// The message makes this call.
+    Call {
+        /// The call's id.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+    /// The message answers this call.
+    Result {
+        /// The call's id.
+        id: String,
+        /// Whether the tool failed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+impl Message {
+    /// Its tool calls and results, in order; empty for most messages.
+    pub fn tool_outline(&self) -> Vec<ToolMark> {
+        outline(&self.parts)
+    }
+}
+
+/// Tool calls and results among `parts`, in order.
+pub fn outline(parts: &[Part]) -> Vec<ToolMark> {
+    parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::ToolUse { id, name, .. } => Some(ToolMark::Call { id: id.clone(), name: name.clone() }),
+            Part::ToolResult { id, is_error, .. } => Some(ToolMark::Result { id: id.clone(), is_error: *is_error }),
+            Part::Text { .. } | Part::Media(_) | Part::Reasoning { .. } => None,
+        })
+        .collect()
+}
+
+/// The text of one part: what is read, counted and cut. Media have none.
+pub fn part_text(part: &Part) -> &str {
+    match part {
+        Part::Text { text } | Part::ToolResult { text, .. } | Part::Reasoning { text, .. } => text,
+        Part::ToolUse { input, .. } => input,
+        Part::Media(_) => "",
+    }
+}
+
+/// Stands between two parts in a message's plain text.
+pub const PART_JOIN: &str = "\n\n";
+
+/// A message's plain text: its parts' texts, joined by a blank line. Byte ranges count in it.
+pub fn plain_text(parts: &[Part]) -> String {
+    parts.iter().map(part_text).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(PART_JOIN)
+}
+
+/// Bytes of [`plain_text`], without building it.
+pub fn plain_text_bytes(parts: &[Part]) -> usize {
+    let texts = parts.iter().map(part_text).filter(|text| !text.is_empty());
+    let (count, bytes) = texts.fold((0_usize, 0), |(n, bytes), text| (n + 1, bytes + text.len()));
+    bytes + count.saturating_sub(1) * PART_JOIN.len()
+}

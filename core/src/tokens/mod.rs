@@ -1,5 +1,19 @@
 //! Counting and estimating tokens.
 
+mod clip;
+mod count;
+mod counter;
+mod cut;
+mod encoding;
+mod estimate;
+mod sketch;
+
+pub use clip::{Clipped, clip_middle};
+pub use count::{FRAMING_PER_MESSAGE, MEDIA_TOKENS, count_message, count_message_while, count_parts};
+pub use counter::Counter;
+pub use cut::MIN_CHUNK;
+pub use encoding::Encoding;
+
 use serde::{Deserialize, Serialize};
 
 /// A number of tokens.
@@ -51,15 +65,4 @@ impl std::fmt::Display for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// The vocabulary that a conversation's tokens are counted in; fixed when the conversation is created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Encoding {
-    /// GPT-4o, 4.1, 5, the o-series; gpt-oss for ordinary text.
-    #[default]
-    O200kBase,
-    /// GPT-4, GPT-3.5 and the embedding models of their time.
-    Cl100kBase,
 }

@@ -1,0 +1,36 @@
+//! Where a context starts.
+
+use crate::message::MessageId;
+
+/// The newest of {last separator, last valid checkpoint}: the context starts after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Boundary {
+    /// The first message starts the context.
+    #[default]
+    Start,
+    /// A separator stands after this message.
+    Separator(MessageId),
+    /// A checkpoint covers everything up to this message.
+    Checkpoint(MessageId),
+}
+
+impl Boundary {
+    /// Chooses between the last separator's place and the last message of the newest checkpoint that holds.
+    ///
+    /// A checkpoint holds when it covers from the separator on; then it is never older than the separator.
+    pub fn newest(separator: Option<MessageId>, checkpoint: Option<MessageId>) -> Self {
+        match (separator, checkpoint) {
+            (_, Some(last)) => Self::Checkpoint(last),
+            (Some(after), None) => Self::Separator(after),
+            (None, None) => Self::Start,
+        }
+    }
+
+    /// The message after which the context starts; [`MessageId::NONE`] for the first.
+    pub const fn after(self) -> MessageId {
+        match self {
+            Self::Start => MessageId::NONE,
+            Self::Separator(id) | Self::Checkpoint(id) => id,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Contexts of arbitrary histories: complete, within budget, acceptable.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::{PART_JOIN, part_text};
+
+fn material(tail: Vec<TailMessage>) -> Material {
+    Material {
+        last_message_id: tail.last().map_or(MessageId(4), |message| message.id),
+        last_role: tail.last().map(|message| message.role),
+        turn: tail.last().map_or(0, |message| message.turn),
+        encoding: Encoding::O200kBase,
+        policy: Policy::default(),
+        system_prompt: "Answer briefly.".into(),
+        system_prompt_tokens: Encoding::O200kBase.counter().count("Answer briefly."),
+        separator: Some(MessageId(2)),
+        checkpoint: Some(CheckpointSummary {
+            last: MessageId(4),
+            text: "They spoke of the sea.".into(),
+            tokens: Tokens::new(6),
+        }),
+        tail,
+    }
+}
+
+fn said(id: i64, role: Role, turn: i32, parts: Vec<Part>) -> TailMessage {
+    let tokens = crate::tokens::count_parts(Encoding::O200kBase, &parts);
+    TailMessage { id: MessageId(id), role, turn, tokens, estimated: false, body: Body::Original(parts) }
+}
+
+fn text(text: &str) -> Vec<Part> {
+    vec![Part::Text { text: text.into() }]
+}
+
+fn call(id: &str) -> Part {
+    Part::ToolUse { id: id.into(), name: "look".into(), input: "{\"at\":\"the sea\"}".into() }
+}
+
+fn result(id: &str, text: &str) -> Part {
+    Part::ToolResult { id: id.into(), text: text.into(), is_error: false, media: Vec::new() }
+}
+
+fn built(tail: Vec<TailMessage>) -> Context {
+    build(material(tail), Ask::default()).expect("no budget, no refusal")
+}
+
+fn covers(context: &Context, last: i64) -> bool {
+    let mut next = MessageId(1);
+    context.manifest.iter().all(|entry| {
+        let fits = entry.first == next && entry.last >= entry.first;
+        next = entry.last.next();
+        fits
+    }) && next == MessageId(last + 1)
+}
+
+#[test]
+fn system_prompt_summary_tail_and_input_come_in_this_order() {
+    let ask = Ask {
+        current_input: vec![Message {
+            role: Role::User,
+            parts: text("And now?"),
+            metadata: std::collections::BTreeMap::new(),
+        }],
+        ..Ask::default()
+    };
+    let tail = vec![said(5, Role::User, 1, text("Hello")), said(6, Role::Assistant, 1, text("Hi"))];
+    let context = build(material(tail), ask).expect("builds");
+    let segments: Vec<Segment> = context.messages.iter().map(|message| message.segment).collect();
+    assert_eq!(
+        segments,
+        [Segment::SystemPrompt, Segment::CheckpointSummary, Segment::Tail, Segment::Tail, Segment::CurrentInput]
+    );
+    assert_eq!(context.messages[1].role, Role::User, "a summary is data, never an instruction");
+    assert_eq!(context.current_turn, 2);
+    assert!(covers(&context, 6));
+}
+
+#[test]
+fn an_orphan_user_message_is_joined_to_the_next_with_a_blank_line() {
+    let context = built(vec![said(5, Role::User, 1, text("first")), said(6, Role::User, 1, text("second"))]);
+    assert_eq!(context.messages[2].parts, text(&format!("first{PART_JOIN}second")));
+    assert_eq!(context.messages[2].message_ids, [MessageId(5), MessageId(6)]);
+    assert_eq!(context.repairs.len(), 1);
+}
+
+#[test]
+fn calls_and_results_are_brought_together() {
+    let context = built(vec![
+        said(5, Role::Tool, 0, vec![result("ghost", "nobody asked")]),
+        said(6, Role::User, 1, text("look")),
+        said(7, Role::Assistant, 1, vec![call("a"), call("b")]),
+        said(8, Role::User, 2, text("hurry")),
+        said(9, Role::Tool, 2, vec![result("a", "late")]),
+        said(10, Role::Assistant, 2, Vec::new()),
+    ]);
+    let kinds: Vec<RepairKind> = context.repairs.iter().map(|repair| repair.kind).collect();
+    assert_eq!(
+        kinds,
+        [RepairKind::EmptyDropped, RepairKind::ResultDropped, RepairKind::ResultMoved, RepairKind::ResultAdded]
+    );
+    let order: Vec<Role> = context.messages.iter().skip(2).map(|message| message.role).collect();
+    assert_eq!(order, [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User]);
+    assert_eq!(
+        context.manifest.iter().find(|entry| entry.first == MessageId(5)).expect("5").reason,
+        Reason::ResultWithoutCall
+    );
+    assert!(covers(&context, 10));
+}
+
+#[test]
+fn a_swapped_tool_result_keeps_its_place() {
+    let outline = vec![ToolMark::Result { id: "a".into(), is_error: true }];
+    let body = Body::Summary { text: "a log".into(), tokens: Tokens::new(2), original_bytes: 9_000, outline };
+    let swapped = TailMessage {
+        id: MessageId(6),
+        role: Role::Tool,
+        turn: 1,
+        tokens: Tokens::new(2_000_000),
+        estimated: false,
+        body,
+    };
+    let context = built(vec![said(5, Role::Assistant, 0, vec![call("a")]), swapped]);
+    let Part::ToolResult { id, text, is_error, .. } = &context.messages[3].parts[0] else { panic!("a tool result") };
+    assert!(id == "a" && *is_error && text.contains("Summary of message 6") && text.ends_with("a log"), "{text}");
+    assert!(context.repairs.is_empty());
+}
+
+#[test]
+fn a_budget_below_the_system_prompt_is_refused_with_its_sizes() {
+    let tail = vec![said(5, Role::User, 1, text("Hello"))];
+    let refused = build(material(tail), Ask { budget: Some(Tokens::new(3)), ..Ask::default() }).expect_err("too small");
+    assert_eq!((refused.budget, refused.system_prompt), (Tokens::new(3), Tokens::new(7)));
+}
+
+#[test]
+fn a_clipped_tool_result_is_never_half_json() {
+    let json = format!("{{\"rows\":[{}]}}", vec!["{\"n\":1}"; 2_000].join(","));
+    let context = build(
+        material(vec![
+            said(5, Role::Assistant, 1, vec![call("a")]),
+            said(6, Role::Tool, 1, vec![result("a", &json)]),
+            said(7, Role::User, 2, text("so?")),
+        ]),
+        Ask { budget: Some(Tokens::new(600)), ..Ask::default() },
+    )
+    .expect("fits");
+    let Part::ToolResult { text, .. } = &context.messages[3].parts[0] else { panic!("a tool result") };
+    assert_eq!(text, &format!("[{0} bytes left out: bytes 0 to {0} of message 6]", json.len()));
+}
+
+#[test]
+fn without_a_user_message_the_newest_message_with_calls_is_clipped_and_keeps_its_result() {
+    let parts = vec![Part::Text { text: "sea and sky; ".repeat(500) }, call("a")];
+    let ask = Ask { budget: Some(Tokens::new(300)), ..Ask::default() };
+    let context = build(material(vec![said(5, Role::Assistant, 0, parts)]), ask).expect("fits");
+    assert!(context.total <= Tokens::new(300));
+    let roles: Vec<Role> = context.messages.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::Tool]);
+}
+
+fn history() -> impl Strategy<Value = Vec<TailMessage>> {
+    let step = (0..4_u8, 0..5_u8, prop::bool::weighted(0.1), 0..40_usize);
+    prop::collection::vec(step, 0..40).prop_map(|steps| {
+        let (mut turn, mut before) = (0, None);
+        let mut tail = Vec::new();
+        for (index, (role, id, large, words)) in steps.into_iter().enumerate() {
+            let role = [Role::User, Role::Assistant, Role::Tool, Role::System][role as usize];
+            turn += i32::from(crate::turn::starts(role, before));
+            before = Some(role);
+            let words = "sea, 海 and sky; ".repeat(if large { words * 40 } else { words });
+            let parts = match role {
+                Role::Tool => vec![result(&format!("c{id}"), &words)],
+                Role::Assistant if id < 3 => vec![Part::Text { text: words }, call(&format!("c{id}"))],
+                _ => text(&words),
+            };
+            tail.push(said(index as i64 + 5, role, turn, parts));
+        }
+        tail
+    })
+}
+
+/// Every call is answered once, directly after it, and nothing else is a result.
+fn well_paired(context: &Context) -> bool {
+    let mut open: HashSet<&str> = HashSet::new();
+    for message in &context.messages {
+        if message.role != Role::Tool && !open.is_empty() {
+            return false;
+        }
+        for part in &message.parts {
+            let fits = match part {
+                Part::ToolUse { id, .. } => open.insert(id),
+                Part::ToolResult { id, .. } => open.remove(id.as_str()),
+                _ => true,
+            };
+            if !fits {
+                return false;
+            }
+        }
+    }
+    open.is_empty()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn every_context_is_complete_and_well_paired(tail in history()) {
+        let last = tail.last().map_or(4, |message| message.id.0);
+        let context = built(tail);
+        prop_assert!(covers(&context, last));
+        prop_assert!(well_paired(&context));
+        let recounted: Tokens = context.messages.iter()
+            .map(|message| crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE).sum();
+        prop_assert!(recounted <= context.total, "says {}, counts {recounted}", context.total);
+    }
+
+    #[test]
+    fn a_context_never_exceeds_its_budget_and_keeps_the_newest_user_message(tail in history(), budget in 1..4_000_u64) {
+        let last = tail.last().map_or(4, |message| message.id.0);
+        let newest = tail.iter().rev().find(|message| message.role == Role::User).cloned();
+        let empty = |message: &TailMessage| matches!(&message.body, Body::Original(parts) if parts.iter().all(|part| part_text(part).is_empty()));
+        let ask = Ask { budget: Some(Tokens::new(budget)), ..Ask::default() };
+        let Ok(context) = build(material(tail), ask) else {
+            prop_assert!(budget < 400, "{budget} is enough for prompt, summary and a clipped message");
+            return Ok(());
+        };
+        prop_assert!(context.total <= Tokens::new(budget));
+        prop_assert!(covers(&context, last));
+        prop_assert!(well_paired(&context));
+        prop_assert_eq!(context.messages[0].segment, Segment::SystemPrompt);
+        if let Some(newest) = newest.filter(|newest| !empty(newest)) {
+            prop_assert!(context.messages.iter().any(|message| message.message_ids.contains(&newest.id)));
+        }
+        let recounted: Tokens = context.messages.iter()
+            .map(|message| crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE).sum();
+        prop_assert!(recounted <= Tokens::new(budget), "counts {recounted} of {budget}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Boundary cases of triggers and cuts, each by name.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn item(id: i64, role: Role, turn: i32, tokens: u64) -> TailItem {
+    TailItem { id: MessageId(id), role, turn, tokens: Tokens::new(tokens), bytes: tokens * 4, outline: Vec::new() }
+}
+
+fn calling(mut item: TailItem, id: &str) -> TailItem {
+    item.outline.push(ToolMark::Call { id: id.into(), name: "look".into() });
+    item
+}
+
+fn answering(mut item: TailItem, id: &str) -> TailItem {
+    item.outline.push(ToolMark::Result { id: id.into(), is_error: false });
+    item
+}
+
+/// `turns` turns of one question and one answer, `tokens` each.
+fn chat(turns: i64, tokens: u64) -> Vec<TailItem> {
+    (0..turns)
+        .flat_map(|n| {
+            let turn = i32::try_from(n + 1).expect("small");
+            [item(2 * n + 1, Role::User, turn, tokens), item(2 * n + 2, Role::Assistant, turn, tokens)]
+        })
+        .collect()
+}
+
+fn policy(tokens: u64, messages: u32) -> Policy {
+    Policy { token_threshold: Tokens::new(tokens), max_message_count: messages, ..Policy::default() }
+}
+
+fn size(tokens: u64, messages: u64) -> TailSize {
+    TailSize { tokens: Tokens::new(tokens), messages }
+}
+
+#[test]
+fn tokens_one_below_the_threshold_are_not_due_and_at_it_are() {
+    assert_eq!(due(size(7_999, 1), &policy(8_000, 50)), None);
+    assert_eq!(due(size(8_000, 1), &policy(8_000, 50)), Some(Trigger::Tokens));
+}
+
+#[test]
+fn forty_nine_messages_are_not_due_and_fifty_are() {
+    assert_eq!(due(size(1, 49), &policy(8_000, 50)), None);
+    assert_eq!(due(size(1, 50), &policy(8_000, 50)), Some(Trigger::Messages));
+    assert_eq!(due(size(1, 50), &policy(8_000, 0)), None, "0 turns the count off");
+}
+
+#[test]
+fn five_turns_are_kept_when_they_fit_in_half_of_the_thresholds() {
+    let cut = plan(&chat(25, 10), &policy(8_000, 50), Trigger::Messages).expect("a cut");
+    assert_eq!(cut, Cut { last: MessageId(40), quoted: vec![], kept: Tokens::new(100) });
+}
+
+#[test]
+fn the_last_turn_is_kept_when_five_turns_do_not_fit() {
+    let cut = plan(&chat(10, 1_000), &policy(8_000, 50), Trigger::Tokens).expect("a cut");
+    assert_eq!(cut.last, MessageId(18));
+}
+
+#[test]
+fn a_turn_longer_than_every_threshold_is_split_and_its_user_message_quoted() {
+    let mut tail = vec![item(1, Role::User, 1, 100)];
+    for n in 0..10_i64 {
+        let call = format!("c{n}");
+        tail.push(calling(item(2 + 2 * n, Role::Assistant, 1, 500), &call));
+        tail.push(answering(item(3 + 2 * n, Role::Tool, 1, 500), &call));
+    }
+    let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
+    assert_eq!(cut.quoted, [MessageId(1)]);
+    assert_eq!(cut.kept, Tokens::new(4_000), "half of the threshold, whole exchanges");
+    assert_eq!(cut.last.0 % 2, 1, "a cut stands after a result, never between a call and it");
+}
+
+#[test]
+fn nothing_fits_and_the_least_is_kept() {
+    let tail = vec![item(1, Role::User, 1, 10), item(2, Role::Assistant, 1, 10), item(3, Role::User, 2, 90_000)];
+    let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
+    assert_eq!(cut.last, MessageId(2));
+    assert!(plan(&tail[2..], &policy(8_000, 50), Trigger::Tokens).is_none(), "one message cannot be cut: no progress");
+}
+
+#[test]
+fn zero_to_five_messages_never_panic_and_always_keep_one() {
+    for n in 0..=5_usize {
+        let tail: Vec<_> = chat(3, 10_000).into_iter().take(n).collect();
+        for trigger in [Trigger::Tokens, Trigger::Messages, Trigger::Manual] {
+            let cut = plan(&tail, &policy(8_000, 50), trigger);
+            assert_eq!(cut.is_some(), n >= 2, "{n} messages, {trigger:?}");
+            assert!(cut.is_none_or(|cut| cut.last < tail[n - 1].id));
+        }
+    }
+}
+
+#[test]
+fn a_call_that_waits_for_its_result_is_not_left_behind_in_the_newest_turn() {
+    let tail = vec![
+        item(1, Role::User, 1, 5_000),
+        item(2, Role::Assistant, 1, 5_000),
+        item(3, Role::User, 2, 5_000),
+        calling(item(4, Role::Assistant, 2, 5_000), "open"),
+        item(5, Role::Assistant, 2, 10),
+    ];
+    let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
+    assert_eq!(cut.last, MessageId(3), "the call stays with what may answer it");
+}
+
+#[test]
+fn an_unanswered_call_of_an_older_turn_does_not_stop_compaction() {
+    let mut tail = chat(10, 1_000);
+    tail[1] = calling(tail[1].clone(), "orphan");
+    assert_eq!(plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut").last, MessageId(18));
+}
+
+#[test]
+fn a_manual_compaction_of_a_short_conversation_keeps_the_last_turn() {
+    assert_eq!(plan(&chat(3, 10), &policy(8_000, 50), Trigger::Manual).expect("a cut").last, MessageId(4));
+}
+
+#[test]
+fn a_range_too_long_for_one_checkpoint_is_cut_where_it_can_be_read() {
+    let mut tail = chat(10, 1_000);
+    for item in &mut tail {
+        item.bytes = CHECKPOINT_BYTES / 4;
+    }
+    assert_eq!(plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut").last, MessageId(4));
+    tail[0].bytes = 2 * CHECKPOINT_BYTES;
+    let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
+    assert_eq!(cut.last, MessageId(1), "one message that is too long by itself still moves the boundary");
+}
+
+fn arbitrary_tail() -> impl Strategy<Value = Vec<TailItem>> {
+    let step = (0..4_u8, 0..6_u8, 1..3_000_u64);
+    prop::collection::vec(step, 0..60).prop_map(|steps| {
+        let mut turn = 0;
+        let mut before = None;
+        let mut tail = Vec::new();
+        for (index, (role, call, tokens)) in steps.into_iter().enumerate() {
+            let role = [Role::User, Role::Assistant, Role::Tool, Role::System][role as usize];
+            turn += i32::from(crate::turn::starts(role, before));
+            before = Some(role);
+            let item = item(index as i64 + 1, role, turn, tokens);
+            let call = format!("c{call}");
+            tail.push(match role {
+                Role::Assistant => calling(item, &call),
+                Role::Tool => answering(item, &call),
+                Role::User | Role::System => item,
+            });
+        }
+        tail
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_cut_never_parts_a_call_from_its_result_and_always_advances(tail in arbitrary_tail(), messages in 0..40_u32) {
+        let policy = policy(8_000, messages);
+        for trigger in [Trigger::Tokens, Trigger::Messages, Trigger::Manual] {
+            let Some(cut) = plan(&tail, &policy, trigger) else { continue };
+            prop_assert!(cut.last >= tail[0].id && cut.last < tail[tail.len() - 1].id);
+            let mut calls = HashMap::new();
+            for item in &tail {
+                for mark in &item.outline {
+                    match mark {
+                        ToolMark::Call { id, .. } => { calls.insert(id.clone(), item.id); }
+                        ToolMark::Result { id, .. } => if let Some(call) = calls.get(id) {
+                            prop_assert_eq!(*call <= cut.last, item.id <= cut.last, "pair {} parted", id);
+                        },
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! SHA-256 digests: of a message's stored content, of an append, of what a summariser read.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::message::{Message, MessageId};
+
+/// A SHA-256 digest.
+pub type Digest = [u8; 32];
+
+/// Digest of a message's stored content.
+pub fn of_content(content: &str) -> Digest {
+    Sha256::digest(content.as_bytes()).into()
+}
+
+/// Digest of what an append asked to store: two appends with one digest ask for the same messages.
+pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
+    let mut digest = Sha256::new();
+    for (message, content) in messages.iter().zip(contents) {
+        feed(&mut digest, message.role.name().as_bytes());
+        feed(&mut digest, content.as_bytes());
+        for (key, value) in &message.metadata {
+            feed(&mut digest, key.as_bytes());
+            feed(&mut digest, value.as_bytes());
+        }
+        digest.update(u64::MAX.to_be_bytes());
+    }
+    digest.finalize().into()
+}
+
+/// Digest of a request's fields, in a fixed order.
+pub fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Digest {
+    let mut digest = Sha256::new();
+    for field in fields {
+        feed(&mut digest, field);
+    }
+    digest.finalize().into()
+}
+
+/// Digest of the messages that a checkpoint's summariser read: their ids and content digests, in id order.
+pub fn of_sources<'a>(sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) -> Digest {
+    let mut digest = Sha256::new();
+    for (id, content) in sources {
+        digest.update(id.0.to_be_bytes());
+        feed(&mut digest, content);
+    }
+    digest.finalize().into()
+}
+
+/// Length first, so that no two lists of fields run together.
+fn feed(digest: &mut Sha256, bytes: &[u8]) {
+    digest.update((bytes.len() as u64).to_be_bytes());
+    digest.update(bytes);
+}

@@ -1,0 +1,35 @@
+//! Turns: where they start.
+
+use crate::message::Role;
+
+/// Whether a message starts a turn: a user message whose predecessor is not a user message.
+pub fn starts(role: Role, predecessor: Option<Role>) -> bool {
+    role == Role::User && predecessor != Some(Role::User)
+}
+
+/// The turn that messages with these roles end in, when they follow `turn` and `predecessor`.
+pub fn after(turn: i32, predecessor: Option<Role>, roles: impl IntoIterator<Item = Role>) -> i32 {
+    let mut turn = turn;
+    let mut predecessor = predecessor;
+    for role in roles {
+        turn += i32::from(starts(role, predecessor));
+        predecessor = Some(role);
+    }
+    turn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Role::{Assistant, System, Tool, User};
+
+    #[test]
+    fn a_turn_starts_at_a_user_message_after_anything_but_a_user_message() {
+        assert_eq!(after(0, None, [User]), 1);
+        assert_eq!(after(0, None, [User, User]), 1);
+        assert_eq!(after(0, None, [User, Assistant, Tool, Assistant, User]), 2);
+        assert_eq!(after(0, None, [Assistant, System]), 0, "what comes before the first user message is turn 0");
+        assert_eq!(after(3, Some(User), [User, Assistant]), 3);
+        assert_eq!(after(3, Some(Tool), [User]), 4);
+    }
+}
