@@ -1,0 +1,325 @@
+//! JSON, whole or broken: read in one pass into a bounded outline, written with as much detail as there is room for.
+
+use std::fmt::Write as _;
+
+use super::{fit::Scale, text, work};
+
+/// Nesting that is followed; what lies deeper is one mark.
+const DEEPEST: usize = 48;
+/// Nodes that are held at once.
+const MOST_NODES: usize = 20_000;
+/// Characters held of a string.
+const LONGEST_TEXT: usize = 1_000;
+
+/// What a value looks like.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// Its beginning, and its length in bytes.
+    Text(String, usize),
+    /// A number, `true`, `null`, or whatever stood there.
+    Bare(String),
+    /// The first entries and the last one, and how many there were. Keys are empty in an array.
+    Many { object: bool, entries: Vec<(String, Shape)>, total: usize },
+    /// Nested too deep to follow.
+    Deep,
+}
+
+impl Shape {
+    fn nodes(&self) -> usize {
+        match self {
+            Self::Many { entries, .. } => 1 + entries.iter().map(|(_, shape)| shape.nodes()).sum::<usize>(),
+            _ => 1,
+        }
+    }
+}
+
+struct Frame {
+    object: bool,
+    key: Option<String>,
+    entries: Vec<(String, Shape)>,
+    total: usize,
+}
+
+impl Frame {
+    const fn new(object: bool) -> Self {
+        Self { object, key: None, entries: Vec::new(), total: 0 }
+    }
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    frames: Vec<Frame>,
+    deeper: usize,
+    nodes: usize,
+}
+
+/// The outline of the JSON values at the start of `text`, and the bytes that they take. Values on lines of their own
+/// (NDJSON) are read as one array. Whatever is wrong with the text, it is read to the end of the values or of the text.
+pub(crate) fn outline(text: &str) -> (Shape, usize) {
+    let mut scanner = Scanner { text, at: 0, frames: vec![Frame::new(false)], deeper: 0, nodes: 0 };
+    scanner.run();
+    while scanner.frames.len() > 1 {
+        scanner.close();
+    }
+    let (at, root) = (scanner.at, scanner.frames.pop());
+    work::tick(at);
+    let Some(mut root) = root else { return (Shape::Deep, at) };
+    let shape = match (root.total, root.entries.pop()) {
+        (1, Some((_, only))) => only,
+        (total, last) => {
+            root.entries.extend(last);
+            Shape::Many { object: false, entries: root.entries, total }
+        }
+    };
+    (shape, at)
+}
+
+impl Scanner<'_> {
+    fn run(&mut self) {
+        let bytes = self.text.as_bytes();
+        while let Some(&b) = bytes.get(self.at) {
+            let root = self.frames.len() == 1 && self.deeper == 0;
+            match b {
+                b'{' | b'[' => self.open(b == b'{'),
+                b if b.is_ascii_whitespace() => self.at += 1,
+                _ if root && self.frames[0].total > 0 => return,
+                b'}' | b']' => {
+                    self.at += 1;
+                    self.close();
+                }
+                b',' | b':' => self.at += 1,
+                b'"' => self.string(),
+                _ => self.bare(),
+            }
+        }
+    }
+
+    fn open(&mut self, object: bool) {
+        self.at += 1;
+        if self.deeper > 0 || self.frames.len() > DEEPEST {
+            if self.deeper == 0 {
+                self.add(Shape::Deep);
+            }
+            self.deeper += 1;
+        } else {
+            self.frames.push(Frame::new(object));
+        }
+    }
+
+    fn close(&mut self) {
+        if self.deeper > 0 {
+            self.deeper -= 1;
+            return;
+        }
+        if self.frames.len() > 1
+            && let Some(frame) = self.frames.pop()
+        {
+            // Its entries are counted already, one by one.
+            self.add(Shape::Many { object: frame.object, entries: frame.entries, total: frame.total });
+        }
+    }
+
+    fn string(&mut self) {
+        let bytes = self.text.as_bytes();
+        let start = self.at + 1;
+        let mut end = start;
+        while end < bytes.len() && bytes[end] != b'"' {
+            end += if bytes[end] == b'\\' { 2 } else { 1 };
+        }
+        let mut end = end.min(bytes.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.at = (end + 1).min(bytes.len());
+        while !self.text.is_char_boundary(self.at) {
+            self.at += 1;
+        }
+        if self.deeper > 0 {
+            return;
+        }
+        let raw = &self.text[start.min(end)..end];
+        if self.frames.last().is_some_and(|frame| frame.object && frame.key.is_none()) {
+            let colon = bytes[self.at..].iter().position(|b| !b.is_ascii_whitespace()).map(|i| self.at + i);
+            if let Some(colon) = colon.filter(|i| bytes[*i] == b':') {
+                self.at = colon + 1;
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.key = Some(text::clip(&text::fold(text::head(raw, 80)), 64).into_owned());
+                }
+                return;
+            }
+        }
+        self.add(Shape::Text(text::fold(&unescaped(text::head(raw, LONGEST_TEXT))), raw.len()));
+    }
+
+    fn bare(&mut self) {
+        let rest = &self.text[self.at..];
+        let stop = |c: char| c.is_ascii_whitespace() || matches!(c, ',' | ':' | '{' | '}' | '[' | ']' | '"');
+        let end = rest.find(stop).unwrap_or(rest.len()).max(1);
+        let end = (end..=rest.len()).find(|i| rest.is_char_boundary(*i)).unwrap_or(rest.len());
+        self.at += end;
+        if self.deeper == 0 {
+            self.add(Shape::Bare(text::clip(&rest[..end], 40).into_owned()));
+        }
+    }
+
+    /// Adds a value to the innermost frame: the first ones and the very last are kept.
+    fn add(&mut self, shape: Shape) {
+        let depth = self.frames.len();
+        let Some(frame) = self.frames.last_mut() else { return };
+        frame.total += 1;
+        let most = match (frame.object, depth) {
+            (true, ..=3) => 64,
+            (true, _) => 24,
+            (false, _) => 4,
+        };
+        let key = frame.key.take().unwrap_or_default();
+        self.nodes += 1;
+        if frame.entries.len() >= if self.nodes > MOST_NODES { 1 } else { most }
+            && let Some((_, gone)) = frame.entries.pop()
+        {
+            self.nodes = self.nodes.saturating_sub(gone.nodes());
+        }
+        frame.entries.push((key, shape));
+    }
+}
+
+/// The escapes that matter for reading, undone.
+fn unescaped(raw: &str) -> String {
+    if !raw.contains('\\') {
+        return raw.to_owned();
+    }
+    let mut out = String::with_capacity(raw.len());
+    let mut chars = raw.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n' | 'r' | 't' | 'b' | 'f') => out.push(' '),
+            Some('u') => {
+                let code = u32::from_str_radix(chars.as_str().get(..4).unwrap_or_default(), 16);
+                match code.ok().and_then(char::from_u32).filter(|c| !c.is_control()) {
+                    Some(c) => {
+                        chars.nth(3);
+                        out.push(c);
+                    }
+                    None => out.push_str("\\u"),
+                }
+            }
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    text::clean(&out).into_owned()
+}
+
+/// How much is shown: characters of a string (0: its type only), entries of an object, items of an array, nesting.
+#[derive(Clone, Copy)]
+struct Detail {
+    text: usize,
+    keys: usize,
+    items: usize,
+    depth: usize,
+}
+
+const DETAILS: [Detail; 15] = [
+    Detail { text: 1000, keys: 64, items: 4, depth: 12 },
+    Detail { text: 400, keys: 64, items: 4, depth: 12 },
+    Detail { text: 160, keys: 64, items: 3, depth: 10 },
+    Detail { text: 80, keys: 48, items: 3, depth: 8 },
+    Detail { text: 60, keys: 32, items: 2, depth: 8 },
+    Detail { text: 40, keys: 24, items: 2, depth: 6 },
+    Detail { text: 32, keys: 16, items: 2, depth: 4 },
+    Detail { text: 60, keys: 12, items: 1, depth: 4 },
+    Detail { text: 40, keys: 10, items: 2, depth: 3 },
+    Detail { text: 32, keys: 8, items: 1, depth: 3 },
+    Detail { text: 24, keys: 12, items: 1, depth: 3 },
+    Detail { text: 12, keys: 10, items: 1, depth: 2 },
+    Detail { text: 12, keys: 6, items: 1, depth: 1 },
+    Detail { text: 0, keys: 12, items: 1, depth: 1 },
+    Detail { text: 0, keys: 6, items: 0, depth: 1 },
+];
+
+/// The most detailed outline that fits `room`.
+pub(crate) fn digest(shape: &Shape, scale: Scale<'_>, room: u64) -> String {
+    let mut out = String::new();
+    for detail in DETAILS {
+        out.clear();
+        write_shape(&mut out, shape, detail, 0);
+        // Eight bytes to a token is more than JSON ever reaches: no need to measure what cannot fit.
+        if out.len() as u64 <= room.saturating_mul(8) && scale.weigh(&out) <= room {
+            return out;
+        }
+    }
+    scale.clip(&out, room)
+}
+
+fn write_shape(out: &mut String, shape: &Shape, detail: Detail, depth: usize) {
+    match shape {
+        Shape::Text(sample, _) if detail.text == 0 => out.push_str(if sample.is_empty() { "\"\"" } else { "str" }),
+        Shape::Text(sample, bytes) => {
+            let shown = text::head(sample, detail.text);
+            if shown.len() == sample.len() && *bytes <= LONGEST_TEXT {
+                let _ = write!(out, "\"{shown}\"");
+            } else {
+                let _ = write!(out, "\"{shown}…\"({bytes})");
+            }
+        }
+        Shape::Bare(word) => out.push_str(word),
+        Shape::Deep => out.push('…'),
+        Shape::Many { object, entries, total } => write_many(out, (*object, entries, *total), detail, depth),
+    }
+}
+
+fn write_many(out: &mut String, many: (bool, &[(String, Shape)], usize), detail: Detail, depth: usize) {
+    let (object, entries, total) = many;
+    if object && depth >= detail.depth && !entries.is_empty() {
+        // Too deep to show its values: its keys still say what it is.
+        let keys: Vec<&str> = entries.iter().take(detail.keys / 2).map(|(key, _)| key.as_str()).collect();
+        let more = if total > keys.len() { format!(" ×{total}") } else { String::new() };
+        let _ = write!(out, "{{{}{more}}}", keys.join(", "));
+        return;
+    }
+    let (open, close) = if object { ('{', '}') } else { ('[', ']') };
+    out.push(open);
+    let most = if object { detail.keys } else { detail.items };
+    let most = if depth >= detail.depth { 0 } else { most };
+    if !object && total > most.min(entries.len()) || most == 0 && total > 0 {
+        let _ = write!(out, "×{total}{}", if most == 0 { "" } else { " " });
+    }
+    let broken = depth == 0 && object;
+    let mut shown = 0;
+    for (at, (key, value)) in entries.iter().enumerate() {
+        let last = at + 1 == entries.len();
+        // The first ones and the very last: a list's end shows what changes along it.
+        if shown + 1 > most || shown + 1 == most && !last && most > 1 {
+            if most > 1 && last { /* the last one closes the list */
+            } else {
+                continue;
+            }
+        }
+        let gap = last && total > shown + 1;
+        out.push_str(match (shown, gap, broken) {
+            (0, ..) if !broken => "",
+            (0, ..) => "\n ",
+            (_, true, true) => ",\n …,\n ",
+            (_, true, false) => " … ",
+            (_, false, true) => ",\n ",
+            (_, false, false) => ", ",
+        });
+        if object {
+            let _ = write!(out, "{key}: ");
+        }
+        write_shape(out, value, detail, depth + 1);
+        shown += 1;
+    }
+    if object && most > 0 && total > shown {
+        let _ = write!(out, " ×{total}");
+    }
+    if broken {
+        out.push('\n');
+    }
+    out.push(close);
+}

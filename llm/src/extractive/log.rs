@@ -1,0 +1,214 @@
+//! Logs: lines masked into templates; errors and warnings word for word, the rest as templates with their counts.
+
+use std::{fmt::Write as _, hash::Hasher};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::{
+    fit::{Best, Scale, lines},
+    text, work,
+};
+
+/// Bytes of a line that are read; a log's template lies at its beginning.
+const READ: usize = 600;
+/// Distinct templates that are told apart.
+const MOST_TEMPLATES: usize = 20_000;
+/// Characters shown of a line.
+const SHOWN: usize = 320;
+
+/// How bad a line says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Plain,
+    Warning,
+    Error,
+}
+
+struct Template<'a> {
+    first: usize,
+    count: usize,
+    level: Level,
+    example: &'a str,
+}
+
+/// Size and time span on the first line, then errors and warnings verbatim (one per template, `×` its count), then the
+/// commonest templates with `#` for what varies.
+pub(crate) fn digest(log: &str, scale: Scale<'_>, room: u64) -> String {
+    let mut templates: Vec<Template<'_>> = Vec::new();
+    let mut places: FxHashMap<u64, usize> = FxHashMap::default();
+    let (mut total, mut span, mut masked) = (0, (None, None), String::new());
+    for (at, line) in log.lines().enumerate() {
+        let line = text::head(line, READ).trim_end();
+        if line.is_empty() {
+            continue;
+        }
+        work::tick(line.len());
+        total += 1;
+        if let Some(time) = time_of(line) {
+            span = (span.0.or(Some(time)), Some(time));
+        }
+        mask(line, &mut masked);
+        let mut hasher = FxHasher::default();
+        hasher.write(masked.as_bytes());
+        let place = places.get(&hasher.finish()).copied();
+        match place {
+            Some(place) => templates[place].count += 1,
+            None if templates.len() < MOST_TEMPLATES => {
+                places.insert(hasher.finish(), templates.len());
+                templates.push(Template { first: at, count: 1, level: level_of(line), example: line });
+            }
+            None => {}
+        }
+    }
+    let mut header = format!("[log ×{total}");
+    if let (Some(from), Some(to)) = span {
+        let _ = write!(header, ", {from} – {to}");
+    }
+    header.push(']');
+    let left = room.saturating_sub(scale.weigh(&header) + 1);
+    let kept = choose(&templates, total, scale, left);
+    if kept.is_empty() {
+        return scale.clip(&header, room);
+    }
+    format!("{header}\n{kept}")
+}
+
+fn choose(templates: &[Template<'_>], total: usize, scale: Scale<'_>, room: u64) -> String {
+    let mut best = Best::for_room(room);
+    let mut masked = String::new();
+    for template in templates {
+        let share = (template.count as f32).ln() / (total as f32 + 1.0).ln();
+        let rank = match template.level {
+            Level::Error => 3.0,
+            Level::Warning => 2.0,
+            Level::Plain => 0.0,
+        } + share
+            + if template.first == 0 { 0.2 } else { 0.0 };
+        best.offer(template.first, rank, || {
+            let times = if template.count > 1 { format!(" ×{}", template.count) } else { String::new() };
+            let shown = if template.level == Level::Plain && template.count > 1 {
+                mask(template.example, &mut masked);
+                masked.trim_start_matches(['#', ' ', '[', ']', '-']).to_owned()
+            } else {
+                text::fold(template.example)
+            };
+            format!("{}{times}", text::clip(&shown, SHOWN))
+        });
+    }
+    lines(&best.fit(scale, room))
+}
+
+/// The line with `#` for numbers, ids, times and addresses; neighbouring masks become one.
+fn mask(line: &str, out: &mut String) {
+    out.clear();
+    for word in line.split_whitespace() {
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        let empty = !word.contains(char::is_alphanumeric) && matches!(word.trim_matches(['[', ']', ',']), "-" | "");
+        let value = digits > 0 && !word.contains(char::is_alphabetic);
+        if empty || value {
+            if !out.ends_with('#') && !out.ends_with("#]") {
+                space(out);
+                out.push('#');
+            }
+            if word.ends_with(']') && !word.starts_with('[') && out.ends_with('#') {
+                out.push(']');
+            }
+            continue;
+        }
+        space(out);
+        if digits == 0 {
+            out.push_str(word);
+        } else {
+            mask_inside(word, digits >= 4 && word.len() >= 12, out);
+        }
+    }
+}
+
+/// Masks the runs of letters and digits that hold a digit, in ids (`hex`) also those that could be hexadecimal:
+/// `/v2/54fad/servers` becomes `/v2/#/servers`, a UUID becomes `#`.
+fn mask_inside(word: &str, hex: bool, out: &mut String) {
+    const GLUE: [char; 4] = ['-', '.', ':', '_'];
+    let start = out.len();
+    let mut rest = word;
+    while !rest.is_empty() {
+        let run = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        let (name, after) = rest.split_at(run);
+        let version = name.len() == 2 && name.starts_with('v');
+        let varies = name.bytes().any(|b| b.is_ascii_digit()) && !version
+            || hex && name.len() >= 4 && name.bytes().all(|b| b.is_ascii_hexdigit());
+        let glued = start + out[start..].trim_end_matches(GLUE).len();
+        if !varies {
+            out.push_str(name);
+        } else if out[start..glued].ends_with('#') {
+            out.truncate(glued);
+        } else {
+            out.push('#');
+        }
+        let mark = after.chars().next().map_or(0, char::len_utf8);
+        out.push_str(&after[..mark]);
+        rest = &after[mark..];
+    }
+}
+
+fn space(out: &mut String) {
+    if !out.is_empty() {
+        out.push(' ');
+    }
+}
+
+fn level_of(line: &str) -> Level {
+    let mut level = Level::Plain;
+    for word in line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| (4..=24).contains(&word.len())) {
+        let found = match word.to_ascii_lowercase().as_str() {
+            "error" | "errors" | "fatal" | "critical" | "severe" | "panic" | "panicked" | "traceback" | "emerg"
+            | "failed" | "failure" | "segfault" => Level::Error,
+            "warn" | "warning" | "refused" | "denied" | "timeout" | "unreachable" => Level::Warning,
+            word if word.ends_with("exception") || word.ends_with("error") => Level::Error,
+            _ => Level::Plain,
+        };
+        // The level that the logger wrote counts more than a word in its sentence.
+        if matches!(word, "INFO" | "DEBUG" | "TRACE" | "WARN" | "WARNING" | "ERROR" | "FATAL" | "CRITICAL") {
+            return found;
+        }
+        level = level.max(found);
+    }
+    level
+}
+
+/// The first time in a line's beginning, with its date when one stands before it.
+pub(crate) fn time_of(line: &str) -> Option<&str> {
+    let bytes = &line.as_bytes()[..line.len().min(96)];
+    let mut fallback = None;
+    let clock = |i: usize| -> bool {
+        bytes
+            .get(i..i + 8)
+            .is_some_and(|t| t[2] == b':' && t[5] == b':' && [0, 1, 3, 4, 6, 7].iter().all(|i| t[*i].is_ascii_digit()))
+    };
+    for start in (0..bytes.len().saturating_sub(7)).filter(|i| bytes[*i].is_ascii_digit() && clock(*i)) {
+        let before = start.checked_sub(1).map_or(b' ', |i| bytes[i]);
+        let mut end = start + 8;
+        if matches!(bytes.get(end), Some(b'.' | b',')) && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
+            end += 1;
+            end += bytes[end..].iter().take_while(|b| b.is_ascii_digit()).count();
+        }
+        end += usize::from(bytes.get(end) == Some(&b'Z'));
+        let from = match before {
+            b' ' | b'T' => {
+                let date = bytes[..start.saturating_sub(1)]
+                    .iter()
+                    .rev()
+                    .take_while(|b| b.is_ascii_digit() || matches!(b, b'-' | b'/' | b'.'))
+                    .count();
+                if date >= 6 { start - 1 - date } else { start }
+            }
+            b'[' | b'(' | b'\t' => start,
+            b if b.is_ascii_digit() => continue,
+            _ => {
+                fallback = fallback.or(line.get(start..end));
+                continue;
+            }
+        };
+        return line.get(from..end);
+    }
+    fallback
+}

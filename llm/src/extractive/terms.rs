@@ -1,0 +1,205 @@
+//! Terms and signals of a sentence: how often its words occur, and whether it names, decides, asks or fails.
+
+use std::{hash::Hasher, sync::LazyLock};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::{text, work};
+
+/// Words (spaced scripts) and pairs of characters (Han, Kana, Hangul) that mark an error, and those that mark a decision.
+const ERRORS: &str = "error errors failed failure fails exception panic crash crashed traceback fatal refused denied timeout broken bug invalid warning erreur échec fehler fehlgeschlagen erro falha ошибка сбой خطأ فشل त्रुटि विफल 错误 失败 异常 报错 錯誤 失敗 異常 故障 崩溃 エラ 例外 오류 실패 에러";
+const DECISIONS: &str = "decided decide decision must should shall agreed agree confirmed confirm need needs want wants prefer prefers never always instead deadline plan plans remember important conclusion therefore fixed fix changed resolved booked cancelled dois doit faut décidé wichtig muss entschieden debe decidido importante deve надо нужно решили важно يجب قرر مهم चाहिए निर्णय ज़रूरी 决定 必须 需要 应该 不要 要求 确认 同意 計劃 计划 记住 重要 结论 因此 改成 希望 请用 決定 必須 必要 確認 重要 予定 ください 결정 필요 확인 중요 해야";
+/// Long English words that say nothing; shorter ones are left out by their length.
+const STOP: &str = "that this with have from they your were what will would there their about been could them then than when which just like also some into more very here only over such these those because really think know yeah well does doing being";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Error,
+    Decision,
+    Stop,
+}
+
+static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
+    let mut lexicon = FxHashMap::default();
+    for (words, mark) in [(ERRORS, Mark::Error), (DECISIONS, Mark::Decision), (STOP, Mark::Stop)] {
+        for word in words.split(' ') {
+            each_term(word, |term| {
+                lexicon.entry(term).or_insert(mark);
+            });
+        }
+    }
+    lexicon
+});
+
+/// Visits the hash of every term: a word of a spaced script, a pair of neighbouring characters of an unspaced one.
+pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
+    work::tick(text.len());
+    let mut word = FxHasher::default();
+    let (mut letters, mut wide, mut before) = (0_u32, false, None::<char>);
+    let mut close = |word: &mut FxHasher, letters: &mut u32, wide: &mut bool| {
+        // Up to three ASCII letters are nearly always grammar; in wider scripts two letters can be a word.
+        if *letters > if *wide { 1 } else { 3 } {
+            visit(word.finish());
+        }
+        (*word, *letters, *wide) = (FxHasher::default(), 0, false);
+    };
+    for c in text.chars() {
+        if text::is_cjk(c) || text::is_southeast(c) {
+            close(&mut word, &mut letters, &mut wide);
+            if let Some(first) = before.replace(c) {
+                word.write_u32(first as u32);
+                word.write_u32(c as u32);
+                (letters, wide) = (2, true);
+                close(&mut word, &mut letters, &mut wide);
+            }
+            continue;
+        }
+        before = None;
+        if c.is_alphanumeric() || c == '_' || text::is_indic_mark(c) {
+            wide |= !c.is_ascii();
+            letters += 1;
+            if c.is_ascii() {
+                word.write_u32(u32::from(c.to_ascii_lowercase() as u8));
+            } else {
+                c.to_lowercase().for_each(|c| word.write_u32(c as u32));
+            }
+        } else {
+            close(&mut word, &mut letters, &mut wide);
+        }
+    }
+    close(&mut word, &mut letters, &mut wide);
+}
+
+/// Slots of a [`Frequencies`]: 128 kB, however long the text; terms that share a slot share their count.
+const SLOTS: usize = 1 << 15;
+
+/// How often each term occurs.
+pub(crate) struct Frequencies {
+    counts: Vec<u32>,
+    top: u32,
+    /// Texts that were added.
+    texts: u32,
+}
+
+/// A term that occurs in more than one text in so many is a name that everyone is called by, not a topic.
+const COMMON: f32 = 0.1;
+
+impl Frequencies {
+    pub(crate) fn new() -> Self {
+        Self { counts: vec![0; SLOTS], top: 1, texts: 0 }
+    }
+
+    pub(crate) fn add(&mut self, text: &str) {
+        self.texts = self.texts.saturating_add(1);
+        each_term(text, |term| {
+            if LEXICON.get(&term) == Some(&Mark::Stop) {
+                return;
+            }
+            let count = &mut self.counts[slot(term)];
+            *count = count.saturating_add(1);
+            self.top = self.top.max(*count);
+        });
+    }
+
+    /// Between 0 and 1: how much the text speaks of what the whole speaks of.
+    fn centrality(&self, term: u64) -> f32 {
+        let count = self.counts[slot(term)] as f32;
+        let common = (self.texts as f32 * COMMON).max(4.0);
+        let worth = if count > common { (common / count).powi(2) } else { 1.0 };
+        worth * (1.0 + count).ln() / (1.0 + self.top as f32).ln()
+    }
+}
+
+const fn slot(term: u64) -> usize {
+    (term.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize
+}
+
+/// Hashes of the focus's terms.
+pub(crate) type Focus = rustc_hash::FxHashSet<u64>;
+
+pub(crate) fn focus(text: Option<&str>) -> Focus {
+    let mut terms = Focus::default();
+    each_term(text.unwrap_or_default(), |term| {
+        terms.insert(term);
+    });
+    terms
+}
+
+/// What a sentence has to say for itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Signals {
+    /// Between 0 and 1: how much it speaks of what the whole speaks of.
+    pub(crate) central: f32,
+    /// Paths, ids, URLs, addresses, quoted names.
+    pub(crate) identifiers: u32,
+    /// Words with digits in them.
+    pub(crate) numbers: u32,
+    /// Capitalised words inside the sentence.
+    pub(crate) names: u32,
+    /// Terms that the focus asks for.
+    pub(crate) wanted: u32,
+    pub(crate) asks: bool,
+    pub(crate) decides: bool,
+    pub(crate) fails: bool,
+    terms: u32,
+}
+
+impl Signals {
+    pub(crate) fn read(sentence: &str, frequencies: &Frequencies, focus: &Focus) -> Self {
+        let mut signals = Self::default();
+        let mut sum = 0.0;
+        each_term(sentence, |term| {
+            match LEXICON.get(&term) {
+                Some(Mark::Error) => signals.fails = true,
+                Some(Mark::Decision) => signals.decides = true,
+                Some(Mark::Stop) => return,
+                None => {}
+            }
+            signals.terms += 1;
+            signals.wanted += u32::from(focus.contains(&term));
+            sum += frequencies.centrality(term);
+        });
+        // The constant keeps sentences of one frequent word from winning.
+        signals.central = sum / (signals.terms as f32 + 3.0);
+        signals.asks = sentence.contains(['?', '？', '؟', '吗', '呢']);
+        signals.read_words(sentence);
+        signals
+    }
+
+    fn read_words(&mut self, sentence: &str) {
+        for (at, word) in
+            sentence.split(|c: char| c.is_whitespace() || matches!(c, '，' | '。' | ',' | ';')).enumerate()
+        {
+            let digits = word.contains(|c: char| c.is_numeric());
+            let inner = word.trim_matches(|c: char| !c.is_alphanumeric());
+            let path = inner.contains(['/', '@', '_', '\\', '#']) || inner.contains("::") || word.starts_with('`');
+            let dotted = inner
+                .split_once('.')
+                .is_some_and(|(a, b)| !a.is_empty() && b.chars().all(char::is_alphanumeric) && !b.is_empty());
+            if path || dotted && !digits || digits && inner.contains('-') || word.contains(['《', '「', '【']) {
+                self.identifiers += 1;
+            } else if digits {
+                self.numbers += 1;
+            } else if at > 0 && inner.chars().next().is_some_and(char::is_uppercase) && inner.len() > 1 {
+                self.names += 1;
+            }
+        }
+    }
+
+    /// One figure for how much the sentence matters, 0 to about 6.
+    pub(crate) fn weight(&self) -> f32 {
+        let few = |n: u32, most: u32| n.min(most) as f32;
+        let mut weight = self.central * 2.0 + few(self.identifiers, 3) * 0.35 + few(self.numbers, 3) * 0.25;
+        weight += few(self.names, 3) * 0.15 + few(self.wanted, 3) * 0.8 + few(self.wanted, 1) * 2.0;
+        weight += if self.decides { 0.6 } else { 0.0 } + if self.fails { 0.7 } else { 0.0 };
+        weight * self.substance()
+    }
+
+    /// Between 0.3 and 1: "Yes." and "Thanks, Ann!" say nothing without what stands around them.
+    pub(crate) fn substance(&self) -> f32 {
+        if self.identifiers + self.numbers + self.wanted > 0 {
+            return 1.0;
+        }
+        0.3 + 0.7 * (self.terms as f32 / 5.0).min(1.0)
+    }
+}
