@@ -40,8 +40,9 @@ create table ai_conversation (
     constraint ai_conversation_counted_within check (counted_message_id between 0 and last_message_id)
 );
 
--- list_conversations, without and with a user.
+-- list_conversations.
 create index ai_conversation_by_activity on ai_conversation (tenant_id, last_activity_ts desc, conversation_id desc);
+-- list_conversations of one user.
 create index ai_conversation_by_user on ai_conversation (tenant_id, user_id, last_activity_ts desc, conversation_id desc);
 
 -- No foreign key to ai_conversation: only append writes here, under the conversation's row lock, and
@@ -67,7 +68,7 @@ create table ai_message (
     summary_kind          smallint,                             -- 1 llm, 2 extractive
     summary_model         text,                                 -- the model's or summariser's name
     summary_prompt        integer,                              -- version of the prompt (or rules) that made it
-    summary_ts            timestamptz,                          -- when it was stored
+    summary_ts            timestamptz,                          -- when it was stored, or found not to be shorter than the message
     created_ts            timestamptz not null default now(),   -- when it was stored
     primary key (conversation_id, message_id),
     constraint ai_message_role_known check (role between 1 and 4),

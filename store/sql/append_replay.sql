@@ -1,0 +1,11 @@
+-- The messages that an earlier append with this request_id stored, in order; the first carries the request's digest.
+select m.message_id, m.turn, m.token_estimate, first.request_digest
+from ai_message as first
+join ai_message as m
+  on m.conversation_id = first.conversation_id
+ and m.message_id >= first.message_id
+ and m.message_id < first.message_id + first.request_messages
+where first.tenant_id = $1
+  and first.conversation_id = $2
+  and first.request_id = $3
+order by m.message_id

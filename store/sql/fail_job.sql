@@ -1,0 +1,30 @@
+-- Records a failed run: the job waits $5 milliseconds, or moves to the dead ones after $6 starts. No row: the lease is lost.
+with held as materialized (
+    select kind, conversation_id, attempts >= $6 as dead from ai_job
+    where kind = $1
+      and conversation_id = $2
+      and lease = $3
+      and state = 1
+    for update
+), gone as (
+    delete from ai_job as j using held
+    where held.dead
+      and j.kind = held.kind
+      and j.conversation_id = held.conversation_id
+    returning j.tenant_id, j.kind, j.conversation_id, j.generation, j.attempts, j.argument, j.dirty_ts
+), put as (
+    insert into ai_job_dead as d (tenant_id, kind, conversation_id, generation, attempts, last_error, argument, dirty_ts)
+    select tenant_id, kind, conversation_id, generation, attempts, left($4, 2000), argument, dirty_ts from gone
+    on conflict (kind, conversation_id) do update set
+        generation = excluded.generation, attempts = excluded.attempts, last_error = excluded.last_error,
+        argument = excluded.argument, died_ts = now()
+), retry as (
+    update ai_job as j
+    set state = 0, lease = null, lease_until_ts = null, worker = null, last_error = left($4, 2000),
+        due_ts = now() + $5::double precision * interval '1 millisecond'
+    from held
+    where not held.dead
+      and j.kind = held.kind
+      and j.conversation_id = held.conversation_id
+)
+select dead as "dead!" from held

@@ -1,0 +1,31 @@
+-- A page of messages against id order, before $3: at most $4 of them, and $5 bytes of text beyond the first; $6: with content.
+select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
+    coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
+    m.text_bytes as "text_bytes!", case when $6::boolean then m.content::text end as "content?", m.metadata::text as "metadata?",
+    m.summary_cache as "summary?", m.summary_tokens as "summary_tokens?", m.summary_kind as "summary_kind?",
+    m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
+    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!"
+from (
+    select message_id, sum(text_bytes) over (order by message_id desc) as page_bytes,
+        row_number() over (order by message_id desc) as place
+    from (
+        select message_id, text_bytes from ai_message
+        where tenant_id = $1
+          and conversation_id = $2
+          and message_id < $3
+        order by message_id desc
+        limit $4
+    ) as candidate
+) as page
+cross join lateral (
+    -- limit 1: a join by key, row by row; without it a long conversation is hashed whole
+    select message_id, role, turn, token_count, token_estimate, text_bytes, content, metadata, summary_cache, summary_tokens,
+        summary_kind, summary_model, summary_ts, created_ts
+    from ai_message
+    where tenant_id = $1
+      and conversation_id = $2
+      and message_id = page.message_id
+    limit 1
+) as m
+where page.place = 1 or page.page_bytes <= $5::bigint
+order by m.message_id desc

@@ -1,0 +1,13 @@
+-- Changes the given fields of a conversation; null leaves a field as it is.
+update ai_conversation
+set title = coalesce($3, title),
+    status = coalesce($4, status),
+    pinned = coalesce($5, pinned),
+    metadata = coalesce($6::text::jsonb, metadata),
+    system_prompt = coalesce($7, system_prompt),
+    system_prompt_tokens = coalesce($8, system_prompt_tokens),
+    policy = coalesce($9::text::jsonb, policy),
+    stalled_message_id = case when $9 is null then stalled_message_id else 0 end,
+    revision = revision + 1
+where tenant_id = $1
+  and conversation_id = $2

@@ -1,0 +1,13 @@
+-- Every checkpoint of a conversation with its predecessor's generation and the number of checkpoints that follow the same one.
+select k.first_message_id, k.last_message_id, k.previous_message_id, k.source_first_message_id, k.source_digest,
+    k.generation, p.generation as "previous_generation?",
+    count(*) over (partition by k.first_message_id, k.previous_message_id) as "siblings!"
+from ai_conversation_checkpoint as k
+left join ai_conversation_checkpoint as p
+  on p.conversation_id = k.conversation_id
+ and p.first_message_id = k.first_message_id
+ and p.last_message_id = k.previous_message_id
+where k.tenant_id = $1
+  and k.conversation_id = $2
+order by k.first_message_id, k.last_message_id
+limit 100000

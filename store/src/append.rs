@@ -1,0 +1,233 @@
+//! Append: one statement, and so one transaction, gives dense ids under the conversation's row lock, stores the rows and
+//! commits the counting job with them.
+//!
+//! Appends of different conversations may later share a statement (one `unnest` more, conversations locked in sorted
+//! order); [`Store::append`] is where that goes, its callers will not see it.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::{self, Digest},
+    job::JobKind,
+    message::{self, Message, MessageId, Role},
+    tokens::{Encoding, Tokens},
+    turn,
+};
+
+use crate::{
+    Store,
+    error::{Entity, StoreError, violated},
+    pool::Link,
+    rows::{column, encoding_code, json, role_code, tokens},
+};
+
+/// Messages to append, with everything that can be worked out before the row lock.
+#[derive(Debug, Clone)]
+pub struct Append {
+    conversation: ConversationId,
+    request_id: Option<String>,
+    expected_last: Option<MessageId>,
+    digest: Digest,
+    roles: Vec<Role>,
+    rows: AppendRows,
+}
+
+/// The columns of an append.
+#[derive(Debug, Clone, Default)]
+struct AppendRows {
+    /// Per encoding: o200k_base, cl100k_base. Which one holds is known only under the row lock.
+    estimates: [Vec<i64>; 2],
+    text_bytes: Vec<i64>,
+    contents: Vec<String>,
+    content_digests: Vec<Vec<u8>>,
+    outlines: Vec<Option<String>>,
+    metadata: Vec<Option<String>>,
+}
+
+/// What became of an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// In the order of the request; ids are contiguous.
+    pub messages: Vec<AppendedMessage>,
+    /// An earlier append with this `request_id` had stored them.
+    pub replayed: bool,
+}
+
+/// One stored message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppendedMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Its turn.
+    pub turn: i32,
+    /// Its tokens, estimated.
+    pub estimate: Tokens,
+}
+
+impl Append {
+    /// Prepares the append of 1 to 100 messages.
+    pub fn new(
+        conversation: ConversationId,
+        request_id: Option<String>,
+        expected_last: Option<MessageId>,
+        messages: &[Message],
+    ) -> Self {
+        let mut rows = AppendRows::default();
+        for message in messages {
+            let content = json(&message.parts);
+            let outline = message.tool_outline();
+            for (encoding, estimates) in Encoding::ALL.into_iter().zip(&mut rows.estimates) {
+                estimates.push(column(encoding.estimate_message(message)));
+            }
+            rows.text_bytes.push(message::plain_text_bytes(&message.parts) as i64);
+            rows.content_digests.push(digest::of_content(&content).to_vec());
+            rows.contents.push(content);
+            rows.outlines.push((!outline.is_empty()).then(|| json(&outline)));
+            rows.metadata.push((!message.metadata.is_empty()).then(|| json(&message.metadata)));
+        }
+        let digest = digest::of_append(messages, &rows.contents);
+        let roles = messages.iter().map(|message| message.role).collect();
+        Self { conversation, request_id, expected_last, digest, roles, rows }
+    }
+
+    /// How many turns start within the append, when the message before it was a user's and when it was not.
+    fn starts(&self) -> (i32, i32) {
+        let roles = || self.roles.iter().copied();
+        (turn::after(0, Some(Role::User), roles()), turn::after(0, None, roles()))
+    }
+
+    /// For each message: how many turns start after it within the append.
+    fn starts_after(&self) -> Vec<i32> {
+        let count = self.roles.len();
+        let mut after = vec![0; count];
+        for index in (1..count).rev() {
+            after[index - 1] = after[index] + i32::from(turn::starts(self.roles[index], Some(self.roles[index - 1])));
+        }
+        after
+    }
+}
+
+impl Store {
+    /// Appends messages to a conversation, once per `request_id`.
+    ///
+    /// A connection that breaks during the commit leaves the outcome unknown: with a `request_id` the append is then tried
+    /// once more, which stores nothing twice.
+    pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
+        match self.append_once(caller, append).await {
+            Err(StoreError::Conflict(_)) => self.append_once(caller, append).await,
+            Err(StoreError::Unavailable(_)) if append.request_id.is_some() => self.append_once(caller, append).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn append_once(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
+        let mut db = self.writes.checkout().await?;
+        let stored = insert(&mut db, caller, append).await;
+        let outcome = match stored {
+            Ok(Some(moved)) => Ok(fresh(append, &moved)),
+            Ok(None) => refused(&mut db, caller, append).await,
+            Err(error) if violated(&error) == Some("ai_message_request_id_unique") => {
+                let earlier = replay(&mut db, caller, append).await;
+                earlier.and_then(|done| done.ok_or(StoreError::NotFound(Entity::Conversation)))
+            }
+            Err(error) => Err(error.into()),
+        };
+        db.settle(outcome)
+    }
+}
+
+/// How the conversation moved.
+struct Moved {
+    before_id: i64,
+    turn: i32,
+    encoding: i16,
+}
+
+/// Stores the append. Returns the newest id before it and the turn after it, or None when the conversation is not there
+/// or its newest message is not the expected one.
+async fn insert(db: &mut Link, caller: Caller, append: &Append) -> Result<Option<Moved>, sqlx::Error> {
+    let rows = &append.rows;
+    let (starts_after_user, starts_otherwise) = append.starts();
+    let roles: Vec<i16> = append.roles.iter().copied().map(role_code).collect();
+    let [o200k, cl100k] = &rows.estimates;
+    sqlx::query_file_as!(
+        Moved,
+        "sql/append.sql",
+        caller.tenant().0,
+        append.conversation.0,
+        roles.len() as i64,
+        roles.last().copied(),
+        starts_after_user,
+        starts_otherwise,
+        o200k.iter().sum::<i64>(),
+        append.expected_last.map(|id| id.0),
+        append.request_id.as_deref(),
+        append.request_id.as_ref().map(|_| append.digest.as_slice()),
+        &roles,
+        &append.starts_after(),
+        o200k,
+        &rows.text_bytes,
+        &rows.contents,
+        &rows.content_digests,
+        &rows.outlines as &[Option<String>],
+        &rows.metadata as &[Option<String>],
+        JobKind::CountTokens.code(),
+        cl100k,
+        cl100k.iter().sum::<i64>(),
+    )
+    .fetch_optional(&mut **db)
+    .await
+}
+
+fn fresh(append: &Append, moved: &Moved) -> Appended {
+    let estimates = &append.rows.estimates[usize::from(moved.encoding != encoding_code(Encoding::O200kBase))];
+    let messages = append.starts_after().into_iter().zip(estimates).zip(moved.before_id + 1..);
+    Appended {
+        messages: messages
+            .map(|((starts_after, estimate), id)| AppendedMessage {
+                id: MessageId(id),
+                turn: moved.turn - starts_after,
+                estimate: tokens(*estimate),
+            })
+            .collect(),
+        replayed: false,
+    }
+}
+
+/// Why nothing was stored: done before, no such conversation, or moved on.
+async fn refused(db: &mut Link, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
+    if let Some(done) = replay(db, caller, append).await? {
+        return Ok(done);
+    }
+    let newest = sqlx::query_scalar!(
+        "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        append.conversation.0,
+    )
+    .fetch_optional(&mut **db)
+    .await?;
+    match (newest, append.expected_last) {
+        (Some(actual), Some(expected)) => Err(StoreError::NotTheNewest { expected, actual: MessageId(actual) }),
+        _ => Err(StoreError::NotFound(Entity::Conversation)),
+    }
+}
+
+/// The answer of the earlier append with this `request_id`, if there was one.
+async fn replay(db: &mut Link, caller: Caller, append: &Append) -> Result<Option<Appended>, StoreError> {
+    let Some(request_id) = &append.request_id else { return Ok(None) };
+    let rows = sqlx::query_file!("sql/append_replay.sql", caller.tenant().0, append.conversation.0, request_id)
+        .fetch_all(&mut **db)
+        .await?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    if first.request_digest.as_deref() != Some(append.digest.as_slice()) {
+        return Err(StoreError::RequestIdReused);
+    }
+    let messages = rows
+        .iter()
+        .map(|row| AppendedMessage {
+            id: MessageId(row.message_id),
+            turn: row.turn,
+            estimate: tokens(row.token_estimate),
+        })
+        .collect();
+    Ok(Some(Appended { messages, replayed: true }))
+}

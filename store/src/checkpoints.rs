@@ -1,0 +1,227 @@
+//! Checkpoints, read, and compactions that callers ask for.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    cut::Trigger,
+    job::JobKind,
+    message::MessageId,
+    tokens::Tokens,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::{
+    Store,
+    claims::ManualCompaction,
+    conversations::locked,
+    error::StoreError,
+    jobs::enqueue_manual_checkpoint,
+    rows::{Micros, json, tokens},
+};
+
+/// A stored checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The first message that its chain covers.
+    pub first: MessageId,
+    /// Its boundary.
+    pub last: MessageId,
+    /// The summary.
+    pub summary: String,
+    /// Tokens of the summary.
+    pub token_usage: Tokens,
+    /// Whether a language model wrote it.
+    pub by_model: bool,
+    /// The model's or summariser's name.
+    pub model: String,
+    /// Version of the prompt or rules.
+    pub prompt_version: i32,
+    /// The first message that its summariser read itself.
+    pub source_first: MessageId,
+    /// Digest of what was read.
+    pub source_digest: Vec<u8>,
+    /// Tokens of the previous summary and the tail before.
+    pub tokens_before: Tokens,
+    /// Tokens of this summary and the tail after.
+    pub tokens_after: Tokens,
+    /// Summaries fed forward into it, plus one.
+    pub generation: i32,
+    /// Why it was made.
+    pub trigger: Trigger,
+    /// What a manual compaction asked to keep.
+    pub focus: String,
+    /// When it was committed.
+    pub created: Micros,
+    /// Whether it holds under the present separators.
+    pub valid: bool,
+}
+
+/// Checkpoints, newest boundary first.
+#[derive(Debug, Clone)]
+pub struct CheckpointPage {
+    /// The entries.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+/// What has become of a compaction that a caller asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compaction {
+    /// It made this checkpoint.
+    Created(Box<Checkpoint>),
+    /// Queued or running.
+    Pending,
+    /// It ended without a checkpoint.
+    NoProgress,
+    /// It was given up.
+    Failed,
+}
+
+struct CheckpointRow {
+    first_message_id: i64,
+    last_message_id: i64,
+    summary: String,
+    token_usage: i64,
+    kind: i16,
+    model: String,
+    prompt_version: i32,
+    source_first_message_id: i64,
+    source_digest: Vec<u8>,
+    tokens_before: i64,
+    tokens_after: i64,
+    generation: i32,
+    trigger_kind: i16,
+    focus: String,
+    created_us: i64,
+    valid: bool,
+}
+
+impl From<CheckpointRow> for Checkpoint {
+    fn from(row: CheckpointRow) -> Self {
+        Self {
+            first: MessageId(row.first_message_id),
+            last: MessageId(row.last_message_id),
+            summary: row.summary,
+            token_usage: tokens(row.token_usage),
+            by_model: row.kind == 1,
+            model: row.model,
+            prompt_version: row.prompt_version,
+            source_first: MessageId(row.source_first_message_id),
+            source_digest: row.source_digest,
+            tokens_before: tokens(row.tokens_before),
+            tokens_after: tokens(row.tokens_after),
+            generation: row.generation,
+            trigger: match row.trigger_kind {
+                1 => Trigger::Tokens,
+                2 => Trigger::Messages,
+                _ => Trigger::Manual,
+            },
+            focus: row.focus,
+            created: Micros(row.created_us),
+            valid: row.valid,
+        }
+    }
+}
+
+impl Store {
+    /// Checkpoints of a conversation, newest boundary first, from below the place `before` (last, first) on.
+    pub async fn list_checkpoints(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        before: Option<(MessageId, MessageId)>,
+        limit: i64,
+    ) -> Result<CheckpointPage, StoreError> {
+        self.conversation(caller, id).await?;
+        let mut db = self.reads.checkout().await?;
+        let mut checkpoints = select(&mut db, caller, id, before, None, limit + 1).await?;
+        db.release();
+        let more = checkpoints.len() as i64 > limit;
+        checkpoints.truncate(limit.max(0) as usize);
+        Ok(CheckpointPage { checkpoints, more })
+    }
+
+    /// Queues a compaction, unless this request has its checkpoint already. Returns that checkpoint, or the newest valid
+    /// boundary before the compaction.
+    pub async fn request_compaction(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        manual: &ManualCompaction,
+    ) -> Result<Result<Checkpoint, MessageId>, StoreError> {
+        let mut db = self.writes.checkout().await?;
+        let outcome = request(&mut db, caller, id, manual).await;
+        db.settle(outcome)
+    }
+
+    /// What has become of a compaction that was queued when the newest valid boundary was `before`.
+    pub async fn compaction(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        before: MessageId,
+    ) -> Result<Compaction, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let waiting = sqlx::query!(
+            "select exists (select from ai_job where kind = $2 and conversation_id = $3 and tenant_id = $1) as \"queued!\",
+                    exists (select from ai_job_dead where kind = $2 and conversation_id = $3 and tenant_id = $1)
+                        as \"dead!\"",
+            caller.tenant().0,
+            JobKind::Checkpoint.code(),
+            id.0,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        let newest = select(&mut db, caller, id, None, None, 1).await?.pop();
+        db.release();
+        Ok(match newest.filter(|newest| newest.valid && newest.last > before) {
+            Some(created) => Compaction::Created(Box::new(created)),
+            None if waiting.queued => Compaction::Pending,
+            None if waiting.dead => Compaction::Failed,
+            None => Compaction::NoProgress,
+        })
+    }
+}
+
+async fn request(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    manual: &ManualCompaction,
+) -> Result<Result<Checkpoint, MessageId>, StoreError> {
+    let mut tx = db.begin().await?;
+    locked(&mut tx, caller, id).await?;
+    let done = select(&mut tx, caller, id, None, Some(&manual.request_id), 1).await?.pop();
+    let outcome = if let Some(done) = done {
+        Ok(done)
+    } else {
+        let row = sqlx::query_file!("sql/boundary.sql", caller.tenant().0, id.0).fetch_one(&mut *tx).await?;
+        enqueue_manual_checkpoint(&mut tx, caller, id, json(manual)).await?;
+        Err(MessageId(row.checkpoint_last.unwrap_or(0)))
+    };
+    tx.commit().await?;
+    Ok(outcome)
+}
+
+async fn select(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    before: Option<(MessageId, MessageId)>,
+    request_id: Option<&str>,
+    limit: i64,
+) -> Result<Vec<Checkpoint>, StoreError> {
+    let rows = sqlx::query_file_as!(
+        CheckpointRow,
+        "sql/list_checkpoints.sql",
+        caller.tenant().0,
+        id.0,
+        before.map(|(last, _)| last.0),
+        before.map(|(_, first)| first.0),
+        request_id,
+        limit,
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows.into_iter().map(Checkpoint::from).collect())
+}

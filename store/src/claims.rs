@@ -1,0 +1,199 @@
+//! The queue seen by a worker: claim, keep, finish, fail, give back, rescue. A claim carries a fencing token (`lease`);
+//! whoever has lost it changes nothing any more.
+
+use anneal_core::{
+    caller::{Caller, ConversationId, TenantId},
+    job::{JobKind, LEASE_SECONDS, MAX_ATTEMPTS},
+};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::{Store, error::StoreError};
+
+/// A job that is ours for the length of its lease.
+#[derive(Debug, Clone)]
+pub struct ClaimedJob {
+    /// What to do.
+    pub kind: JobKind,
+    /// For which conversation.
+    pub conversation: ConversationId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Starts since its last success, this one included.
+    pub attempts: i16,
+    /// What a manual compaction asked for.
+    pub manual: Option<ManualCompaction>,
+    generation: i64,
+    lease: Uuid,
+}
+
+/// A compaction that a caller asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManualCompaction {
+    /// What the summary should keep above all.
+    pub focus: String,
+    /// The caller's request, by which it finds its checkpoint.
+    pub request_id: String,
+}
+
+/// How a finished job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// Nothing more to do.
+    Done,
+    /// New work arrived meanwhile; the job waits again.
+    Again,
+}
+
+/// How a transaction of results ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Whether the job is done or waits again.
+    pub finished: Finished,
+    /// The jobs that the results caused.
+    pub caused: Vec<JobKind>,
+    /// False when the conversation had moved under the job: its results were discarded.
+    pub kept: bool,
+}
+
+/// What a failed job became.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failed {
+    /// It waits for its next try.
+    Retry,
+    /// It was given up.
+    Dead,
+}
+
+/// What a rescue found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rescued {
+    /// Jobs that wait again.
+    pub waiting: i64,
+    /// Jobs that were given up.
+    pub dead: i64,
+}
+
+impl ClaimedJob {
+    /// The caller in whose name the job works.
+    pub const fn caller(&self) -> Caller {
+        Caller::of(self.tenant)
+    }
+}
+
+impl Store {
+    /// Claims up to `limit` due jobs of a kind, tenant by tenant, at most `per_tenant` of each. Rows that another worker
+    /// holds are skipped. The tenants' order starts after `cursor`, so that each has its turn.
+    pub async fn claim_jobs(
+        &self,
+        kind: JobKind,
+        limit: i32,
+        per_tenant: i32,
+        cursor: TenantId,
+        worker: &str,
+    ) -> Result<Vec<ClaimedJob>, StoreError> {
+        let lease = Uuid::now_v7();
+        let mut db = self.jobs.checkout().await?;
+        let rows = sqlx::query_file!(
+            "sql/claim_jobs.sql",
+            kind.code(),
+            i64::from(limit),
+            i64::from(per_tenant),
+            cursor.0,
+            worker,
+            lease,
+            f64::from(LEASE_SECONDS),
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        db.release();
+        let claimed = rows.into_iter().map(|row| ClaimedJob {
+            kind,
+            conversation: ConversationId(row.conversation_id),
+            tenant: TenantId(row.tenant_id),
+            attempts: row.attempts,
+            manual: row.argument.as_deref().and_then(|argument| serde_json::from_str(argument).ok()),
+            generation: row.generation,
+            lease,
+        });
+        Ok(claimed.collect())
+    }
+
+    /// Extends the leases of these jobs. Returns those that are still ours; the others' handlers must stop.
+    pub async fn heartbeat(&self, jobs: &[ClaimedJob]) -> Result<Vec<bool>, StoreError> {
+        let kinds: Vec<i16> = jobs.iter().map(|job| job.kind.code()).collect();
+        let conversations: Vec<Uuid> = jobs.iter().map(|job| job.conversation.0).collect();
+        let leases: Vec<Uuid> = jobs.iter().map(|job| job.lease).collect();
+        let mut db = self.jobs.checkout().await?;
+        let rows =
+            sqlx::query_file!("sql/heartbeat_jobs.sql", &kinds, &conversations, &leases, f64::from(LEASE_SECONDS))
+                .fetch_all(&mut *db)
+                .await?;
+        db.release();
+        let held: std::collections::HashSet<(i16, Uuid)> =
+            rows.into_iter().map(|row| (row.kind, row.conversation_id)).collect();
+        Ok(jobs.iter().map(|job| held.contains(&(job.kind.code(), job.conversation.0))).collect())
+    }
+
+    /// Ends a job that had nothing to write.
+    pub async fn finish_job(&self, job: &ClaimedJob) -> Result<Finished, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let finished = finish(&mut db, job).await;
+        db.settle(finished)
+    }
+
+    /// Records a failure: the job waits `delay_ms`, or is given up after too many starts.
+    pub async fn fail_job(&self, job: &ClaimedJob, error: &str, delay_ms: i64) -> Result<Failed, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let row = sqlx::query_file!(
+            "sql/fail_job.sql",
+            job.kind.code(),
+            job.conversation.0,
+            job.lease,
+            error,
+            delay_ms as f64,
+            MAX_ATTEMPTS,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release();
+        match row {
+            Some(row) if row.dead => Ok(Failed::Dead),
+            Some(_) => Ok(Failed::Retry),
+            None => Err(StoreError::LeaseLost),
+        }
+    }
+
+    /// Gives jobs back unstarted, as if they had not been claimed.
+    pub async fn release_jobs(&self, jobs: &[ClaimedJob]) -> Result<(), StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        for job in jobs {
+            sqlx::query_file!("sql/release_job.sql", job.kind.code(), job.conversation.0, job.lease)
+                .execute(&mut *db)
+                .await?;
+        }
+        db.release();
+        Ok(())
+    }
+
+    /// Frees up to `limit` jobs whose lease ran out. Attempts are kept, so that a job which kills its worker dies.
+    pub async fn rescue_jobs(&self, limit: i64) -> Result<Rescued, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let row = sqlx::query_file!("sql/rescue_jobs.sql", limit, MAX_ATTEMPTS).fetch_one(&mut *db).await?;
+        db.release();
+        Ok(Rescued { waiting: row.waiting, dead: row.dead })
+    }
+}
+
+/// Ends a job within the transaction of its results. An error means that the lease is lost, and the results with it.
+pub(crate) async fn finish(db: &mut PgConnection, job: &ClaimedJob) -> Result<Finished, StoreError> {
+    let row = sqlx::query_file!("sql/finish_job.sql", job.kind.code(), job.conversation.0, job.lease, job.generation)
+        .fetch_optional(db)
+        .await?;
+    match row {
+        Some(row) if row.clean => Ok(Finished::Done),
+        Some(_) => Ok(Finished::Again),
+        None => Err(StoreError::LeaseLost),
+    }
+}

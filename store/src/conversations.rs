@@ -1,0 +1,393 @@
+//! Conversations: made, read, listed, changed, deleted.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::{self, Digest},
+    message::MessageId,
+    policy::{Policy, PolicyOverrides},
+    tokens::{Encoding, Tokens},
+    trigger,
+};
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError, violated},
+    jobs,
+    requests::{self, Earlier, Request},
+    rows::{self, Micros, column, encoding_code, json, tokens},
+    tail,
+};
+
+/// Whether a conversation is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConversationStatus {
+    /// In use.
+    Active,
+    /// Put away.
+    Archived,
+}
+
+impl ConversationStatus {
+    const fn code(self) -> i16 {
+        match self {
+            Self::Active => 1,
+            Self::Archived => 2,
+        }
+    }
+}
+
+/// A conversation to make.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewConversation {
+    /// The application's agent.
+    pub agent_id: String,
+    /// The application's end user.
+    pub user_id: String,
+    /// Shown in lists.
+    pub title: String,
+    /// Shown first by those who want to.
+    pub pinned: bool,
+    /// The caller's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// Sent before everything else.
+    pub system_prompt: String,
+    /// What it overrides of the server's settings.
+    pub policy: PolicyOverrides,
+    /// What its tokens are counted in.
+    pub encoding: Encoding,
+}
+
+/// A stored conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    /// Its id.
+    pub id: ConversationId,
+    /// What its creator said.
+    pub given: NewConversation,
+    /// Whether it is in use.
+    pub status: ConversationStatus,
+    /// Changes with every update.
+    pub revision: i64,
+    /// The newest message = the number of messages.
+    pub last_message_id: MessageId,
+    /// Every message up to this one is counted.
+    pub counted: MessageId,
+    /// Tokens of all messages.
+    pub token_total: Tokens,
+    /// The newest message's turn.
+    pub turn: i32,
+    /// When it was made.
+    pub created: Micros,
+    /// When its newest message was stored.
+    pub last_activity: Micros,
+}
+
+/// Changes to a conversation; None leaves a field as it is.
+#[derive(Debug, Clone, Default)]
+pub struct ConversationChange {
+    /// The new title.
+    pub title: Option<String>,
+    /// The new status.
+    pub status: Option<ConversationStatus>,
+    /// The new mark.
+    pub pinned: Option<bool>,
+    /// The new labels, all of them.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// The new system prompt.
+    pub system_prompt: Option<String>,
+    /// The new overrides, all of them.
+    pub policy: Option<PolicyOverrides>,
+    /// Only when this is still the revision.
+    pub revision: Option<i64>,
+}
+
+/// Which conversations to list; empty and None mean any.
+#[derive(Debug, Clone, Default)]
+pub struct ConversationFilter {
+    /// Of this agent.
+    pub agent_id: Option<String>,
+    /// Of this user.
+    pub user_id: Option<String>,
+    /// With this status.
+    pub status: Option<ConversationStatus>,
+    /// With titles that start so.
+    pub title_prefix: Option<String>,
+    /// After this place: the last entry's activity and id.
+    pub after: Option<(Micros, ConversationId)>,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// Conversations, newest activity first, without their system prompts.
+#[derive(Debug, Clone)]
+pub struct ConversationPage {
+    /// The entries.
+    pub conversations: Vec<Conversation>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+struct ConversationRow {
+    conversation_id: Uuid,
+    agent_id: String,
+    user_id: String,
+    title: String,
+    status: i16,
+    pinned: bool,
+    metadata: String,
+    system_prompt: String,
+    policy: String,
+    encoding: i16,
+    revision: i64,
+    last_message_id: i64,
+    counted_message_id: i64,
+    token_total: i64,
+    turn: i32,
+    created_us: i64,
+    last_activity_us: i64,
+}
+
+impl TryFrom<ConversationRow> for Conversation {
+    type Error = StoreError;
+
+    fn try_from(row: ConversationRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: ConversationId(row.conversation_id),
+            given: NewConversation {
+                agent_id: row.agent_id,
+                user_id: row.user_id,
+                title: row.title,
+                pinned: row.pinned,
+                metadata: rows::labels(Some(&row.metadata))?,
+                system_prompt: row.system_prompt,
+                policy: serde_json::from_str(&row.policy).map_err(|_| StoreError::Unreadable("policy"))?,
+                encoding: rows::encoding(row.encoding)?,
+            },
+            status: if row.status == 1 { ConversationStatus::Active } else { ConversationStatus::Archived },
+            revision: row.revision,
+            last_message_id: MessageId(row.last_message_id),
+            counted: MessageId(row.counted_message_id),
+            token_total: tokens(row.token_total),
+            turn: row.turn,
+            created: Micros(row.created_us),
+            last_activity: Micros(row.last_activity_us),
+        })
+    }
+}
+
+impl NewConversation {
+    fn digest(&self) -> Digest {
+        let (metadata, policy) = (json(&self.metadata), json(&self.policy));
+        digest::of_fields([
+            self.agent_id.as_bytes(),
+            self.user_id.as_bytes(),
+            self.title.as_bytes(),
+            &[u8::from(self.pinned), encoding_code(self.encoding) as u8],
+            metadata.as_bytes(),
+            self.system_prompt.as_bytes(),
+            policy.as_bytes(),
+        ])
+    }
+}
+
+/// The id that a creating request always gives: version 8, from tenant and request id.
+fn derived_id(caller: Caller, request_id: &str) -> Uuid {
+    let digest = digest::of_fields([caller.tenant().0.as_bytes().as_slice(), b"create", request_id.as_bytes()]);
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Uuid::new_v8(bytes)
+}
+
+impl Store {
+    /// Makes a conversation; with a request id the same one however often.
+    pub async fn create_conversation(
+        &self,
+        caller: Caller,
+        request_id: Option<&str>,
+        new: &NewConversation,
+    ) -> Result<Conversation, StoreError> {
+        let id = request_id.map_or_else(Uuid::now_v7, |request_id| derived_id(caller, request_id));
+        let digest = new.digest();
+        let mut db = self.writes.checkout().await?;
+        let inserted = sqlx::query_file!(
+            "sql/create_conversation.sql",
+            caller.tenant().0,
+            id,
+            new.agent_id,
+            new.user_id,
+            new.title,
+            new.pinned,
+            json(&new.metadata),
+            new.system_prompt,
+            column(new.encoding.counter().count(&new.system_prompt)),
+            json(&new.policy),
+            encoding_code(new.encoding),
+            request_id.map(|_| digest.as_slice()),
+        )
+        .execute(&mut *db)
+        .await;
+        match inserted {
+            Ok(_) => {}
+            Err(error) if violated(&error) == Some("ai_conversation_pkey") => {
+                let stored = sqlx::query_scalar!(
+                    "select create_digest from ai_conversation where tenant_id = $1 and conversation_id = $2",
+                    caller.tenant().0,
+                    id,
+                )
+                .fetch_optional(&mut *db)
+                .await?;
+                if stored.flatten().as_deref() != Some(digest.as_slice()) {
+                    db.release();
+                    return Err(StoreError::RequestIdReused);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let made = one(&mut db, caller, ConversationId(id)).await?;
+        db.release();
+        Ok(made)
+    }
+
+    /// One conversation.
+    pub async fn conversation(&self, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let found = one(&mut db, caller, id).await;
+        db.settle(found)
+    }
+
+    /// Conversations, newest activity first.
+    pub async fn list_conversations(
+        &self,
+        caller: Caller,
+        filter: &ConversationFilter,
+    ) -> Result<ConversationPage, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let rows = sqlx::query_file_as!(
+            ConversationRow,
+            "sql/list_conversations.sql",
+            caller.tenant().0,
+            filter.agent_id,
+            filter.user_id,
+            filter.status.map(ConversationStatus::code),
+            filter.title_prefix,
+            filter.after.map(|(activity, _)| activity.0),
+            filter.after.map(|(_, id)| id.0),
+            filter.limit + 1,
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        db.release();
+        let more = rows.len() as i64 > filter.limit;
+        let rows = rows.into_iter().take(filter.limit.max(0) as usize);
+        Ok(ConversationPage { conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?, more })
+    }
+
+    /// Changes a conversation; with a request id once. A new policy makes the triggers look again.
+    pub async fn update_conversation(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        digest: Digest,
+        change: &ConversationChange,
+    ) -> Result<Conversation, StoreError> {
+        let request = Request { method: "update_conversation", id: request_id, digest };
+        let mut db = self.writes.checkout().await?;
+        let changed = update(&mut db, caller, id, &request, change, &self.session).await;
+        db.settle(changed)
+    }
+
+    /// Deletes a conversation and everything derived from it.
+    pub async fn delete_conversation(&self, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
+        let mut db = self.writes.checkout().await?;
+        let deleted = delete(&mut db, caller, id).await;
+        db.settle(deleted)
+    }
+}
+
+async fn update(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &Request<'_>,
+    change: &ConversationChange,
+    session: &Policy,
+) -> Result<Conversation, StoreError> {
+    let mut tx = db.begin().await?;
+    let (revision, encoding) = locked(&mut tx, caller, id).await?;
+    if let Earlier::None = requests::find(&mut tx, caller, id, request).await? {
+        if change.revision.is_some_and(|expected| expected != revision) {
+            return Err(StoreError::EtagMismatch);
+        }
+        let prompt_tokens = change.system_prompt.as_deref().map(|prompt| column(encoding.counter().count(prompt)));
+        sqlx::query_file!(
+            "sql/update_conversation.sql",
+            caller.tenant().0,
+            id.0,
+            change.title,
+            change.status.map(ConversationStatus::code),
+            change.pinned,
+            change.metadata.as_ref().map(json),
+            change.system_prompt,
+            prompt_tokens,
+            change.policy.as_ref().map(json),
+        )
+        .execute(&mut *tx)
+        .await?;
+        if change.policy.is_some() {
+            let state = tail::state(&mut tx, caller, id, session).await?;
+            jobs::enqueue(&mut tx, caller, id, &trigger::jobs(&state)).await?;
+        }
+        requests::put(&mut tx, caller, id, request, None).await?;
+    }
+    let changed = one(&mut tx, caller, id).await?;
+    tx.commit().await?;
+    Ok(changed)
+}
+
+async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
+    let mut tx = db.begin().await?;
+    locked(&mut tx, caller, id).await?;
+    let (tenant, conversation) = (caller.tenant().0, id.0);
+    sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from ai_job where tenant_id = $1 and conversation_id = $2", tenant, conversation)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from ai_conversation where tenant_id = $1 and conversation_id = $2", tenant, conversation)
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+async fn one(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {
+    sqlx::query_file_as!(ConversationRow, "sql/get_conversation.sql", caller.tenant().0, id.0)
+        .fetch_optional(db)
+        .await?
+        .ok_or(StoreError::NotFound(Entity::Conversation))?
+        .try_into()
+}
+
+/// Takes the conversation's row lock. Every transaction that changes more than one table takes it first: conversation,
+/// then messages, then jobs, so that no two wait for each other.
+pub(crate) async fn locked(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<(i64, Encoding), StoreError> {
+    let row = sqlx::query!(
+        "select revision, encoding from ai_conversation where tenant_id = $1 and conversation_id = $2 for update",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    Ok((row.revision, rows::encoding(row.encoding)?))
+}

@@ -1,0 +1,113 @@
+//! What can go wrong in the store, by what the caller does about it.
+
+use anneal_core::message::MessageId;
+
+/// What was looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entity {
+    /// A conversation.
+    Conversation,
+    /// A message.
+    Message,
+    /// A separator.
+    Separator,
+    /// A job.
+    Job,
+}
+
+impl std::fmt::Display for Entity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Conversation => "conversation",
+            Self::Message => "message",
+            Self::Separator => "separator",
+            Self::Job => "job",
+        })
+    }
+}
+
+/// A failed call of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Not there, or another tenant's: the two cannot be told apart.
+    #[error("{0} not found")]
+    NotFound(Entity),
+    /// The `request_id` was used for something else.
+    #[error("request id was used for another request")]
+    RequestIdReused,
+    /// The conversation has moved on.
+    #[error("the newest message is {actual}, not {expected}")]
+    NotTheNewest {
+        /// What the caller expected.
+        expected: MessageId,
+        /// What is stored.
+        actual: MessageId,
+    },
+    /// The conversation was changed since its etag was read.
+    #[error("the conversation was changed in between")]
+    EtagMismatch,
+    /// The job's lease ended, and with it the right to write its results.
+    #[error("lease is no longer ours")]
+    LeaseLost,
+    /// Two transactions were in each other's way; a retry can succeed.
+    #[error("transactions were in each other's way")]
+    Conflict(#[source] sqlx::Error),
+    /// Every connection of the pool was busy for too long.
+    #[error("no free connection")]
+    Busy,
+    /// The database cannot be reached, or is shutting down; a retry can succeed.
+    #[error("database unavailable")]
+    Unavailable(#[source] sqlx::Error),
+    /// The statement took longer than it may.
+    #[error("statement took too long")]
+    Slow(#[source] sqlx::Error),
+    /// A bug, or a schema that does not fit.
+    #[error("database failed")]
+    Database(#[source] sqlx::Error),
+    /// A stored value that the code cannot read: a newer version wrote it, or a bug.
+    #[error("stored {0} cannot be read")]
+    Unreadable(&'static str),
+    /// The settings do not make a connection.
+    #[error("database_url cannot be used")]
+    BadUrl(#[source] sqlx::Error),
+}
+
+impl StoreError {
+    /// Whether the data said no: every statement came to its end, the connection is sound.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::NotFound(_)
+                | Self::RequestIdReused
+                | Self::NotTheNewest { .. }
+                | Self::EtagMismatch
+                | Self::LeaseLost
+        )
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let Some(code) = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned))
+        else {
+            return match error {
+                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Unavailable(error),
+                sqlx::Error::PoolTimedOut => Self::Busy,
+                other => Self::Database(other),
+            };
+        };
+        match code.as_str() {
+            "40001" | "40P01" | "55P03" => Self::Conflict(error),
+            "57014" => Self::Slow(error),
+            // Read-only: a standby answers. A transaction idle for too long: this process was stopped. Starting up or going down, out of connections, out of resources.
+            "25006" | "25P03" | "57P01" | "57P02" | "57P03" => Self::Unavailable(error),
+            class if class.starts_with("08") || class.starts_with("53") => Self::Unavailable(error),
+            _ => Self::Database(error),
+        }
+    }
+}
+
+/// The name of the constraint that a statement violated, if it violated one.
+pub(crate) fn violated(error: &sqlx::Error) -> Option<&str> {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::constraint)
+}

@@ -1,0 +1,92 @@
+//! Everything anneal asks of PostgreSQL. Each statement is here (or in `sql/`), each transaction is one function, named
+//! after its use. The first filter of every statement is the caller's tenant.
+
+mod append;
+mod checkpoints;
+mod claims;
+mod compaction;
+mod context;
+mod conversations;
+mod counting;
+mod database;
+mod error;
+mod jobs;
+mod messages;
+mod migrate;
+mod notify;
+mod pool;
+mod requests;
+mod rows;
+mod separators;
+mod summaries;
+mod tail;
+mod verify;
+
+pub use append::{Append, Appended, AppendedMessage};
+pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
+pub use claims::{ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
+pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
+pub use context::TurnsAhead;
+pub use conversations::{
+    Conversation, ConversationChange, ConversationFilter, ConversationPage, ConversationStatus, NewConversation,
+};
+pub use counting::UncountedMessages;
+pub use database::create_database;
+pub use error::{Entity, StoreError};
+pub use jobs::{Job, JobFilter, JobPage, JobState, QueueFigures};
+pub use messages::{MessagePage, PageAsk, StoredMessage, StoredSummary};
+pub use migrate::{Migration, Migrations, MigrationsError};
+pub use notify::{Doorbell, Rings};
+pub use pool::{PoolFigures, StoreSettings};
+pub use rows::Micros;
+pub use separators::Separator;
+pub use summaries::{MessageSummary, SummarySpec, UnsummarizedMessage};
+pub use tail::Usage;
+pub use verify::{Verified, Violation};
+
+use anneal_core::policy::Policy;
+use pool::{Pool, pool};
+
+/// The way to the data. Cheap to clone; opens connections when they are needed.
+#[derive(Clone)]
+pub struct Store {
+    writes: Pool,
+    reads: Pool,
+    jobs: Pool,
+    /// The server's `[session]` settings, which conversations override key by key.
+    session: Policy,
+    settings: std::sync::Arc<StoreSettings>,
+}
+
+impl Store {
+    /// A store on the database that the settings name. Does not connect yet.
+    pub fn new(settings: StoreSettings, session: Policy) -> Result<Self, StoreError> {
+        let connect = pool::connect_options(&settings)?;
+        let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
+        Ok(Self {
+            writes: pool(connect.clone(), settings.write_connections, wait),
+            reads: pool(connect.clone(), settings.read_connections, wait),
+            jobs: pool(connect, settings.job_connections, wait),
+            session,
+            settings: std::sync::Arc::new(settings),
+        })
+    }
+
+    /// The server's `[session]` settings.
+    pub fn session(&self) -> &Policy {
+        &self.session
+    }
+
+    /// One round trip to the database: is it there?
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        let mut db = self.reads.checkout().await?;
+        sqlx::query!("select 1 as one").fetch_one(&mut *db).await?;
+        db.release();
+        Ok(())
+    }
+
+    /// How busy the pools are: writes, reads, jobs.
+    pub fn pools(&self) -> [(&'static str, PoolFigures); 3] {
+        [("writes", self.writes.figures()), ("reads", self.reads.figures()), ("jobs", self.jobs.figures())]
+    }
+}

@@ -1,0 +1,207 @@
+//! Messages, read.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    limits,
+    message::{MessageId, Part, Role},
+    tokens::Tokens,
+};
+use sqlx::PgConnection;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+    rows::{self, Micros, tokens},
+    separators::{self, Separator},
+};
+
+/// A message with what is kept beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Who speaks.
+    pub role: Role,
+    /// What is said; empty when it was not asked for.
+    pub parts: Vec<Part>,
+    /// The caller's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// Its turn.
+    pub turn: i32,
+    /// Its tokens, estimated until they are counted.
+    pub tokens: Tokens,
+    /// Whether `tokens` is an estimate.
+    pub estimated: bool,
+    /// Bytes of its plain text.
+    pub text_bytes: i64,
+    /// Its summary, if it has one.
+    pub summary: Option<StoredSummary>,
+    /// When it was stored.
+    pub created: Micros,
+}
+
+/// The summary of one large message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSummary {
+    /// The summary.
+    pub text: String,
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// Whether a language model wrote it.
+    pub by_model: bool,
+    /// The model's or summariser's name.
+    pub model: String,
+    /// When it was stored.
+    pub created: Micros,
+}
+
+/// Which messages to list.
+#[derive(Debug, Clone, Copy)]
+pub struct PageAsk {
+    /// Only after this one (before it, newest first); None: from the end that comes first.
+    pub from: Option<MessageId>,
+    /// Newest first instead of oldest first.
+    pub newest_first: bool,
+    /// With what is said.
+    pub content: bool,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// Messages in the order asked for.
+#[derive(Debug, Clone)]
+pub struct MessagePage {
+    /// The entries; at most 4 MiB of content beyond the first.
+    pub messages: Vec<StoredMessage>,
+    /// Separators that stand within the page.
+    pub separators: Vec<Separator>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+struct MessageRow {
+    message_id: i64,
+    role: i16,
+    turn: i32,
+    tokens: i64,
+    estimated: bool,
+    text_bytes: i64,
+    content: Option<String>,
+    metadata: Option<String>,
+    summary: Option<String>,
+    summary_tokens: Option<i64>,
+    summary_kind: Option<i16>,
+    summary_model: Option<String>,
+    summary_us: Option<i64>,
+    created_us: i64,
+}
+
+impl TryFrom<MessageRow> for StoredMessage {
+    type Error = StoreError;
+
+    fn try_from(row: MessageRow) -> Result<Self, StoreError> {
+        let summary = row.summary.map(|text| StoredSummary {
+            text,
+            tokens: tokens(row.summary_tokens.unwrap_or(0)),
+            by_model: row.summary_kind == Some(1),
+            model: row.summary_model.unwrap_or_default(),
+            created: Micros(row.summary_us.unwrap_or(0)),
+        });
+        Ok(Self {
+            id: MessageId(row.message_id),
+            role: rows::role(row.role)?,
+            parts: row.content.as_deref().map(rows::parts).transpose()?.unwrap_or_default(),
+            metadata: rows::labels(row.metadata.as_deref())?,
+            turn: row.turn,
+            tokens: tokens(row.tokens),
+            estimated: row.estimated,
+            text_bytes: row.text_bytes,
+            summary,
+            created: Micros(row.created_us),
+        })
+    }
+}
+
+impl Store {
+    /// Messages of a conversation, in id order or against it.
+    pub async fn list_messages(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        ask: PageAsk,
+    ) -> Result<MessagePage, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let newest = newest(&mut db, caller, id).await?;
+        let bytes = if ask.content { limits::PAGE_CONTENT_BYTES } else { i64::MAX };
+        let tenant = caller.tenant().0;
+        let rows = if ask.newest_first {
+            let before = ask.from.map_or(i64::MAX, |from| from.0);
+            sqlx::query_file_as!(
+                MessageRow,
+                "sql/list_messages_newest_first.sql",
+                tenant,
+                id.0,
+                before,
+                ask.limit,
+                bytes,
+                ask.content
+            )
+            .fetch_all(&mut *db)
+            .await?
+        } else {
+            let after = ask.from.map_or(0, |from| from.0);
+            sqlx::query_file_as!(
+                MessageRow,
+                "sql/list_messages.sql",
+                tenant,
+                id.0,
+                after,
+                ask.limit,
+                bytes,
+                ask.content
+            )
+            .fetch_all(&mut *db)
+            .await?
+        };
+        // A separator belongs to the page of the message before it; one before the first message, to the first message's.
+        let ids = || rows.iter().map(|row| row.message_id);
+        let (first, last) = (ids().min().unwrap_or(newest.0 + 1), ids().max().unwrap_or(newest.0));
+        let from = if first == 1 { -1 } else { first - 1 };
+        let separators = separators::between(&mut db, caller, id, MessageId(from), MessageId(last)).await?;
+        db.release();
+        let more = rows
+            .last()
+            .is_some_and(|row| if ask.newest_first { row.message_id > 1 } else { row.message_id < newest.0 });
+        let messages = rows.into_iter().map(StoredMessage::try_from).collect::<Result<_, _>>()?;
+        Ok(MessagePage { messages, separators, more })
+    }
+
+    /// One message, whole.
+    pub async fn message(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        message: MessageId,
+    ) -> Result<StoredMessage, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        newest(&mut db, caller, id).await?;
+        let row = sqlx::query_file_as!(MessageRow, "sql/get_message.sql", caller.tenant().0, id.0, message.0)
+            .fetch_optional(&mut *db)
+            .await?;
+        db.release();
+        row.ok_or(StoreError::NotFound(Entity::Message))?.try_into()
+    }
+}
+
+async fn newest(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<MessageId, StoreError> {
+    let newest = sqlx::query_scalar!(
+        "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?;
+    newest.map(MessageId).ok_or(StoreError::NotFound(Entity::Conversation))
+}

@@ -1,0 +1,71 @@
+//! How the domain's values lie in columns.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    message::{Part, Role},
+    tokens::{Encoding, Tokens},
+};
+
+use crate::error::StoreError;
+
+/// A time: microseconds since 1970-01-01 UTC, by the database's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub i64);
+
+pub(crate) const fn role_code(role: Role) -> i16 {
+    match role {
+        Role::User => 1,
+        Role::Assistant => 2,
+        Role::Tool => 3,
+        Role::System => 4,
+    }
+}
+
+pub(crate) const fn role(code: i16) -> Result<Role, StoreError> {
+    match code {
+        1 => Ok(Role::User),
+        2 => Ok(Role::Assistant),
+        3 => Ok(Role::Tool),
+        4 => Ok(Role::System),
+        _ => Err(StoreError::Unreadable("role")),
+    }
+}
+
+pub(crate) const fn encoding_code(encoding: Encoding) -> i16 {
+    match encoding {
+        Encoding::O200kBase => 1,
+        Encoding::Cl100kBase => 2,
+    }
+}
+
+pub(crate) const fn encoding(code: i16) -> Result<Encoding, StoreError> {
+    match code {
+        1 => Ok(Encoding::O200kBase),
+        2 => Ok(Encoding::Cl100kBase),
+        _ => Err(StoreError::Unreadable("encoding")),
+    }
+}
+
+pub(crate) fn tokens(column: i64) -> Tokens {
+    Tokens::new(u64::try_from(column).unwrap_or(0))
+}
+
+/// Tokens as a column holds them; more than 2^63 - 1 is held as that.
+pub(crate) fn column(tokens: Tokens) -> i64 {
+    i64::try_from(tokens.get()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn parts(content: &str) -> Result<Vec<Part>, StoreError> {
+    serde_json::from_str(content).map_err(|_| StoreError::Unreadable("content"))
+}
+
+pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>, StoreError> {
+    let Some(metadata) = metadata else { return Ok(BTreeMap::new()) };
+    serde_json::from_str(metadata).map_err(|_| StoreError::Unreadable("metadata"))
+}
+
+/// JSON text of a value that has no way to fail: maps of strings, lists of parts.
+pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).expect("strings, numbers and lists of them always serialise")
+}

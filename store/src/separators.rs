@@ -1,0 +1,167 @@
+//! Separators: the user's marks from which a context starts.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest,
+    message::MessageId,
+    policy::Policy,
+    trigger,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::{
+    Store,
+    conversations::locked,
+    error::{Entity, StoreError},
+    jobs,
+    requests::{self, Earlier, Request},
+    rows::Micros,
+    tail,
+};
+
+/// A separator: contexts start after this message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Separator {
+    /// Its place.
+    pub after: MessageId,
+    /// When it was put; None when it is gone again.
+    pub created: Option<Micros>,
+}
+
+impl Store {
+    /// Marks the present end of a conversation; a mark that stands there already stays as it is.
+    pub async fn insert_separator(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        expected_last: Option<MessageId>,
+    ) -> Result<Separator, StoreError> {
+        let request = Request { method: "insert_separator", id: request_id, digest: digest::of_fields([]) };
+        let mut db = self.writes.checkout().await?;
+        let inserted = insert(&mut db, caller, id, &request, expected_last).await;
+        db.settle(inserted)
+    }
+
+    /// Takes a separator away. Returns where contexts start now; a tail that has grown by it may cause jobs.
+    pub async fn delete_separator(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        after: MessageId,
+    ) -> Result<MessageId, StoreError> {
+        let digest = digest::of_fields([after.0.to_be_bytes().as_slice()]);
+        let request = Request { method: "delete_separator", id: request_id, digest };
+        let mut db = self.writes.checkout().await?;
+        let boundary = delete(&mut db, caller, id, &request, after, &self.session).await;
+        db.settle(boundary)
+    }
+}
+
+async fn insert(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &Request<'_>,
+    expected_last: Option<MessageId>,
+) -> Result<Separator, StoreError> {
+    let mut tx = db.begin().await?;
+    locked(&mut tx, caller, id).await?;
+    let after = match requests::find(&mut tx, caller, id, request).await? {
+        Earlier::Done(answer) => answer.unwrap_or(0),
+        Earlier::None => {
+            let after = put(&mut tx, caller, id, expected_last).await?;
+            requests::put(&mut tx, caller, id, request, Some(after)).await?;
+            after
+        }
+    };
+    let found = between(&mut tx, caller, id, MessageId(after - 1), MessageId(after)).await?;
+    tx.commit().await?;
+    Ok(found.into_iter().next().unwrap_or(Separator { after: MessageId(after), created: None }))
+}
+
+async fn delete(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &Request<'_>,
+    after: MessageId,
+    session: &Policy,
+) -> Result<MessageId, StoreError> {
+    let mut tx = db.begin().await?;
+    locked(&mut tx, caller, id).await?;
+    if let Earlier::None = requests::find(&mut tx, caller, id, request).await? {
+        let deleted = sqlx::query!(
+            "delete from ai_separator where tenant_id = $1 and conversation_id = $2 and after_message_id = $3",
+            caller.tenant().0,
+            id.0,
+            after.0,
+        )
+        .execute(&mut *tx)
+        .await?;
+        if deleted.rows_affected() == 0 {
+            return Err(StoreError::NotFound(Entity::Separator));
+        }
+        let state = tail::state(&mut tx, caller, id, session).await?;
+        jobs::enqueue(&mut tx, caller, id, &trigger::jobs(&state)).await?;
+        requests::put(&mut tx, caller, id, request, None).await?;
+    }
+    let boundary = tail::read(&mut tx, caller, id, session).await?.boundary.after();
+    tx.commit().await?;
+    Ok(boundary)
+}
+
+async fn put(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    expected_last: Option<MessageId>,
+) -> Result<i64, StoreError> {
+    let newest = sqlx::query_scalar!(
+        "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_one(&mut *db)
+    .await?;
+    if let Some(expected) = expected_last.filter(|expected| expected.0 != newest) {
+        return Err(StoreError::NotTheNewest { expected, actual: MessageId(newest) });
+    }
+    sqlx::query!(
+        "insert into ai_separator (tenant_id, conversation_id, after_message_id) values ($1, $2, $3)
+         on conflict (conversation_id, after_message_id) do nothing",
+        caller.tenant().0,
+        id.0,
+        newest,
+    )
+    .execute(db)
+    .await?;
+    Ok(newest)
+}
+
+/// Separators that stand after `from` (exclusive) up to `to`, in order. Limited by the page that asks.
+pub(crate) async fn between(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    from: MessageId,
+    to: MessageId,
+) -> Result<Vec<Separator>, StoreError> {
+    let rows = sqlx::query!(
+        r#"select after_message_id, (extract(epoch from created_ts) * 1000000)::bigint as "created_us!"
+           from ai_separator
+           where tenant_id = $1 and conversation_id = $2 and after_message_id > $3 and after_message_id <= $4
+           order by after_message_id limit 501"#,
+        caller.tenant().0,
+        id.0,
+        from.0,
+        to.0,
+    )
+    .fetch_all(db)
+    .await?;
+    let separators = rows
+        .into_iter()
+        .map(|row| Separator { after: MessageId(row.after_message_id), created: Some(Micros(row.created_us)) });
+    Ok(separators.collect())
+}

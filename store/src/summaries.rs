@@ -1,0 +1,135 @@
+//! Summaries of large messages: which lack one, and the transaction that stores them and ends the job.
+
+use anneal_core::{
+    job::JobKind,
+    message::{MessageId, Part, Role},
+    tokens::{Encoding, Tokens},
+};
+use sqlx::Connection as _;
+
+use crate::{
+    Store,
+    claims::{ClaimedJob, Committed, finish},
+    conversations::locked,
+    error::StoreError,
+    jobs::enqueue,
+    rows::{self, column, tokens},
+};
+
+/// Who made a summary, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummarySpec {
+    /// The summary.
+    pub text: String,
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// Whether a language model wrote it.
+    pub by_model: bool,
+    /// The model's or summariser's name.
+    pub model: String,
+    /// Version of the prompt or rules.
+    pub prompt_version: i32,
+}
+
+/// A large message that lacks a summary.
+#[derive(Debug, Clone)]
+pub struct UnsummarizedMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Who speaks.
+    pub role: Role,
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// What is said.
+    pub parts: Vec<Part>,
+    /// What the conversation's tokens are counted in.
+    pub encoding: Encoding,
+}
+
+/// The summary of a large message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageSummary {
+    /// The message.
+    pub message: MessageId,
+    /// The summary; None when none would be shorter than the message.
+    pub summary: Option<SummarySpec>,
+}
+
+impl Store {
+    /// The large messages of the tail that lack a summary, oldest first, without content; at most `limit`.
+    pub async fn unsummarized_messages(&self, job: &ClaimedJob, limit: i64) -> Result<Vec<MessageId>, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let rows = sqlx::query_file!(
+            "sql/unsummarized_messages.sql",
+            job.tenant.0,
+            job.conversation.0,
+            column(self.session.large_message_threshold),
+            limit,
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        db.release();
+        Ok(rows.into_iter().map(|row| MessageId(row.message_id)).collect())
+    }
+
+    /// One large message, to be summarised. None when it is gone.
+    pub async fn unsummarized_message(
+        &self,
+        job: &ClaimedJob,
+        message: MessageId,
+    ) -> Result<Option<UnsummarizedMessage>, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let row = sqlx::query_file!("sql/unsummarized_message.sql", job.tenant.0, job.conversation.0, message.0)
+            .fetch_optional(&mut *db)
+            .await?;
+        db.release();
+        row.map(|row| {
+            Ok(UnsummarizedMessage {
+                id: message,
+                role: rows::role(row.role)?,
+                tokens: tokens(row.tokens),
+                parts: rows::parts(&row.content)?,
+                encoding: rows::encoding(row.encoding)?,
+            })
+        })
+        .transpose()
+    }
+
+    /// Stores summaries of large messages and ends the job; with `more` it waits again at once.
+    pub async fn record_summaries(
+        &self,
+        job: &ClaimedJob,
+        summaries: &[MessageSummary],
+        more: bool,
+    ) -> Result<Committed, StoreError> {
+        let (caller, id) = (job.caller(), job.conversation);
+        let mut db = self.jobs.checkout().await?;
+        let mut tx = db.begin().await?;
+        locked(&mut tx, caller, id).await?;
+        for MessageSummary { message, summary } in summaries {
+            sqlx::query_file!(
+                "sql/record_summary.sql",
+                caller.tenant().0,
+                id.0,
+                message.0,
+                summary.as_ref().map(|summary| &summary.text),
+                summary.as_ref().map(|summary| column(summary.tokens)),
+                summary.as_ref().map(kind_code),
+                summary.as_ref().map(|summary| &summary.model),
+                summary.as_ref().map(|summary| summary.prompt_version),
+            )
+            .execute(&mut *tx)
+            .await?;
+        }
+        let caused = if more { vec![JobKind::SummarizeMessages] } else { Vec::new() };
+        enqueue(&mut tx, caller, id, &caused).await?;
+        let finished = finish(&mut tx, job).await?;
+        tx.commit().await?;
+        db.release();
+        Ok(Committed { finished, caused, kept: true })
+    }
+}
+
+pub(crate) const fn kind_code(summary: &SummarySpec) -> i16 {
+    if summary.by_model { 1 } else { 2 }
+}
