@@ -1,0 +1,30 @@
+//! Shutdown: the first SIGTERM or Ctrl-C asks everyone to finish, the second one ends the process.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// A token that is cancelled at the first SIGTERM or SIGINT. At the second the process exits at once.
+pub fn on_signals() -> std::io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = CancellationToken::new();
+    let shutdown = token.clone();
+    tokio::spawn(async move {
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if asked {
+                warn!("asked a second time to stop, leaving at once");
+                std::process::exit(130);
+            }
+            asked = true;
+            info!("asked to stop, finishing what is under way");
+            shutdown.cancel();
+        }
+    });
+    Ok(token)
+}

@@ -1,0 +1,130 @@
+//! What surrounds every RPC: whose call it is, how long it may take, room for it, its span and its figures.
+
+use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+
+use anneal_core::{
+    caller::Caller,
+    limits::{DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS},
+};
+use futures::FutureExt as _;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
+use tracing::{Instrument as _, debug, info_span};
+
+use crate::{house::House, status::Failure};
+
+/// One call under way.
+pub(crate) struct Call {
+    name: &'static str,
+    /// Whose call it is.
+    pub(crate) caller: Caller,
+    started: Instant,
+    deadline: Duration,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Call {
+    /// Takes in a call: finds its caller and its deadline, refuses it when too many are under way.
+    pub(crate) fn begin<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
+        let room = enter(&house.calls).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+        let caller = request.extensions().get::<Caller>().copied();
+        let caller = caller.ok_or_else(|| Status::unauthenticated("no credential"))?;
+        let deadline = deadline(request.metadata());
+        Ok(Self { name, caller, started: Instant::now(), deadline, _room: room })
+    }
+
+    /// The same call, given `wait` more: what the caller asked to wait for does not count as slowness.
+    pub(crate) const fn patient(mut self, wait: Duration) -> Self {
+        self.deadline = self.deadline.saturating_add(wait);
+        self
+    }
+
+    /// Runs a call within its deadline and answers it.
+    pub(crate) async fn run<T>(self, work: impl Future<Output = Result<T, Failure>>) -> Result<Response<T>, Status> {
+        let span = info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant());
+        // A bug in one call must not take its connection, and with it the calls of others, away.
+        let work = AssertUnwindSafe(work).catch_unwind().map(|ended| ended.unwrap_or(Err(Failure::Panicked)));
+        let timed = async { tokio::time::timeout(self.deadline, work).await.unwrap_or(Err(Failure::Deadline)) };
+        let outcome = timed.instrument(span.clone()).await.map(Response::new).map_err(Status::from);
+        let code = outcome.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        let seconds = self.started.elapsed().as_secs_f64();
+        metrics::histogram!("rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
+            .record(seconds);
+        let _entered = span.enter();
+        let duration_ms = seconds * 1_000.0;
+        debug!(
+            code = code_name(code),
+            duration_ms,
+            "{} ended with {} in {duration_ms:.1} ms",
+            self.name,
+            code_name(code)
+        );
+        outcome
+    }
+}
+
+/// Room for one more, or a refusal.
+pub(crate) fn enter(room: &std::sync::Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+    std::sync::Arc::clone(room).try_acquire_owned().map_err(|_| Failure::Overloaded)
+}
+
+/// The caller's `grpc-timeout`, within what the server allows.
+fn deadline(metadata: &MetadataMap) -> Duration {
+    let asked = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(parse_timeout);
+    asked.unwrap_or(Duration::from_secs(DEADLINE_DEFAULT_SECONDS)).min(Duration::from_secs(DEADLINE_MOST_SECONDS))
+}
+
+/// A gRPC timeout: up to eight digits and a unit (`H`, `M`, `S`, `m`, `u`, `n`).
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let amount: u64 = if digits.len() <= 8 { digits.parse().ok()? } else { return None };
+    match unit {
+        "H" => Some(Duration::from_secs(amount * 3_600)),
+        "M" => Some(Duration::from_secs(amount * 60)),
+        "S" => Some(Duration::from_secs(amount)),
+        "m" => Some(Duration::from_millis(amount)),
+        "u" => Some(Duration::from_micros(amount)),
+        "n" => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        assert_eq!(parse_timeout("5S"), Some(Duration::from_secs(5)));
+        assert_eq!(parse_timeout("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(parse_timeout("123456789S"), None, "more than eight digits");
+        for broken in ["", "S", "5", "5x", "-5S", "é"] {
+            assert_eq!(parse_timeout(broken), None, "{broken}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The gRPC and HTTP doors of anneal: parse what comes in, ask the store, let core decide, answer.
+
+mod call;
+mod house;
+mod page;
+mod parse;
+mod reply;
+mod rpc;
+mod run;
+mod services;
+mod settings;
+mod status;
+mod wire;
+
+pub use house::House;
+pub use run::{Addresses, ServerError, serve};
+pub use settings::ServerSettings;

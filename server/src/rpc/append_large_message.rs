@@ -1,0 +1,82 @@
+//! AppendLargeMessage.
+
+use anneal_core::{
+    caller::Caller,
+    limits::{CHUNK_BYTES, MESSAGE_BYTES},
+    message::{Message, Part},
+};
+use anneal_proto::v1 as pb;
+use pb::append_large_message_request::{Frame, Header};
+use tonic::{Code, Streaming};
+
+use super::append_messages::append;
+use crate::{call, house::House, parse, status::Failure};
+
+/// Stores one message whose text comes in pieces.
+pub(crate) async fn append_large_message(
+    house: &House,
+    caller: Caller,
+    mut frames: Streaming<pb::AppendLargeMessageRequest>,
+) -> Result<pb::AppendMessagesResponse, Failure> {
+    let _room = call::enter(&house.large_appends)?;
+    let Some(Frame::Header(header)) = next(&mut frames).await? else {
+        return Err(Failure::invalid("header", "must be the first frame"));
+    };
+    let id = parse::conversation_id(&header.conversation_id)?;
+    let request_id = parse::request_id(&header.request_id)?.map(str::to_owned);
+    let expected = parse::expected_last(header.expected_last_message_id)?;
+    let mut message = skeleton(header)?;
+    let text = text(&mut frames).await?;
+    *open_text(&mut message.parts)? = text;
+    append(house, caller, id, request_id, expected, &[message]).await
+}
+
+/// The message without its text.
+fn skeleton(header: Header) -> Result<Message, Failure> {
+    let new = header.message.ok_or_else(|| Failure::invalid("header.message", "must be given"))?;
+    let mut message = parse::message("header.message", new)?;
+    open_text(&mut message.parts)?;
+    Ok(message)
+}
+
+/// The text that the stream fills: that of the first text, tool_result or tool_use part.
+fn open_text(parts: &mut [Part]) -> Result<&mut String, Failure> {
+    let field = "header.message.parts";
+    let text = parts.iter_mut().find_map(|part| match part {
+        Part::Text { text } | Part::ToolResult { text, .. } => Some(text),
+        Part::ToolUse { input, .. } => Some(input),
+        Part::Media(_) | Part::Reasoning { .. } => None,
+    });
+    let text = text.ok_or_else(|| Failure::invalid(field, "must hold a part for the streamed text"))?;
+    if text.is_empty() {
+        Ok(text)
+    } else {
+        Err(Failure::invalid(field, "the part for the streamed text must be empty"))
+    }
+}
+
+async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = next(frames).await? {
+        let Frame::Chunk(chunk) = frame else {
+            return Err(Failure::invalid("header", "must come only once"));
+        };
+        if bytes.len() + chunk.len() > MESSAGE_BYTES {
+            return Err(Failure::limit("chunk", MESSAGE_BYTES, "bytes in all"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
+}
+
+async fn next(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<Option<Frame>, Failure> {
+    let request = frames.message().await.map_err(|status| match status.code() {
+        Code::OutOfRange => Failure::limit("chunk", CHUNK_BYTES, "bytes in one piece"),
+        _ => Failure::Malformed(status.message().to_owned()),
+    })?;
+    match request {
+        None => Ok(None),
+        Some(pb::AppendLargeMessageRequest { frame: Some(frame) }) => Ok(Some(frame)),
+        Some(_) => Err(Failure::invalid("frame", "must hold a header or a chunk")),
+    }
+}

@@ -1,0 +1,89 @@
+//! Compact.
+
+use std::time::Duration;
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    job::JobKind,
+    limits::{COMPACT_WAIT_SECONDS, FOCUS_BYTES},
+    message::MessageId,
+};
+use anneal_proto::v1 as pb;
+use anneal_store::{Compaction, ManualCompaction};
+use tokio::time::{Instant, sleep};
+
+use crate::{house::House, parse, reply, status::Failure};
+
+/// Time between two looks at the job: a checkpoint takes tens of milliseconds without a model, seconds with one.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Makes a checkpoint now, whatever the thresholds say.
+pub(crate) async fn compact(
+    house: &House,
+    caller: Caller,
+    ask: pb::CompactRequest,
+) -> Result<pb::CompactResponse, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
+    parse::label("focus", &ask.focus, FOCUS_BYTES)?;
+    let wait = wait(ask.wait)?;
+    let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let manual = ManualCompaction { focus: ask.focus, request_id };
+    match house.store.request_compaction(caller, id, &manual).await? {
+        Ok(done) => Ok(created(id, done)),
+        Err(before) => {
+            house.bell.ring(&[JobKind::Checkpoint]);
+            outcome(house, caller, id, before, wait).await
+        }
+    }
+}
+
+/// Looks until the compaction has ended or the wait is over.
+async fn outcome(
+    house: &House,
+    caller: Caller,
+    id: ConversationId,
+    before: MessageId,
+    wait: Duration,
+) -> Result<pb::CompactResponse, Failure> {
+    let until = Instant::now() + wait;
+    let plain = |outcome: pb::CompactOutcome| pb::CompactResponse { outcome: outcome.into(), checkpoint: None };
+    loop {
+        if Instant::now() >= until {
+            return Ok(plain(pb::CompactOutcome::Pending));
+        }
+        sleep(LOOK_EVERY).await;
+        match house.store.compaction(caller, id, before).await? {
+            Compaction::Created(checkpoint) => return Ok(created(id, *checkpoint)),
+            Compaction::NoProgress => return Ok(plain(pb::CompactOutcome::NoProgress)),
+            Compaction::Failed => return Ok(plain(pb::CompactOutcome::Failed)),
+            Compaction::Pending => {}
+        }
+    }
+}
+
+fn created(id: ConversationId, checkpoint: anneal_store::Checkpoint) -> pb::CompactResponse {
+    pb::CompactResponse {
+        outcome: pb::CompactOutcome::Created.into(),
+        checkpoint: Some(reply::checkpoint(id, checkpoint)),
+    }
+}
+
+/// How long the caller wants to wait; nothing when that is refused later.
+pub(crate) fn asked_wait(ask: &pb::CompactRequest) -> Duration {
+    wait(ask.wait).unwrap_or_default()
+}
+
+fn wait(asked: Option<prost_types::Duration>) -> Result<Duration, Failure> {
+    let Some(asked) = asked else { return Ok(Duration::ZERO) };
+    let negative = || Failure::invalid("wait", "must not be negative");
+    // prost's conversion overflows on the most negative values, so signs are looked at first.
+    if asked.seconds < 0 || asked.nanos < 0 {
+        return Err(negative());
+    }
+    let wait = Duration::try_from(asked).map_err(|_| negative())?;
+    if wait > Duration::from_secs(COMPACT_WAIT_SECONDS) {
+        return Err(Failure::limit("wait", COMPACT_WAIT_SECONDS as usize, "seconds"));
+    }
+    Ok(wait)
+}

@@ -1,0 +1,67 @@
+//! UpdateConversation.
+
+use anneal_core::{caller::Caller, digest, limits::TITLE_BYTES};
+use anneal_proto::v1 as pb;
+use anneal_store::{ConversationChange, ConversationStatus};
+
+use crate::{house::House, parse, reply, status::Failure};
+
+/// Changes the fields that the mask names.
+pub(crate) async fn update_conversation(
+    house: &House,
+    caller: Caller,
+    ask: pb::UpdateConversationRequest,
+) -> Result<pb::Conversation, Failure> {
+    let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
+    let new = ask.conversation.ok_or_else(|| Failure::invalid("conversation", "must be given"))?;
+    let id = parse::conversation_id_in("conversation.conversation_id", &new.conversation_id)?;
+    let mut paths = ask.update_mask.map(|mask| mask.paths).unwrap_or_default();
+    paths.sort_unstable();
+    paths.dedup();
+    if paths.is_empty() {
+        return Err(Failure::invalid("update_mask", "must name at least one field"));
+    }
+    let mut change = ConversationChange { revision: revision(&ask.etag)?, ..ConversationChange::default() };
+    for path in &paths {
+        apply(house, &mut change, path, &new)?;
+    }
+    let wanted = format!("{paths:?}{change:?}");
+    let digest = digest::of_fields([wanted.as_bytes()]);
+    let changed = house.store.update_conversation(caller, id, request_id.as_deref(), digest, &change).await?;
+    if change.policy.is_some() {
+        house.bell.ring(&anneal_core::job::JobKind::ALL);
+    }
+    Ok(reply::conversation(changed))
+}
+
+fn apply(house: &House, change: &mut ConversationChange, path: &str, new: &pb::Conversation) -> Result<(), Failure> {
+    match path {
+        "title" => change.title = Some(parse::label("conversation.title", &new.title, TITLE_BYTES)?.into()),
+        "status" => change.status = Some(status(new.status)?),
+        "pinned" => change.pinned = Some(new.pinned),
+        "metadata" => change.metadata = Some(parse::metadata("conversation.metadata", new.metadata.clone())?),
+        "system_prompt" => change.system_prompt = Some(parse::system_prompt(&new.system_prompt)?.into()),
+        "policy" => change.policy = Some(parse::policy(new.policy, house.store.session())?),
+        _ => {
+            let fields = "title, status, pinned, metadata, system_prompt, policy";
+            return Err(Failure::invalid("update_mask", format!("may name {fields}")));
+        }
+    }
+    Ok(())
+}
+
+fn status(number: i32) -> Result<ConversationStatus, Failure> {
+    match pb::ConversationStatus::try_from(number) {
+        Ok(pb::ConversationStatus::Active) => Ok(ConversationStatus::Active),
+        Ok(pb::ConversationStatus::Archived) => Ok(ConversationStatus::Archived),
+        Ok(pb::ConversationStatus::Unspecified) => Err(Failure::invalid("conversation.status", "must be given")),
+        Err(_) => Err(Failure::invalid("conversation.status", format!("{number} is not a status"))),
+    }
+}
+
+fn revision(etag: &str) -> Result<Option<i64>, Failure> {
+    if etag.is_empty() {
+        return Ok(None);
+    }
+    etag.parse().map(Some).map_err(|_| Failure::invalid("etag", "is not an etag of this server"))
+}

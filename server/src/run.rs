@@ -1,0 +1,200 @@
+//! The server process: opens its ports, answers, and leaves in good order.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anneal_core::{
+    caller::{Caller, TenantId},
+    limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_PER_CONNECTION},
+    tokens::Encoding,
+};
+use anneal_process::http::{self, Readiness};
+use anneal_proto::v1::{
+    context_service_server::ContextServiceServer, conversation_service_server::ConversationServiceServer,
+    message_service_server::MessageServiceServer, operator_service_server::OperatorServiceServer,
+};
+use anneal_store::{Store, StoreError};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{net::TcpListener, sync::oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Request, Status,
+    service::Routes,
+    transport::{Server, server::TcpIncoming},
+};
+use tonic_health::{
+    pb::health_server::{Health, HealthServer},
+    server::HealthReporter,
+};
+use tracing::{info, warn};
+
+use crate::{house::House, services::Services, settings::ServerSettings, wire};
+
+/// Why the server did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// A port cannot be opened.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    /// There is no authentication yet: only loopback is safe.
+    #[error("{0} is not a loopback address; set server.insecure to listen there without authentication")]
+    NotLoopback(SocketAddr),
+    /// The HTTP or gRPC server failed.
+    #[error("serving failed")]
+    Serving(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The database's schema is older than this server.
+    #[error("the schema is not up to date; run `anneal migrate`")]
+    Schema(#[source] Option<StoreError>),
+}
+
+/// Where a server listens, once its ports are open.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// HTTP.
+    pub http: SocketAddr,
+}
+
+/// Serves until `stop` is cancelled, then finishes the calls under way. Says where it listens on `open`.
+pub async fn serve(
+    store: Store,
+    settings: &ServerSettings,
+    metrics: PrometheusHandle,
+    open: oneshot::Sender<Addresses>,
+    stop: CancellationToken,
+) -> Result<(), ServerError> {
+    let (grpc, http_listener) =
+        (bind(settings.grpc_address, settings).await?, bind(settings.http_address, settings).await?);
+    let address = |listener: &TcpListener| listener.local_addr().map_err(|error| ServerError::Serving(error.into()));
+    let addresses = Addresses { grpc: address(&grpc)?, http: address(&http_listener)? };
+
+    let house = House::new(store.clone(), settings);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let readiness = Readiness::default();
+    // Ports close after the calls under way have ended; what watches and rings goes on until then.
+    let background = CancellationToken::new();
+    tokio::spawn(watch(store.clone(), readiness.clone(), health.clone(), stop.clone()));
+    let bell = house.bell.clone();
+    tokio::spawn(background.clone().run_until_cancelled_owned(async move { bell.run(store).await }));
+    tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
+    let web = http::serve(http_listener, http::router(readiness.clone(), metrics), background.clone());
+    let web = tokio::spawn(web);
+
+    info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
+    let _ = open.send(addresses);
+
+    // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
+    let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
+    let drain = drain(stop, readiness, health, Duration::from_millis(u64::from(settings.drain_delay_ms)));
+    let served = grpc_server(settings)
+        .layer(tower::util::MapResponseLayer::new(wire::explain::<tonic::body::Body>))
+        .add_routes(routes(house, settings, health_service)?)
+        .serve_with_incoming_shutdown(incoming, drain)
+        .await;
+    background.cancel();
+    served.map_err(|error| ServerError::Serving(error.into()))?;
+    match web.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(ServerError::Serving(error.into())),
+        Err(error) => Err(ServerError::Serving(error.into())),
+    }
+}
+
+async fn bind(address: SocketAddr, settings: &ServerSettings) -> Result<TcpListener, ServerError> {
+    if !address.ip().is_loopback() {
+        if !settings.insecure {
+            return Err(ServerError::NotLoopback(address));
+        }
+        warn!(%address, "listening on {address} without authentication: everyone who reaches it acts for the default tenant");
+    }
+    http::bind(address).await.map_err(|error| ServerError::Listen(address, error))
+}
+
+fn grpc_server(settings: &ServerSettings) -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .http2_max_header_list_size(16 * 1024)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .concurrency_limit_per_connection(settings.concurrent_calls as usize)
+}
+
+fn routes(house: House, settings: &ServerSettings, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
+    let services = Services { house };
+    macro_rules! service {
+        ($server:ident) => {
+            tonic::service::interceptor::InterceptedService::new(
+                $server::new(services.clone())
+                    .max_decoding_message_size(REQUEST_BYTES + FRAMING_BYTES)
+                    .max_encoding_message_size(RESPONSE_BYTES),
+                credential,
+            )
+        };
+    }
+    let mut routes = Routes::new(health)
+        .add_service(service!(ConversationServiceServer))
+        .add_service(service!(MessageServiceServer))
+        .add_service(service!(ContextServiceServer))
+        .add_service(service!(OperatorServiceServer));
+    if settings.reflection {
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(anneal_proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .map_err(|error| ServerError::Serving(error.into()))?;
+        routes = routes.add_service(reflection);
+    }
+    Ok(routes)
+}
+
+/// Whose call it is. Until there is authentication everyone on loopback is the default tenant.
+#[expect(clippy::unnecessary_wraps, reason = "the shape of an interceptor")]
+fn credential(mut request: Request<()>) -> Result<Request<()>, Status> {
+    request.extensions_mut().insert(Caller::of(TenantId::DEFAULT));
+    Ok(request)
+}
+
+/// Keeps readiness and the gRPC health service in step with the database, and the pools' figures in the metrics.
+async fn watch(store: Store, readiness: Readiness, health: HealthReporter, stop: CancellationToken) {
+    let check = || async {
+        for (pool, figures) in store.pools() {
+            metrics::gauge!("db_pool_open", "pool" => pool).set(figures.open as f64);
+            metrics::gauge!("db_pool_idle", "pool" => pool).set(figures.idle as f64);
+            metrics::gauge!("db_pool_waiting", "pool" => pool).set(figures.waiting as f64);
+        }
+        store.ping().await.is_ok()
+    };
+    let changed = |ready: bool| {
+        if ready {
+            info!("the database answers: serving");
+        } else {
+            warn!("the database does not answer: not serving");
+        }
+        let health = health.clone();
+        tokio::spawn(async move { announce(&health, ready).await });
+    };
+    readiness.watch(check, changed, stop).await;
+}
+
+async fn announce(health: &HealthReporter, ready: bool) {
+    let status = if ready { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
+    let names = [
+        "",
+        "anneal.v1.ConversationService",
+        "anneal.v1.MessageService",
+        "anneal.v1.ContextService",
+        "anneal.v1.OperatorService",
+    ];
+    for name in names {
+        health.set_service_status(name, status).await;
+    }
+}
+
+/// Waits for `stop`, says NOT_SERVING, and leaves load balancers time to notice.
+async fn drain(stop: CancellationToken, readiness: Readiness, health: HealthReporter, delay: Duration) {
+    stop.cancelled().await;
+    readiness.stop();
+    announce(&health, false).await;
+    tokio::time::sleep(delay).await;
+    info!("closing the door, finishing the calls under way");
+}

@@ -1,0 +1,166 @@
+//! The four services: each RPC is taken in, run and answered the same way; what it does is in `rpc/`.
+
+use anneal_proto::v1::{
+    self as pb, context_service_server::ContextService, conversation_service_server::ConversationService,
+    message_service_server::MessageService, operator_service_server::OperatorService,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{call::Call, house::House, rpc};
+
+/// Serves all four.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) house: House,
+}
+
+macro_rules! run {
+    ($self:ident, $request:ident, $rpc:ident) => {{
+        let call = Call::begin(&$self.house, stringify!($rpc), &$request)?;
+        let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
+        call.run(Box::pin(work)).await
+    }};
+}
+
+#[tonic::async_trait]
+impl ConversationService for Services {
+    async fn create_conversation(
+        &self,
+        request: Request<pb::CreateConversationRequest>,
+    ) -> Result<Response<pb::Conversation>, Status> {
+        run!(self, request, create_conversation)
+    }
+
+    async fn get_conversation(
+        &self,
+        request: Request<pb::GetConversationRequest>,
+    ) -> Result<Response<pb::Conversation>, Status> {
+        run!(self, request, get_conversation)
+    }
+
+    async fn list_conversations(
+        &self,
+        request: Request<pb::ListConversationsRequest>,
+    ) -> Result<Response<pb::ListConversationsResponse>, Status> {
+        run!(self, request, list_conversations)
+    }
+
+    async fn update_conversation(
+        &self,
+        request: Request<pb::UpdateConversationRequest>,
+    ) -> Result<Response<pb::Conversation>, Status> {
+        run!(self, request, update_conversation)
+    }
+
+    async fn delete_conversation(
+        &self,
+        request: Request<pb::DeleteConversationRequest>,
+    ) -> Result<Response<()>, Status> {
+        run!(self, request, delete_conversation)
+    }
+}
+
+#[tonic::async_trait]
+impl MessageService for Services {
+    async fn append_messages(
+        &self,
+        request: Request<pb::AppendMessagesRequest>,
+    ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
+        run!(self, request, append_messages)
+    }
+
+    async fn append_large_message(
+        &self,
+        request: Request<Streaming<pb::AppendLargeMessageRequest>>,
+    ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
+        run!(self, request, append_large_message)
+    }
+
+    async fn list_messages(
+        &self,
+        request: Request<pb::ListMessagesRequest>,
+    ) -> Result<Response<pb::ListMessagesResponse>, Status> {
+        run!(self, request, list_messages)
+    }
+
+    async fn get_message(
+        &self,
+        request: Request<pb::GetMessageRequest>,
+    ) -> Result<Response<pb::GetMessageResponse>, Status> {
+        run!(self, request, get_message)
+    }
+
+    async fn insert_separator(
+        &self,
+        request: Request<pb::InsertSeparatorRequest>,
+    ) -> Result<Response<pb::Separator>, Status> {
+        run!(self, request, insert_separator)
+    }
+
+    async fn delete_separator(
+        &self,
+        request: Request<pb::DeleteSeparatorRequest>,
+    ) -> Result<Response<pb::DeleteSeparatorResponse>, Status> {
+        run!(self, request, delete_separator)
+    }
+}
+
+#[tonic::async_trait]
+impl ContextService for Services {
+    async fn build_context(
+        &self,
+        request: Request<pb::BuildContextRequest>,
+    ) -> Result<Response<pb::BuildContextResponse>, Status> {
+        run!(self, request, build_context)
+    }
+
+    async fn get_context_usage(
+        &self,
+        request: Request<pb::GetContextUsageRequest>,
+    ) -> Result<Response<pb::GetContextUsageResponse>, Status> {
+        run!(self, request, get_context_usage)
+    }
+
+    async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
+        let wait = rpc::compact::asked_wait(request.get_ref());
+        let call = Call::begin(&self.house, "compact", &request)?.patient(wait);
+        let work = rpc::compact::compact(&self.house, call.caller, request.into_inner());
+        call.run(Box::pin(work)).await
+    }
+
+    async fn list_checkpoints(
+        &self,
+        request: Request<pb::ListCheckpointsRequest>,
+    ) -> Result<Response<pb::ListCheckpointsResponse>, Status> {
+        run!(self, request, list_checkpoints)
+    }
+}
+
+#[tonic::async_trait]
+impl OperatorService for Services {
+    async fn list_jobs(&self, request: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
+        run!(self, request, list_jobs)
+    }
+
+    async fn requeue_job(&self, request: Request<pb::RequeueJobRequest>) -> Result<Response<pb::Job>, Status> {
+        run!(self, request, requeue_job)
+    }
+
+    async fn discard_job(&self, request: Request<pb::DiscardJobRequest>) -> Result<Response<()>, Status> {
+        run!(self, request, discard_job)
+    }
+
+    async fn get_queue_stats(
+        &self,
+        request: Request<pb::GetQueueStatsRequest>,
+    ) -> Result<Response<pb::GetQueueStatsResponse>, Status> {
+        run!(self, request, get_queue_stats)
+    }
+
+    async fn verify_conversation(
+        &self,
+        request: Request<pb::VerifyConversationRequest>,
+    ) -> Result<Response<pb::VerifyConversationResponse>, Status> {
+        run!(self, request, verify_conversation)
+    }
+}

@@ -1,0 +1,31 @@
+//! Requests that tonic refuses before any of our code sees them: what cannot be decoded or is too large gets its own reason
+//! instead of INTERNAL.
+
+use anneal_core::limits::REQUEST_BYTES;
+use http::{HeaderMap, Response};
+use tonic::{Code, Status};
+
+use crate::status::Failure;
+
+/// Rewrites the answer of a request that could not be read; leaves every other answer alone.
+pub(crate) fn explain<B: Default>(response: Response<B>) -> Response<B> {
+    match refused(response.headers()) {
+        Some(failure) => Status::from(failure).into_http(),
+        None => response,
+    }
+}
+
+/// tonic answers so (0.14): INTERNAL "failed to decode Protobuf message: …", OUT_OF_RANGE "… decoded message length too large …".
+fn refused(headers: &HeaderMap) -> Option<Failure> {
+    let status = Status::from_header_map(headers)?;
+    let text = status.message();
+    match status.code() {
+        Code::Internal if text.starts_with("failed to decode Protobuf message") => {
+            Some(Failure::Malformed(text.trim_start_matches("failed to decode Protobuf message: ").to_owned()))
+        }
+        Code::OutOfRange if text.contains("decoded message length too large") => {
+            Some(Failure::limit("request", REQUEST_BYTES, "bytes; AppendLargeMessage takes more"))
+        }
+        _ => None,
+    }
+}
