@@ -1,0 +1,75 @@
+//! Summarises the large messages of a tail that lack a summary.
+
+use anneal_core::tokens::{Encoding, Tokens};
+use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
+use anneal_store::{ClaimedJob, MessageSummary, SummarySpec, UnsummarizedMessage};
+use tracing::{info, warn};
+
+use crate::{
+    outcome::{JobError, Outcome},
+    run::Worker,
+    summarize::Material,
+};
+
+/// Messages summarised in one run; more wait for the next run of the same job. One message is in memory at a time.
+const MESSAGES: i64 = 8;
+/// The least that a summary is given room for.
+const LEAST_TARGET: Tokens = Tokens::new(48);
+
+pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
+    let waiting = worker.store.unsummarized_messages(job, MESSAGES + 1).await?;
+    let mut summaries = Vec::new();
+    let mut failed = None;
+    for id in waiting.iter().copied().take(MESSAGES as usize) {
+        let Some(message) = worker.store.unsummarized_message(job, id).await? else { continue };
+        match summarize(worker, message).await {
+            Ok(summary) => summaries.push(MessageSummary { message: id, summary }),
+            Err(error) => {
+                warn!(conversation = %job.conversation, message_id = id.0, "no summary of message {id}: {error}");
+                failed = Some(error);
+            }
+        }
+    }
+    // What could be made is kept; what could not be is tried again, and in the end given up visibly.
+    match failed {
+        Some(error) if summaries.is_empty() => Err(error),
+        failed => {
+            let more = failed.is_some() || waiting.len() as i64 > MESSAGES;
+            let committed = worker.store.record_summaries(job, &summaries, more).await?;
+            info!(conversation = %job.conversation, "summarised {} large messages of {}", summaries.len(), job.conversation);
+            Ok(committed)
+        }
+    }
+}
+
+/// The summary of one message; None when none would be shorter, which trying again does not change.
+async fn summarize(worker: &Worker, message: UnsummarizedMessage) -> Result<Option<SummarySpec>, JobError> {
+    let encoding = message.encoding;
+    let tenth = Tokens::new(message.tokens.get() / 10);
+    let made = worker.summaries.make(Material {
+        purpose: Purpose::Message,
+        encoding,
+        previous: None,
+        quoted: None,
+        sources: vec![Source { message_id: message.id, role: message.role, body: SourceBody::Original(message.parts) }],
+        focus: String::new(),
+        target: worker.lengths.message_tokens.min(tenth).max(LEAST_TARGET),
+    });
+    match made.await {
+        Err(JobError::Summary(SummaryFailure::NothingSaid)) => Ok(Some(blank(encoding))),
+        Err(JobError::Summary(SummaryFailure::NotShorter | SummaryFailure::NoRoom(_))) => Ok(None),
+        made => made.map(Some),
+    }
+}
+
+/// Nothing but white space can be said about nothing but white space.
+fn blank(encoding: Encoding) -> SummarySpec {
+    let text = "[blank]".to_owned();
+    SummarySpec {
+        tokens: encoding.counter().count(&text),
+        text,
+        by_model: false,
+        model: "blank".into(),
+        prompt_version: 1,
+    }
+}

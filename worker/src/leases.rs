@@ -1,0 +1,84 @@
+//! The leases that this worker holds: kept by heartbeats, and cancelled where one is lost.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anneal_core::job::HEARTBEAT_SECONDS;
+use anneal_store::{ClaimedJob, Store};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+/// The jobs under way.
+#[derive(Default)]
+pub(crate) struct Leases {
+    held: Mutex<HashMap<u64, (ClaimedJob, CancellationToken)>>,
+    next: AtomicU64,
+}
+
+/// One job under way; forgotten when dropped.
+pub(crate) struct Lease<'a> {
+    leases: &'a Leases,
+    key: u64,
+    /// Cancelled when the lease is lost.
+    pub(crate) lost: CancellationToken,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        self.leases.held().remove(&self.key);
+    }
+}
+
+impl Leases {
+    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<u64, (ClaimedJob, CancellationToken)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a job under heartbeat.
+    pub(crate) fn hold(&self, job: &ClaimedJob) -> Lease<'_> {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let lost = CancellationToken::new();
+        self.held().insert(key, (job.clone(), lost.clone()));
+        Lease { leases: self, key, lost }
+    }
+
+    /// Jobs under way.
+    pub(crate) fn jobs(&self) -> Vec<ClaimedJob> {
+        self.held().values().map(|(job, _)| job.clone()).collect()
+    }
+
+    /// Gives up every job under way.
+    pub(crate) fn cancel_all(&self) {
+        for (_, lost) in self.held().values() {
+            lost.cancel();
+        }
+    }
+
+    /// Extends all leases every five seconds, until the future is dropped. A heartbeat that fails is tried at the next
+    /// beat: two may fail before a lease ends.
+    pub(crate) async fn keep(&self, store: &Store) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(u64::from(HEARTBEAT_SECONDS))).await;
+            let held: Vec<_> = self.held().values().cloned().collect();
+            if held.is_empty() {
+                continue;
+            }
+            let jobs: Vec<ClaimedJob> = held.iter().map(|(job, _)| job.clone()).collect();
+            match store.heartbeat(&jobs).await {
+                Ok(ours) => {
+                    for ((job, lost), _) in held.iter().zip(ours).filter(|(_, ours)| !ours) {
+                        lost.cancel();
+                        metrics::counter!("lease_lost_total", "kind" => job.kind.name()).increment(1);
+                    }
+                }
+                Err(error) => warn!("could not extend {} leases: {error}", jobs.len()),
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The background work of anneal: claims jobs, runs them, records what came of them. Any number of worker processes may
+//! run beside each other; the database is all they share.
+
+mod chores;
+mod jobs;
+mod leases;
+mod outcome;
+mod run;
+mod settings;
+mod summarize;
+
+pub use run::Worker;
+pub use settings::{SummarizerSettings, WorkerSettings};

@@ -1,0 +1,56 @@
+//! What an operator sets for the workers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anneal_core::tokens::Tokens;
+use serde::{Deserialize, Serialize};
+
+/// How much a worker does at once, and how often it looks for work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerSettings {
+    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    pub http_address: SocketAddr,
+    /// Conversations claimed for counting at once.
+    pub count_batch: u32,
+    /// Counting jobs that run at once.
+    pub count_concurrency: u32,
+    /// Checkpoint jobs that run at once, and as many summarising jobs.
+    pub summary_concurrency: u32,
+    /// Threads for counting and extractive summaries; 0: one per core.
+    pub threads: u32,
+    /// Milliseconds between two looks for work when nobody rings.
+    pub poll_ms: u32,
+    /// Seconds that running jobs get to finish when the worker is stopped.
+    pub stop_seconds: u32,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            http_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8_081)),
+            count_batch: 32,
+            count_concurrency: 4,
+            summary_concurrency: 2,
+            threads: 0,
+            poll_ms: 1_000,
+            stop_seconds: 20,
+        }
+    }
+}
+
+/// How long summaries may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SummarizerSettings {
+    /// Tokens of a checkpoint's summary at most.
+    pub checkpoint_tokens: Tokens,
+    /// Tokens of a large message's summary at most.
+    pub message_tokens: Tokens,
+}
+
+impl Default for SummarizerSettings {
+    fn default() -> Self {
+        Self { checkpoint_tokens: Tokens::new(2_000), message_tokens: Tokens::new(500) }
+    }
+}
