@@ -1,0 +1,220 @@
+//! Commands and arguments.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Keeps the conversations of LLM applications, and answers what to send to the model next.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub(crate) struct Anneal {
+    #[command(flatten)]
+    pub(crate) settings: SettingsArguments,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where settings come from: file, then ANNEAL_SECTION_KEY variables, then these.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArguments {
+    /// TOML file with settings [default: anneal.toml, if there is one]
+    #[arg(long, global = true, env = "ANNEAL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// postgres://user:password@host:port/database
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) database_url: Option<String>,
+    /// One setting, for example session.max_message_count=40; may be repeated
+    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Everything in one process, on a PostgreSQL of its own in a folder
+    Dev(DevArguments),
+    /// The gRPC server
+    Server,
+    /// A worker: counts tokens, writes checkpoints and summaries
+    Worker,
+    /// Brings the database's schema up to date
+    Migrate(MigrateArguments),
+    /// Shows the settings in force, as TOML, without secrets
+    Config,
+    /// Asks a server or worker on this machine whether it is alive
+    Health(HealthArguments),
+    /// Imports OpenAI chat messages (JSON or JSONL), one conversation per file or per line
+    Import(ImportArguments),
+    /// Shows what would be sent to the model next
+    Context(ContextArguments),
+    /// Checks the promises on stored conversations
+    Verify(VerifyArguments),
+    /// Lists background jobs; requeues or discards dead ones
+    Jobs(JobsArguments),
+}
+
+/// Which server to talk to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerArguments {
+    /// The server's gRPC address
+    #[arg(long, env = "ANNEAL_ADDRESS", value_name = "URL", default_value = "http://127.0.0.1:50051")]
+    pub(crate) address: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevArguments {
+    /// Folder of the private PostgreSQL
+    #[arg(long, value_name = "FOLDER", default_value = ".anneal")]
+    pub(crate) folder: PathBuf,
+    /// Folder with PostgreSQL's programs (initdb, postgres) [default: looked for]
+    #[arg(long, env = "ANNEAL_PG_BIN", value_name = "FOLDER")]
+    pub(crate) pg_bin: Option<PathBuf>,
+    /// Import these files first
+    #[arg(long, value_name = "FILE")]
+    pub(crate) import: Vec<PathBuf>,
+    /// Import, wait for the worker, show the contexts, check the promises, and leave
+    #[arg(long, requires = "import")]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArguments {
+    /// Change nothing; exit code 1 when migrations are pending
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Change nothing; show the SQL that would run
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) dry_run: bool,
+    /// Seconds to wait for other migrators and long transactions
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArguments {
+    /// Which process to ask
+    #[arg(value_enum, default_value_t = Process::Server)]
+    pub(crate) process: Process,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Process {
+    Server,
+    Worker,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Files with OpenAI chat messages; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The agent that the conversations belong to
+    #[arg(long, default_value = "")]
+    pub(crate) agent: String,
+    /// The user that the conversations belong to
+    #[arg(long, default_value = "")]
+    pub(crate) user: String,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+}
+
+/// What imported conversations override of the server's [session] settings.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct PolicyArguments {
+    /// A checkpoint is made at this many tokens of the tail
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) token_threshold: Option<u64>,
+    /// A checkpoint is made at this many messages of the tail; 0: never for their number
+    #[arg(long, value_name = "MESSAGES")]
+    pub(crate) max_message_count: Option<u32>,
+    /// Turns that a checkpoint leaves in the tail
+    #[arg(long, value_name = "TURNS")]
+    pub(crate) keep_recent_turns: Option<u32>,
+    /// Messages with more tokens are summarised, and swapped once they are cool
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) large_message_threshold: Option<u64>,
+    /// A message is cool when it is more than this many turns old
+    #[arg(long, value_name = "TURNS")]
+    pub(crate) hot_zone_radius: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ContextArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// The conversation's id
+    pub(crate) conversation: String,
+    /// Tokens that the context may count at most
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) budget: Option<u64>,
+    /// A user message to add at the end, as if it were the next one
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) input: Option<String>,
+    /// Show every text whole
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Print the answer as JSON lines instead: one message per line
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Conversations to check
+    #[arg(required_unless_present = "all", value_name = "CONVERSATION")]
+    pub(crate) conversations: Vec<String>,
+    /// Check every conversation
+    #[arg(long, conflicts_with = "conversations")]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    #[command(subcommand)]
+    pub(crate) action: Option<JobsAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsAction {
+    /// Lists jobs (the default)
+    List {
+        /// Only jobs in this state
+        #[arg(long, value_enum)]
+        state: Option<JobState>,
+    },
+    /// Puts a dead job back to work, or makes a waiting one due now
+    Requeue(JobArguments),
+    /// Takes a dead job off the list for good
+    Discard(JobArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobArguments {
+    /// What the job does
+    #[arg(value_enum)]
+    pub(crate) kind: JobKind,
+    /// The conversation's id
+    pub(crate) conversation: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum JobState {
+    Waiting,
+    Running,
+    Dead,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum JobKind {
+    CountTokens,
+    Checkpoint,
+    SummarizeMessages,
+}

@@ -1,0 +1,153 @@
+//! Settings: a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then arguments; later ones win.
+
+use std::{path::Path, process::ExitCode};
+
+use anneal_core::policy::Policy;
+use anneal_process::telemetry::LogSettings;
+use anneal_server::ServerSettings;
+use anneal_store::StoreSettings;
+use anneal_worker::{SummarizerSettings, WorkerSettings};
+use anyhow::Context as _;
+use figment::{
+    Figment,
+    providers::{Env, Format as _, Serialized, Toml},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::command::SettingsArguments;
+
+/// Every setting. docs/configuration.md lists them with units.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Where the data is.
+    pub(crate) database: StoreSettings,
+    /// The gRPC server.
+    pub(crate) server: ServerSettings,
+    /// The workers.
+    pub(crate) worker: WorkerSettings,
+    /// When conversations are compacted and what cools; conversations may override it.
+    pub(crate) session: Policy,
+    /// How long summaries may be.
+    pub(crate) summarizer: SummarizerSettings,
+    /// What is logged.
+    pub(crate) log: LogSettings,
+}
+
+const SECTIONS: [&str; 6] = ["database", "server", "worker", "session", "summarizer", "log"];
+const FILE: &str = "anneal.toml";
+
+/// The settings in force, checked.
+pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
+    let mut figment = Figment::from(Serialized::defaults(Config::default()));
+    match &arguments.config {
+        Some(file) => {
+            anyhow::ensure!(file.is_file(), "there is no settings file {}", file.display());
+            figment = figment.merge(Toml::file(file));
+        }
+        None if Path::new(FILE).is_file() => figment = figment.merge(Toml::file(FILE)),
+        None => {}
+    }
+    check_environment(std::env::vars().map(|(name, _)| name))?;
+    figment = figment.merge(environment());
+    if let Some(url) = &arguments.database_url {
+        figment = figment.merge(("database.url", url));
+    }
+    for setting in &arguments.set {
+        let (key, value) =
+            setting.split_once('=').with_context(|| format!("--set {setting}: not SECTION.KEY=VALUE"))?;
+        let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
+        figment = figment.merge((key, value));
+    }
+    let config: Config = figment.extract().context("the settings cannot be read")?;
+    config.session.check().context("session")?;
+    Ok(config)
+}
+
+/// `ANNEAL_DATABASE_URL` is `database.url`: the first word names the section.
+fn environment() -> Env {
+    let sections = |name: &str| SECTIONS.iter().any(|section| name.eq_ignore_ascii_case(section));
+    let env = Env::prefixed("ANNEAL_")
+        .filter(move |key| key.as_str().split_once('_').is_some_and(|(section, _)| sections(section)));
+    env.map(|key| key.as_str().replacen('_', ".", 1).into())
+}
+
+/// Variables that are no settings, but belong to anneal: arguments, and what builds and tests ask for.
+const OTHER_VARIABLES: [&str; 5] =
+    ["ANNEAL_CONFIG", "ANNEAL_ADDRESS", "ANNEAL_PG_BIN", "ANNEAL_TEST_DATA", "ANNEAL_DRAW_SKETCHES"];
+
+/// A mistyped variable is an error, not a setting that silently does not hold.
+fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    for name in names.filter(|name| name.starts_with("ANNEAL_") && !OTHER_VARIABLES.contains(&name.as_str())) {
+        let section = name["ANNEAL_".len()..].split_once('_').map(|(section, _)| section.to_ascii_lowercase());
+        anyhow::ensure!(
+            section.is_some_and(|section| SECTIONS.contains(&section.as_str())),
+            "{name} names no setting: write ANNEAL_SECTION_KEY, with one of the sections {}",
+            SECTIONS.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Prints the settings in force, the database's password left out.
+pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
+    let mut shown = config.clone();
+    shown.database.url = without_password(&shown.database.url);
+    print!("{}", toml::to_string(&shown)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A database URL that may be shown.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // The last @ ends the credentials, wherever a password has its own.
+    let authority = rest.find('/').unwrap_or(rest.len());
+    let Some(at) = rest.rfind('@').filter(|at| *at < authority || !rest[..*at].contains('?')) else {
+        return url.to_owned();
+    };
+    match rest[..at].split_once(':') {
+        Some((user, _)) => format!("{scheme}://{user}:***{}", &rest[at..]),
+        None => url.to_owned(),
+    }
+}
+
+impl Config {
+    /// The database's URL, or what to do when there is none.
+    pub(crate) fn database_url(&self) -> anyhow::Result<&str> {
+        anyhow::ensure!(
+            !self.database.url.is_empty(),
+            "no database: set ANNEAL_DATABASE_URL, database.url in the settings file, or --database-url \
+             (to try anneal without one, run `anneal dev`)"
+        );
+        Ok(&self.database.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(without_password("postgres://a:secret@h:1/d"), "postgres://a:***@h:1/d");
+        assert_eq!(without_password("postgres://a:se@cr/et@h:1/d"), "postgres://a:***@h:1/d");
+        assert_eq!(without_password("postgres://a@h/d"), "postgres://a@h/d");
+        assert_eq!(without_password(""), "");
+    }
+
+    #[test]
+    fn a_variable_that_names_no_setting_is_refused() {
+        let check = |name: &str| check_environment([name.to_owned()].into_iter());
+        assert!(check("ANNEAL_DATABASE_URL").is_ok() && check("ANNEAL_PG_BIN").is_ok() && check("HOME").is_ok());
+        assert!(check("ANNEAL_INSECURE").is_err() && check("ANNEAL_GRPC_ADDRESS").is_err());
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_contract() {
+        let session = Config::default().session;
+        assert_eq!(session.token_threshold.get(), 2_000_000);
+        assert_eq!(session.max_message_count, 50);
+        assert_eq!(session.large_message_threshold.get(), 1_000_000);
+        assert_eq!((session.keep_recent_turns, session.hot_zone_radius), (5, 5));
+    }
+}

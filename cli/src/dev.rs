@@ -1,0 +1,183 @@
+//! `anneal dev`: a private PostgreSQL in a folder, migrated; server and worker in this process.
+
+use std::{path::Path, process::ExitCode, time::Duration};
+
+use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
+use anneal_process::{shutdown, telemetry};
+use anneal_proto::v1 as pb;
+use anneal_server::{Addresses, serve};
+use anneal_store::{Migrations, Store, create_database};
+use anyhow::Context as _;
+use indicatif::ProgressBar;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::{Client, refusal},
+    command::{DevArguments, ServerArguments},
+    config::{Config, without_password},
+    context, import, processes, verify,
+};
+
+const DATABASE: &str = "anneal";
+
+/// Runs until Ctrl-C; with `--once` imports, waits for the worker, shows, checks, and leaves.
+pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::Result<ExitCode> {
+    config.log.format = telemetry::LogFormat::Text;
+    if arguments.once {
+        // What is shown here is the result; the ports are whatever is free, so that another `anneal dev` may run beside.
+        config.log.filter = "warn".into();
+        config.server.grpc_address.set_port(0);
+        config.server.http_address.set_port(0);
+    }
+    let metrics = telemetry::start(&config.log)?;
+    let stop = shutdown::on_signals()?;
+    let folder = std::path::absolute(&arguments.folder)?;
+    let first = FirstHere::try_lock(&folder)?;
+    let postgres = start_postgres(&arguments, &folder).await?;
+    let outcome = on_postgres(&postgres, config, arguments, metrics, stop).await;
+    if first.is_some() {
+        postgres.stop(Stop::Fast).await?;
+    }
+    outcome
+}
+
+/// Whoever runs first in a folder stops its PostgreSQL when it leaves; another `anneal dev` beside it only uses it. The lock
+/// goes with the process, however that ends.
+struct FirstHere {
+    _lock: std::fs::File,
+}
+
+impl FirstHere {
+    fn try_lock(folder: &Path) -> anyhow::Result<Option<Self>> {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", show(folder)))?;
+        let lock = std::fs::File::create(folder.join("dev.lock")).context("cannot make the lock file")?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self { _lock: lock })),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+            Err(std::fs::TryLockError::Error(error)) => Err(error).context("cannot lock the folder"),
+        }
+    }
+}
+
+/// Server and worker on a PostgreSQL that runs.
+async fn on_postgres(
+    postgres: &LocalPostgres,
+    mut config: Config,
+    arguments: DevArguments,
+    metrics: PrometheusHandle,
+    stop: CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    config.database.url = database(postgres).await?;
+    let store = Store::new(config.database.clone(), config.session)?;
+    let (open, opened) = oneshot::channel();
+    let server = tokio::spawn({
+        let (store, stop, settings) = (store.clone(), stop.clone(), config.server.clone());
+        async move { serve(store, &settings, metrics, open, stop).await }
+    });
+    let worker = processes::worker_on(store, &config);
+    let worker = tokio::spawn({
+        let stop = stop.clone();
+        async move { worker.run(stop).await }
+    });
+    let outcome = match opened.await {
+        Ok(addresses) => work(postgres, &config, arguments, addresses, &stop).await,
+        Err(_) => Ok(ExitCode::FAILURE),
+    };
+    stop.cancel();
+    worker.await.context("the worker panicked")?;
+    server.await.context("the server panicked")??;
+    outcome
+}
+
+/// What happens between start and stop.
+async fn work(
+    postgres: &LocalPostgres,
+    config: &Config,
+    arguments: DevArguments,
+    addresses: Addresses,
+    stop: &CancellationToken,
+) -> anyhow::Result<ExitCode> {
+    let server = ServerArguments { address: format!("http://{}", addresses.grpc) };
+    if !arguments.once {
+        greet(postgres, config, addresses);
+    }
+    let client = Client::connect(&server).await?;
+    let mut imported = Vec::new();
+    for file in &arguments.import {
+        imported.extend(import::file(&client, file, "", "", &arguments.policy).await?);
+    }
+    if !arguments.once {
+        stop.cancelled().await;
+        return Ok(ExitCode::SUCCESS);
+    }
+    settle(&client, stop).await?;
+    for conversation in &imported {
+        context::show(&client, conversation, None, None, false).await?;
+    }
+    verify::check(&client, &imported).await
+}
+
+async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Result<LocalPostgres> {
+    let wanted = arguments.pg_bin.as_deref();
+    #[cfg(feature = "download")]
+    let binaries = Binaries::find_or_download(wanted, &folder.join("download")).await?;
+    #[cfg(not(feature = "download"))]
+    let binaries = Binaries::find(wanted)?;
+    let settings = Settings::new(folder.join("postgres"), binaries);
+    LocalPostgres::start(settings).await.with_context(|| format!("no PostgreSQL in {}", show(folder)))
+}
+
+fn show(folder: &Path) -> std::path::Display<'_> {
+    folder.display()
+}
+
+/// The URL of the migrated database.
+async fn database(postgres: &LocalPostgres) -> anyhow::Result<String> {
+    create_database(&postgres.url("postgres"), DATABASE, None).await?;
+    let url = postgres.url(DATABASE);
+    Migrations::connect(&url).await?.run(Duration::from_secs(30)).await.with_context(|| {
+        format!("the schema cannot be brought up to date; to begin anew, remove {}", show(postgres.folder()))
+    })?;
+    Ok(url)
+}
+
+fn greet(postgres: &LocalPostgres, config: &Config, addresses: Addresses) {
+    let adopted = if postgres.adopted() { ", was running already" } else { "" };
+    println!("anneal is up. Ctrl-C stops it; the data stays.\n");
+    println!(
+        "  gRPC        {}  (reflection is {})",
+        addresses.grpc,
+        if config.server.reflection { "on" } else { "off" }
+    );
+    println!("  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics", addresses.http);
+    println!("  PostgreSQL  {}  ({}{adopted})", without_password(&config.database.url), postgres.version());
+    println!("  data        {}", show(postgres.folder()));
+    println!("  log         {}\n", show(&postgres.log_path()));
+    println!("  anneal import FILE          imports OpenAI chat messages");
+    println!("  anneal context CONVERSATION shows what would be sent to the model next\n");
+}
+
+/// Starts after which a job that still fails ends the waiting.
+const TRIES: i32 = 3;
+
+/// Waits until no job is left to run, or one fails again and again.
+async fn settle(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
+    let progress = ProgressBar::new_spinner().with_message("waiting for the worker");
+    while !stop.is_cancelled() {
+        progress.tick();
+        let ask = pb::ListJobsRequest { page_size: 500, ..Default::default() };
+        let jobs = client.operators().list_jobs(ask).await.map_err(|status| refusal(&status))?.into_inner().jobs;
+        let failing = jobs.iter().find(|job| job.attempts >= TRIES && !job.last_error.is_empty());
+        if let Some(job) = failing {
+            anyhow::bail!("a job of {} keeps failing: {}", job.conversation_id, job.last_error);
+        }
+        if jobs.is_empty() {
+            progress.finish_and_clear();
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    anyhow::bail!("stopped before the jobs were done")
+}

@@ -1,0 +1,97 @@
+//! `anneal jobs`.
+
+use std::process::ExitCode;
+
+use anneal_proto::v1 as pb;
+
+use crate::{
+    client::{Client, refusal},
+    command::{JobArguments, JobKind, JobState, JobsAction, JobsArguments},
+};
+
+/// Lists, requeues or discards jobs.
+pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(&arguments.server).await?;
+    match arguments.action.unwrap_or(JobsAction::List { state: None }) {
+        JobsAction::List { state } => list(&client, state).await?,
+        JobsAction::Requeue(job) => {
+            let ask = pb::RequeueJobRequest {
+                kind: kind(&job).into(),
+                conversation_id: job.conversation,
+                request_id: String::new(),
+            };
+            let job = client.operators().requeue_job(ask).await.map_err(|status| refusal(&status))?.into_inner();
+            println!("requeued {}", line(&job));
+        }
+        JobsAction::Discard(job) => {
+            let ask = pb::DiscardJobRequest {
+                kind: kind(&job).into(),
+                conversation_id: job.conversation,
+                request_id: String::new(),
+            };
+            client.operators().discard_job(ask).await.map_err(|status| refusal(&status))?;
+            println!("discarded");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
+    let figures = client.operators().get_queue_stats(pb::GetQueueStatsRequest {}).await;
+    for queue in figures.map_err(|status| refusal(&status))?.into_inner().queues {
+        let oldest = queue.oldest_ready.map_or(0.0, |age| age.seconds as f64 + f64::from(age.nanos) / 1e9);
+        println!(
+            "{:<20} {} waiting ({} ready, oldest {oldest:.1} s), {} running, {} dead",
+            kind_name(queue.kind()),
+            queue.waiting,
+            queue.ready,
+            queue.running,
+            queue.dead
+        );
+    }
+    let state = state.map_or(pb::JobState::Unspecified, |state| match state {
+        JobState::Waiting => pb::JobState::Waiting,
+        JobState::Running => pb::JobState::Running,
+        JobState::Dead => pb::JobState::Dead,
+    });
+    let mut page_token = String::new();
+    loop {
+        let ask = pb::ListJobsRequest { state: state.into(), page_token, ..Default::default() };
+        let page = client.operators().list_jobs(ask).await.map_err(|status| refusal(&status))?.into_inner();
+        for job in &page.jobs {
+            println!("{}", line(job));
+        }
+        if page.next_page_token.is_empty() {
+            return Ok(());
+        }
+        page_token = page.next_page_token;
+    }
+}
+
+fn line(job: &pb::Job) -> String {
+    let state = match job.state() {
+        pb::JobState::Waiting => "waiting",
+        pb::JobState::Running => "running",
+        pb::JobState::Dead => "dead",
+        pb::JobState::Unspecified => "?",
+    };
+    let error = if job.last_error.is_empty() { String::new() } else { format!(", last error: {}", job.last_error) };
+    format!("{:<20} {} {state}, {} attempts{error}", kind_name(job.kind()), job.conversation_id, job.attempts)
+}
+
+const fn kind(job: &JobArguments) -> pb::JobKind {
+    match job.kind {
+        JobKind::CountTokens => pb::JobKind::CountTokens,
+        JobKind::Checkpoint => pb::JobKind::Checkpoint,
+        JobKind::SummarizeMessages => pb::JobKind::SummarizeMessages,
+    }
+}
+
+const fn kind_name(kind: pb::JobKind) -> &'static str {
+    match kind {
+        pb::JobKind::CountTokens => "count_tokens",
+        pb::JobKind::Checkpoint => "checkpoint",
+        pb::JobKind::SummarizeMessages => "summarize_messages",
+        pb::JobKind::Unspecified => "?",
+    }
+}

@@ -1,0 +1,53 @@
+//! The one binary of anneal, as a library: [`main`] reads the arguments and runs the command that they name.
+
+mod client;
+mod command;
+mod config;
+mod context;
+mod dev;
+mod health;
+mod import;
+mod jobs;
+mod migrate;
+mod processes;
+mod verify;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use command::{Anneal, Command};
+
+/// Runs the command that the process's arguments name. Errors go to standard error, with exit code 1; wrong arguments give 2.
+pub fn main() -> ExitCode {
+    let anneal = Anneal::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&anyhow::Error::from(error).context("cannot start the runtime")),
+    };
+    let outcome = runtime.block_on(run(anneal));
+    // A summariser that is still busy must not keep a process from ending that was asked to.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    outcome.unwrap_or_else(|error| failed(&error))
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("anneal: {error:#}");
+    ExitCode::FAILURE
+}
+
+async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
+    let config = || config::load(&anneal.settings);
+    match anneal.command {
+        Command::Dev(arguments) => dev::run(config()?, arguments).await,
+        Command::Server => processes::server(config()?).await,
+        Command::Worker => processes::worker(config()?).await,
+        Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
+        Command::Config => config::show(&config()?),
+        Command::Health(arguments) => health::run(&config()?, arguments).await,
+        Command::Import(arguments) => import::run(arguments).await,
+        Command::Context(arguments) => context::run(arguments).await,
+        Command::Verify(arguments) => verify::run(arguments).await,
+        Command::Jobs(arguments) => jobs::run(arguments).await,
+    }
+}

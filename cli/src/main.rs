@@ -1,0 +1,5 @@
+//! The `anneal` binary.
+
+fn main() -> std::process::ExitCode {
+    anneal_cli::main()
+}

@@ -1,0 +1,79 @@
+//! `anneal server` and `anneal worker`.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use anneal_llm::Extractive;
+use anneal_process::{
+    http::{self, Readiness},
+    shutdown, telemetry,
+};
+use anneal_server::serve;
+use anneal_store::{Migrations, Store};
+use anneal_worker::Worker;
+use anyhow::Context as _;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::config::Config;
+
+/// Calls and jobs under way get this long after the first signal.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Runs the server until it is asked to stop.
+pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
+    let metrics = telemetry::start(&config.log)?;
+    let stop = shutdown::on_signals()?;
+    let store = open(&config).await?;
+    let (open, _) = oneshot::channel();
+    let mut serving = std::pin::pin!(serve(store, &config.server, metrics, open, stop.clone()));
+    tokio::select! {
+        served = &mut serving => served?,
+        () = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await } => {
+            warn!("some calls did not end in {} s, leaving them", PATIENCE.as_secs());
+        }
+    }
+    info!("stopped serving");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a worker until it is asked to stop.
+pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
+    let metrics = telemetry::start(&config.log)?;
+    let stop = shutdown::on_signals()?;
+    let store = open(&config).await?;
+    let listener = http::bind(config.worker.http_address)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.worker.http_address))?;
+    let readiness = Readiness::default();
+    let check = {
+        let store = store.clone();
+        move || {
+            let store = store.clone();
+            async move { store.ping().await.is_ok() }
+        }
+    };
+    let changed = |ready| info!(ready, "the database {}", if ready { "answers" } else { "does not answer" });
+    tokio::spawn(readiness.clone().watch(check, changed, stop.clone()));
+    let web = tokio::spawn(http::serve(listener, http::router(readiness, metrics), stop.clone()));
+    worker_on(store, &config).run(stop).await;
+    web.await?.context("the HTTP port failed")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A worker with the built-in summariser.
+pub(crate) fn worker_on(store: Store, config: &Config) -> Worker {
+    Worker::new(store, Arc::new(Extractive), config.worker.clone(), config.summarizer)
+}
+
+/// The store, once the schema is known to fit.
+async fn open(config: &Config) -> anyhow::Result<Store> {
+    let url = config.database_url()?;
+    let pending = Migrations::connect(url).await.context("cannot reach the database")?.pending().await?;
+    anyhow::ensure!(
+        pending.is_empty(),
+        "the database lacks {} migrations, the first is {}: run `anneal migrate`",
+        pending.len(),
+        pending[0].name
+    );
+    Ok(Store::new(config.database.clone(), config.session)?)
+}

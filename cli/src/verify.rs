@@ -1,0 +1,68 @@
+//! `anneal verify`.
+
+use std::process::ExitCode;
+
+use anneal_proto::v1 as pb;
+use indicatif::ProgressBar;
+
+use crate::{
+    client::{Client, refusal},
+    command::VerifyArguments,
+    words::counted,
+};
+
+/// Checks the promises; exit code 1 when one is broken.
+pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(&arguments.server).await?;
+    let conversations = if arguments.all { every(&client).await? } else { arguments.conversations };
+    check(&client, &conversations).await
+}
+
+/// Checks these conversations and prints what was found.
+pub(crate) async fn check(client: &Client, conversations: &[String]) -> anyhow::Result<ExitCode> {
+    let progress = ProgressBar::new(conversations.len() as u64);
+    let (mut messages, mut checkpoints, mut broken) = (0_i64, 0_i64, 0);
+    for conversation in conversations {
+        let ask = pb::VerifyConversationRequest { conversation_id: conversation.clone() };
+        let verified =
+            client.operators().verify_conversation(ask).await.map_err(|status| refusal(&status))?.into_inner();
+        messages += verified.messages_checked;
+        checkpoints += verified.checkpoints_checked;
+        broken += verified.violations.len();
+        for violation in verified.violations {
+            progress.suspend(|| {
+                println!("{conversation}: promise {}: {}", violation.promise, violation.description);
+            });
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    let checked = [
+        counted(conversations.len(), "conversation"),
+        counted(messages as usize, "message"),
+        counted(checkpoints as usize, "checkpoint"),
+    ]
+    .join(", ");
+    if broken == 0 {
+        println!("verified {checked}: every promise is kept");
+        Ok(ExitCode::SUCCESS)
+    } else {
+        println!("verified {checked}: {}", counted(broken, "violation"));
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+async fn every(client: &Client) -> anyhow::Result<Vec<String>> {
+    let mut ids = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let ask = pb::ListConversationsRequest { page_size: 500, page_token, ..Default::default() };
+        let page =
+            client.conversations().list_conversations(ask).await.map_err(|status| refusal(&status))?.into_inner();
+        ids.extend(page.conversations.into_iter().map(|conversation| conversation.conversation_id));
+        if page.next_page_token.is_empty() {
+            return Ok(ids);
+        }
+        page_token = page.next_page_token;
+    }
+}
