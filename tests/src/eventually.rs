@@ -1,0 +1,18 @@
+//! Waiting for what another process or task does.
+
+use std::time::Duration;
+
+/// Looks every 20 ms until `holds` says yes; fails after a minute with what was waited for.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(20));
+    let patience = async {
+        loop {
+            looks.tick().await;
+            if holds().await {
+                return;
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_mins(1), patience).await;
+    assert!(in_time.is_ok(), "a minute has passed without this: {what}");
+}

@@ -1,0 +1,203 @@
+//! A house for one test: a database of its own, a server on a port of its own, a worker that is stepped by hand.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anneal_core::policy::Policy;
+use anneal_llm::{Extractive, Summarizer};
+use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
+use anneal_proto::v1::{
+    context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+};
+use anneal_server::{Addresses, ServerSettings, serve};
+use anneal_store::{Migrations, Store, StoreSettings, create_database};
+use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::Channel;
+use uuid::Uuid;
+
+use crate::{pb, talk::Talk};
+
+/// How long summaries may be.
+pub type Lengths = SummarizerSettings;
+
+/// Everything that a test needs, in this process; gone when dropped.
+pub struct House {
+    /// The database's URL, for looking at rows.
+    pub url: String,
+    /// The store that server and worker use.
+    pub store: Store,
+    /// Where the server listens.
+    pub addresses: Addresses,
+    worker: Worker,
+    channel: Channel,
+    _stop: DropGuard,
+}
+
+/// PostgreSQL's programs: those in `ANNEAL_PG_BIN`, or the installed ones.
+pub fn postgres_binaries() -> Binaries {
+    let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
+    Binaries::find(wanted.as_deref()).expect("tests need PostgreSQL 15 or newer: scripts/postgres.sh installs it")
+}
+
+/// The test cluster of this PostgreSQL version, shared by all test processes: the first comer starts it.
+async fn cluster() -> LocalPostgres {
+    let binaries = postgres_binaries();
+    let base = std::env::temp_dir().join("anneal-tests");
+    let mut settings = Settings::new(base.join(format!("postgres-{}", binaries.version().major)), binaries);
+    settings.durability = Durability::Test;
+    settings.extra = vec![("max_connections".into(), "400".into())];
+    LocalPostgres::start(settings).await.expect("the test cluster starts")
+}
+
+/// A migrated database of the test's own: a copy of a template, which the first comer makes.
+async fn database() -> String {
+    let cluster = cluster().await;
+    let admin = cluster.url("postgres");
+    let template = template(&cluster, &admin).await;
+    let name = format!("test_{}", Uuid::new_v4().simple());
+    create_database(&admin, &name, Some(&template)).await.expect("a database from the template");
+    cluster.url(&name)
+}
+
+/// A database of the test's own without a schema.
+pub async fn empty_database() -> String {
+    let cluster = cluster().await;
+    let name = format!("empty_{}", Uuid::new_v4().simple());
+    create_database(&cluster.url("postgres"), &name, None).await.expect("an empty database");
+    cluster.url(&name)
+}
+
+/// The template's name says which migrations are in it, so that a changed schema makes a new one.
+async fn template(cluster: &LocalPostgres, admin: &str) -> String {
+    let mut db = PgConnection::connect(admin).await.expect("the test cluster answers");
+    let all = Migrations::all();
+    let sql: String = all.iter().map(|migration| migration.sql.as_str()).collect();
+    let digest = anneal_core::digest::of_content(&sql);
+    let name = format!("template_{:016x}", u64::from_be_bytes(digest[..8].try_into().expect("eight bytes")));
+    sqlx::query("select pg_advisory_lock(7)").execute(&mut db).await.expect("locks");
+    let made: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1 and datistemplate)")
+        .bind(&name)
+        .fetch_one(&mut db)
+        .await
+        .expect("asks");
+    if !made {
+        create_database(admin, &name, None).await.expect("the template is made");
+        let mut migrations = Migrations::connect(&cluster.url(&name)).await.expect("connects");
+        migrations.run(Duration::from_secs(30)).await.expect("migrates");
+        drop(migrations);
+        let mark = format!("alter database {name} is_template true");
+        sqlx::query(sqlx::AssertSqlSafe(mark)).execute(&mut db).await.expect("marks the template");
+    }
+    db.close().await.expect("closes");
+    name
+}
+
+impl House {
+    /// A house with the default settings.
+    pub async fn start() -> Self {
+        Self::with(Policy::default()).await
+    }
+
+    /// A house whose `[session]` settings are these.
+    pub async fn with(session: Policy) -> Self {
+        Self::on(database().await, session).await
+    }
+
+    /// A second house on the same database: another server process, another worker.
+    pub async fn beside(&self) -> Self {
+        Self::on(self.url.clone(), *self.store.session()).await
+    }
+
+    /// A house on a database of the test's own.
+    pub async fn at(url: &str) -> Self {
+        Self::on(url.to_owned(), Policy::default()).await
+    }
+
+    async fn on(url: String, session: Policy) -> Self {
+        let settings = StoreSettings { url: url.clone(), ..StoreSettings::default() };
+        let store = Store::new(settings, session).expect("the test's database URL is good");
+        let mut server = ServerSettings { drain_delay_ms: 0, ..ServerSettings::default() };
+        server.grpc_address.set_port(0);
+        server.http_address.set_port(0);
+        let stop = CancellationToken::new();
+        let (open, opened) = oneshot::channel();
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        tokio::spawn({
+            let (store, stop) = (store.clone(), stop.clone());
+            async move { serve(store, &server, metrics, open, stop).await.expect("serves") }
+        });
+        let addresses = opened.await.expect("the server opens its ports");
+        let channel = Channel::from_shared(format!("http://{}", addresses.grpc))
+            .expect("an address")
+            .connect()
+            .await
+            .expect("the server answers");
+        let worker = Worker::new(store.clone(), Arc::new(Extractive), WorkerSettings::default(), Lengths::default());
+        Self { url, store, addresses, worker, channel, _stop: stop.drop_guard() }
+    }
+
+    /// Runs due jobs until none is left; returns how many ran.
+    pub async fn run_jobs_until_idle(&self) -> usize {
+        self.worker.run_until_idle().await
+    }
+
+    /// The worker, for tests that let it run by itself.
+    pub fn worker(&self) -> Worker {
+        self.worker.clone()
+    }
+
+    /// A worker of this house with a summariser of the test's own.
+    pub fn worker_with(&self, summarizer: impl Summarizer + 'static) -> Worker {
+        Worker::new(self.store.clone(), Arc::new(summarizer), WorkerSettings::default(), Lengths::default())
+    }
+
+    /// An empty conversation.
+    pub async fn conversation(&self) -> Talk<'_> {
+        self.conversation_with(pb::CreateConversationRequest::default()).await
+    }
+
+    /// An empty conversation with these overrides of the settings.
+    pub async fn conversation_under(&self, policy: pb::Policy) -> Talk<'_> {
+        self.conversation_with(pb::CreateConversationRequest { policy: Some(policy), ..Default::default() }).await
+    }
+
+    /// A conversation as asked for.
+    pub async fn conversation_with(&self, ask: pb::CreateConversationRequest) -> Talk<'_> {
+        let made = self.conversations().create_conversation(ask).await.expect("creates").into_inner();
+        Talk::new(self, made.conversation_id)
+    }
+
+    /// ConversationService.
+    pub fn conversations(&self) -> ConversationServiceClient<Channel> {
+        ConversationServiceClient::new(self.channel.clone())
+    }
+
+    /// MessageService.
+    pub fn messages(&self) -> MessageServiceClient<Channel> {
+        MessageServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// ContextService.
+    pub fn contexts(&self) -> ContextServiceClient<Channel> {
+        ContextServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// OperatorService.
+    pub fn operators(&self) -> OperatorServiceClient<Channel> {
+        OperatorServiceClient::new(self.channel.clone())
+    }
+
+    /// The raw channel, for health, reflection and broken requests.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// A connection to the database.
+    pub async fn db(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.expect("the test's database answers")
+    }
+}

@@ -1,0 +1,214 @@
+//! Whole processes of the binary, each with settings of the test's own, in a folder of the test's own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anneal_local_postgres::{LocalPostgres, Settings, StopOnDrop};
+use anneal_store::{Migrations, create_database};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
+    process::{Child, Command},
+};
+use uuid::Uuid;
+
+use crate::{eventually, postgres_binaries};
+
+/// A folder that is gone when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder.
+    pub fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("anneal-test-{}", Uuid::new_v4().simple()));
+        std::fs::create_dir_all(&path).expect("a folder under the system's temporary one");
+        Self(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A file in it, with this text.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("writes");
+        path
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A durable PostgreSQL of the test's own, with a migrated database.
+pub struct OwnPostgres {
+    /// The database's URL; stays the same over restarts.
+    pub url: String,
+    postgres: StopOnDrop,
+    settings: Settings,
+    _folder: Folder,
+}
+
+impl OwnPostgres {
+    /// Makes and starts it.
+    pub async fn start() -> Self {
+        let folder = Folder::new();
+        let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
+        let postgres = LocalPostgres::start(settings.clone()).await.expect("a cluster of the test's own");
+        settings.port = Some(postgres.port());
+        create_database(&postgres.url("postgres"), "anneal", None).await.expect("a database");
+        let url = postgres.url("anneal");
+        let mut migrations = Migrations::connect(&url).await.expect("connects");
+        migrations.run(std::time::Duration::from_secs(30)).await.expect("migrates");
+        Self { url, postgres: postgres.stop_on_drop(), settings, _folder: folder }
+    }
+
+    /// Stops it at once, as a crash would.
+    pub async fn crash(&self) {
+        self.postgres.stop(anneal_local_postgres::Stop::Immediate).await.expect("stops");
+    }
+
+    /// Starts it again, on the same port.
+    pub async fn restart(&self) {
+        LocalPostgres::start(self.settings.clone()).await.expect("starts again");
+    }
+}
+
+/// How processes are started.
+#[derive(Clone)]
+pub struct Anneal {
+    binary: &'static str,
+    folder: PathBuf,
+    url: String,
+}
+
+impl Anneal {
+    /// The binary (`env!("CARGO_BIN_EXE_anneal-under-test")`), on this database, in this folder.
+    pub fn new(binary: &'static str, folder: &Folder, url: &str) -> Self {
+        Self { binary, folder: folder.path().to_owned(), url: url.to_owned() }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.binary);
+        let settings = std::env::vars_os().map(|(key, _)| key);
+        for key in settings.filter(|key| key.to_string_lossy().starts_with("ANNEAL_")) {
+            if key != "ANNEAL_PG_BIN" {
+                command.env_remove(key);
+            }
+        }
+        if !self.url.is_empty() {
+            command.env("ANNEAL_DATABASE_URL", &self.url);
+        }
+        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub async fn run(&self, arguments: &[&str]) -> Ran {
+        let ran = self.command(arguments).output().await.expect("the binary runs");
+        Ran::from(ran)
+    }
+
+    /// Starts a command that stays; its lines are kept.
+    pub fn start(&self, arguments: &[&str]) -> Process {
+        let mut command = self.command(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let said = Arc::<Mutex<Vec<String>>>::default();
+        keep(child.stdout.take().expect("is piped"), &said);
+        keep(child.stderr.take().expect("is piped"), &said);
+        Process { child, said }
+    }
+
+    /// Starts a server on this port, or on any free one, and waits until it serves. Returns it with its gRPC port.
+    pub async fn server(&self, port: u16) -> (Process, u16) {
+        let grpc = format!("server.grpc_address=127.0.0.1:{port}");
+        let settings =
+            ["server", "--set", &grpc, "--set", "server.http_address=127.0.0.1:0", "--set", "server.drain_delay_ms=50"];
+        let server = self.start(&settings);
+        let address = server.said("\"grpc\":\"127.0.0.1:").await;
+        let after = address.split("\"grpc\":\"127.0.0.1:").nth(1).and_then(|rest| rest.split('"').next());
+        (server, after.and_then(|port| port.parse().ok()).expect("a port"))
+    }
+
+    /// Starts a worker and waits until it works.
+    pub async fn worker(&self) -> Process {
+        let worker = self.start(&["worker", "--set", "worker.http_address=127.0.0.1:0", "--set", "worker.poll_ms=100"]);
+        worker.said("working as").await;
+        worker
+    }
+}
+
+fn keep(lines: impl AsyncRead + Unpin + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
+    let (mut lines, said) = (BufReader::new(lines).lines(), Arc::clone(said));
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            said.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    });
+}
+
+/// A command that has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub out: String,
+    /// What it said on standard error.
+    pub err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+/// A process that stays until it is told to go; killed when dropped.
+pub struct Process {
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    /// Everything that it has said.
+    pub fn lines(&self) -> Vec<String> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for a line with these words.
+    pub async fn said(&self, words: &str) -> String {
+        eventually(words, async || self.lines().iter().any(|line| line.contains(words))).await;
+        self.lines().into_iter().find(|line| line.contains(words)).expect("was said")
+    }
+
+    /// kill -9, and waits until it is gone.
+    pub async fn kill(mut self) {
+        self.child.kill().await.expect("kills");
+    }
+
+    /// Sends SIGTERM.
+    pub async fn terminate(&self) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status().await.expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// Waits for its end; its exit code, None when a signal ended it.
+    pub async fn ended(mut self) -> Option<i32> {
+        self.child.wait().await.expect("ends").code()
+    }
+}

@@ -1,0 +1,14 @@
+//! Texts of a size, the same in every run.
+
+/// The nth of a row of sentences that differ and say something.
+pub fn sentence(n: usize) -> String {
+    const PLACES: [&str; 7] = ["Lisbon", "Osaka", "Nairobi", "Quito", "Tallinn", "Perth", "Cusco"];
+    const THINGS: [&str; 5] = ["warehouse", "invoice", "turbine", "manuscript", "shipment"];
+    let (place, thing) = (PLACES[n % 7], THINGS[n % 5]);
+    format!("On day {n} the {thing} in {place} was inspected and report {} was filed by team {}.", n * 37 + 11, n % 4)
+}
+
+/// `count` sentences, starting with the nth.
+pub fn prose(start: usize, count: usize) -> String {
+    (start..start + count).map(sentence).collect::<Vec<_>>().join(" ")
+}

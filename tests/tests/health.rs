@@ -1,0 +1,88 @@
+//! Health, reflection, readiness and metrics.
+
+use anneal_tests::{House, OwnPostgres, eventually};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+};
+
+/// The status line's code and the body of a GET.
+async fn get(house: &House, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(house.addresses.http).await.expect("the HTTP port is open");
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).await.expect("asks");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answers");
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    (code, body)
+}
+
+async fn serving(house: &House, service: &str) -> bool {
+    let ask = HealthCheckRequest { service: service.into() };
+    let answer = HealthClient::new(house.channel()).check(ask).await;
+    answer.is_ok_and(|answer| answer.into_inner().status() == ServingStatus::Serving)
+}
+
+const SERVICES: [&str; 5] = [
+    "",
+    "anneal.v1.ConversationService",
+    "anneal.v1.MessageService",
+    "anneal.v1.ContextService",
+    "anneal.v1.OperatorService",
+];
+
+#[tokio::test]
+async fn a_ready_server_says_so_everywhere() {
+    let house = House::start().await;
+    assert_eq!(get(&house, "/healthz").await, (200, "ok\n".into()));
+    eventually("ready", async || get(&house, "/readyz").await == (200, "ready\n".into())).await;
+    for service in SERVICES {
+        eventually(service, async || serving(&house, service).await).await;
+    }
+    assert!(!serving(&house, "anneal.v1.NoSuchService").await);
+    assert_eq!(get(&house, "/metrics").await.0, 200);
+    assert_eq!(get(&house, "/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn reflection_names_every_service() {
+    let house = House::start().await;
+    let ask = ServerReflectionRequest {
+        message_request: Some(MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let mut client = ServerReflectionClient::new(house.channel());
+    let mut answers = client.server_reflection_info(tokio_stream::once(ask)).await.expect("reflects").into_inner();
+    let answer = answers.message().await.expect("answers").expect("one answer").message_response;
+    let Some(MessageResponse::ListServicesResponse(list)) = answer else { panic!("a list") };
+    let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
+    for service in SERVICES.into_iter().skip(1).chain(["grpc.health.v1.Health"]) {
+        assert!(names.iter().any(|name| name == service), "{service} in {names:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_its_database_is_alive_but_not_ready_until_it_is_back() {
+    let postgres = OwnPostgres::start().await;
+    let house = House::at(&postgres.url).await;
+    let talk = house.conversation().await;
+    eventually("ready", async || get(&house, "/readyz").await.0 == 200).await;
+    postgres.crash().await;
+    eventually("not ready", async || get(&house, "/readyz").await.0 == 503).await;
+    eventually("not serving", async || !serving(&house, "").await).await;
+    assert_eq!(get(&house, "/healthz").await.0, 200);
+    let refused = talk.append("a").request_id("r1").send().await.expect_err("nobody can store it");
+    let said = anneal_tests::refusal(&refused);
+    assert_eq!((said.code, said.reason.as_str(), said.retry), (tonic::Code::Unavailable, "DATABASE_UNAVAILABLE", true));
+    postgres.restart().await;
+    eventually("ready again", async || get(&house, "/readyz").await.0 == 200).await;
+    assert!(!talk.append("a").request_id("r1").await.replayed);
+    house.run_jobs_until_idle().await;
+    talk.verify().await;
+}

@@ -1,0 +1,235 @@
+//! OperatorService and ContextService's lists: jobs, figures, checkpoints, and proofs that find what is planted.
+
+use anneal_tests::{House, Talk, assert_refused, pb};
+use tonic::Code;
+
+async fn cooled(house: &House) -> Talk<'_> {
+    let policy = pb::Policy { max_message_count: Some(10), keep_recent_turns: Some(1), ..Default::default() };
+    let talk = house.conversation_under(policy).await;
+    for round in 0..2 {
+        for n in 0..8 {
+            let asked =
+                format!("Question {round}-{n}: what is the capital of country {n}, and how many people live there?");
+            talk.turn(&asked, &format!("The capital of country {n} is City-{n}; {n}00,000 people live there.")).await;
+        }
+        house.run_jobs_until_idle().await;
+    }
+    talk
+}
+
+#[tokio::test]
+async fn jobs_are_listed_by_state_and_kind_page_by_page() {
+    let house = House::start().await;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        let talk = house.conversation().await;
+        talk.turns(1).await;
+        ids.push(talk.id.clone());
+    }
+    let list = async |ask: pb::ListJobsRequest| house.operators().list_jobs(ask).await.expect("lists").into_inner();
+    let mut found = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let page = list(pb::ListJobsRequest { page_size: 2, page_token, ..Default::default() }).await;
+        found.extend(page.jobs.into_iter().map(|job| job.conversation_id));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    ids.sort();
+    assert_eq!(found, ids);
+    let of = |kind: pb::JobKind, state: pb::JobState| pb::ListJobsRequest {
+        kind: kind.into(),
+        state: state.into(),
+        ..Default::default()
+    };
+    assert_eq!(list(of(pb::JobKind::CountTokens, pb::JobState::Waiting)).await.jobs.len(), 5);
+    assert_eq!(list(of(pb::JobKind::Checkpoint, pb::JobState::Unspecified)).await.jobs.len(), 0);
+    assert_eq!(list(of(pb::JobKind::Unspecified, pb::JobState::Dead)).await.jobs.len(), 0);
+    let one = pb::ListJobsRequest { conversation_id: ids[0].clone(), ..Default::default() };
+    assert_eq!(list(one).await.jobs.len(), 1);
+    for (ask, field) in [
+        (pb::ListJobsRequest { kind: 99, ..Default::default() }, "kind"),
+        (pb::ListJobsRequest { state: 99, ..Default::default() }, "state"),
+    ] {
+        assert_refused(house.operators().list_jobs(ask).await, Code::InvalidArgument, "INVALID_FIELD", field);
+    }
+    for kind in [0, 99, -1] {
+        let ask = pb::RequeueJobRequest { kind, conversation_id: ids[0].clone(), ..Default::default() };
+        assert_refused(house.operators().requeue_job(ask).await, Code::InvalidArgument, "INVALID_FIELD", "kind");
+        let ask = pb::DiscardJobRequest { kind, conversation_id: ids[0].clone(), ..Default::default() };
+        assert_refused(house.operators().discard_job(ask).await, Code::InvalidArgument, "INVALID_FIELD", "kind");
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_made_due_and_a_waiting_one_is_not_discarded() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    talk.append("a").await;
+    let far = "update ai_job set due_ts = now() + interval '1 hour', attempts = 5";
+    sqlx::query(far).execute(&mut house.db().await).await.expect("runs");
+    assert_eq!(house.run_jobs_until_idle().await, 0);
+    let stats = async || {
+        let stats = house.operators().get_queue_stats(pb::GetQueueStatsRequest {}).await.expect("figures").into_inner();
+        assert_eq!(stats.queues.len(), 3, "every kind has its line");
+        let of = |queue: &pb::QueueStats| queue.kind() == pb::JobKind::CountTokens;
+        stats.queues.into_iter().find(of).expect("counting")
+    };
+    let before = stats().await;
+    assert_eq!((before.waiting, before.ready, before.running, before.dead), (1, 0, 0, 0));
+    let kind = pb::JobKind::CountTokens.into();
+    let ask = pb::DiscardJobRequest { kind, conversation_id: talk.id.clone(), ..Default::default() };
+    assert_refused(house.operators().discard_job(ask).await, Code::NotFound, "JOB_NOT_FOUND", "");
+    let ask = pb::RequeueJobRequest { kind, conversation_id: talk.id.clone(), ..Default::default() };
+    let job = house.operators().requeue_job(ask).await.expect("requeues").into_inner();
+    assert_eq!((job.state(), job.attempts), (pb::JobState::Waiting, 0));
+    assert_eq!(stats().await.ready, 1);
+    assert_eq!(house.run_jobs_until_idle().await, 1);
+    assert_eq!(stats().await.waiting, 0);
+}
+
+#[tokio::test]
+async fn checkpoints_are_listed_newest_first_and_form_a_chain() {
+    let house = House::start().await;
+    let talk = cooled(&house).await;
+    let all = talk.checkpoints().await;
+    assert!(all.len() >= 2);
+    let mut paged = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let ask = pb::ListCheckpointsRequest { conversation_id: talk.id.clone(), page_size: 1, page_token };
+        let page = house.contexts().list_checkpoints(ask).await.expect("lists").into_inner();
+        paged.extend(page.checkpoints);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(paged, all);
+    for pair in all.windows(2) {
+        assert_eq!(pair[0].source_first_message_id, pair[1].last_message_id + 1);
+        assert_eq!(pair[0].generation, pair[1].generation + 1);
+    }
+    assert!(
+        all.iter()
+            .all(|one| one.valid && one.kind() == pb::SummaryKind::Extractive && one.tokens_after < one.tokens_before)
+    );
+}
+
+#[tokio::test]
+async fn usage_counts_the_marks_of_summaries_as_the_context_does() {
+    let house = House::start().await;
+    let talk = cooled(&house).await;
+    let ask = pb::GetContextUsageRequest { conversation_id: talk.id.clone(), ..Default::default() };
+    let usage = house.contexts().get_context_usage(ask).await.expect("usage").into_inner();
+    assert_eq!(usage.total_tokens, talk.context().await.0.total_tokens);
+}
+
+#[tokio::test]
+async fn usage_by_segment_agrees_with_the_context() {
+    let house = House::start().await;
+    let ask = pb::CreateConversationRequest { system_prompt: "Be brief.".into(), ..Default::default() };
+    let talk = house.conversation_with(ask).await;
+    talk.turns(5).await;
+    let ask = pb::GetContextUsageRequest { conversation_id: talk.id.clone(), window_tokens: 1_000 };
+    assert!(house.contexts().get_context_usage(ask.clone()).await.expect("usage").into_inner().estimated);
+    house.run_jobs_until_idle().await;
+    let usage = house.contexts().get_context_usage(ask).await.expect("usage").into_inner();
+    let built = talk.context().await.0;
+    assert_eq!(usage.total_tokens, built.total_tokens);
+    assert_eq!(usage.segments.iter().map(|segment| segment.tokens).sum::<u64>(), usage.total_tokens);
+    assert!((usage.used_share - usage.total_tokens as f64 / 1_000.0).abs() < 1e-9);
+    assert!(!usage.estimated);
+    assert_eq!((usage.tail_messages, usage.max_message_count), (10, 50));
+    let ask = pb::CompactRequest { conversation_id: talk.id.clone(), ..Default::default() };
+    let compacted = house.contexts().compact(ask).await.expect("asks").into_inner();
+    assert_eq!(compacted.outcome(), pb::CompactOutcome::Pending);
+}
+
+#[tokio::test]
+async fn a_manual_compaction_waits_for_its_checkpoint_and_repeats_it() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    for n in 0..8 {
+        talk.turn(
+            &format!("What is the capital of country {n}, and how many live there?"),
+            &format!("City-{n}; {n}00,000 people live there."),
+        )
+        .await;
+    }
+    let stop = tokio_util::sync::CancellationToken::new();
+    let (worker, stopping) = (house.worker(), stop.clone());
+    let running = tokio::spawn(async move { worker.run(stopping).await });
+    let wait = Some(prost_types::Duration { seconds: 9, nanos: 0 });
+    let ask =
+        pb::CompactRequest { conversation_id: talk.id.clone(), request_id: "k1".into(), focus: "people".into(), wait };
+    let first = house.contexts().compact(ask.clone()).await.expect("compacts").into_inner();
+    assert_eq!(first.outcome(), pb::CompactOutcome::Created, "{first:?}");
+    let again = house.contexts().compact(ask).await.expect("repeats").into_inner();
+    assert_eq!(again, first);
+    let made = first.checkpoint.expect("a checkpoint");
+    assert_eq!((made.focus.as_str(), made.trigger()), ("people", pb::CheckpointTrigger::Manual));
+    stop.cancel();
+    running.await.expect("stops");
+    talk.verify().await;
+}
+
+#[tokio::test]
+async fn a_compaction_may_wait_longer_than_other_calls_may_take() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    talk.turns(8).await;
+    let wait = Some(prost_types::Duration { seconds: 11, nanos: 0 });
+    let ask = pb::CompactRequest { conversation_id: talk.id.clone(), wait, ..Default::default() };
+    let answered = house.contexts().compact(ask).await.expect("waits without a worker").into_inner();
+    assert_eq!(answered.outcome(), pb::CompactOutcome::Pending);
+}
+
+#[tokio::test]
+async fn a_proof_finds_what_was_planted() {
+    let house = House::start().await;
+    let plants = [
+        (3, "delete from ai_message where conversation_id = $1 and message_id = 5"),
+        (3, "update ai_message set turn = turn + 1 where conversation_id = $1 and message_id = 4"),
+        (3, "update ai_conversation set last_message_id = last_message_id + 1 where conversation_id = $1"),
+        (12, "update ai_message set content = '[]' where conversation_id = $1 and message_id = 7"),
+        (
+            12,
+            "update ai_message set content = replace(content::text, 'Question', 'question')::json where conversation_id = $1 and message_id = 7",
+        ),
+        (0, "update ai_message set token_count = token_count + 1 where conversation_id = $1 and message_id = 2"),
+        (0, "update ai_conversation set token_total = token_total - 1 where conversation_id = $1"),
+        (0, "update ai_conversation set turn = turn + 1 where conversation_id = $1"),
+        (0, "update ai_message set token_count = null where conversation_id = $1 and message_id = 3"),
+        (
+            6,
+            "update ai_conversation_checkpoint set source_digest = 'x' where conversation_id = $1 and previous_message_id is null",
+        ),
+        (
+            6,
+            "update ai_conversation_checkpoint set generation = 9 where conversation_id = $1 and previous_message_id is null",
+        ),
+        (
+            7,
+            "update ai_conversation_checkpoint set source_first_message_id = source_first_message_id + 1
+             where conversation_id = $1 and previous_message_id is not null",
+        ),
+        (7, "delete from ai_message where conversation_id = $1 and message_id > 5"),
+    ];
+    for (promise, plant) in plants {
+        let talk = cooled(&house).await;
+        talk.verify().await;
+        let id: uuid::Uuid = talk.id.parse().expect("a UUID");
+        let planted = sqlx::query(plant).bind(id).execute(&mut house.db().await).await.expect("plants");
+        assert!(planted.rows_affected() > 0, "{plant}");
+        let ask = pb::VerifyConversationRequest { conversation_id: talk.id.clone() };
+        let verified = house.operators().verify_conversation(ask).await.expect("verifies").into_inner();
+        assert!(
+            verified.violations.iter().any(|found| found.promise == promise),
+            "{plant}: {:#?}",
+            verified.violations
+        );
+    }
+}
