@@ -1,0 +1,19 @@
+# syntax=docker/dockerfile:1
+
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --release --locked --package anneal-cli --no-default-features \
+    && cp target/release/anneal /usr/local/bin/anneal
+
+FROM debian:bookworm-slim
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /usr/local/bin/anneal /usr/local/bin/anneal
+# A number, so that Kubernetes can see that it is not root.
+USER 10001:10001
+EXPOSE 50051 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["anneal", "health"]
+ENTRYPOINT ["anneal"]
+CMD ["server"]

@@ -1,0 +1,37 @@
+# A person's front door. Nothing here that CI does not run, but `up` and `bench`.
+
+# The main job on the conversation shipped with the project.
+UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
+	--token-threshold 30000 --max-message-count 40 --large-message-threshold 4000 --hot-zone-radius 3
+
+# Crates whose tests need PostgreSQL: they run on the oldest and on the newest version.
+DATABASE_CRATES := $(patsubst %/Cargo.toml,--package anneal-%,$(wildcard store/Cargo.toml tests/Cargo.toml))
+
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help up test check bench
+
+help: ## lists what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## installs what is missing, builds, runs the main job on a sample conversation
+	@scripts/postgres.sh
+	cargo build --locked --package anneal-cli
+	$(UP_COMMAND)
+
+# The whole suite comes last, so that the last lines count every test.
+test: ## the gate: format, rules, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
+	@scripts/postgres.sh
+	cargo xtask ci --steps fmt,tidy,sql,clippy,docs
+ifneq ($(DATABASE_CRATES),)
+	ANNEAL_PG_BIN="$$(scripts/postgres18.sh .tools/postgres18)" cargo xtask ci --steps test $(DATABASE_CRATES)
+endif
+	cargo xtask ci --steps test
+
+check: ## the quick part of the gate: format, rules, lints
+	cargo xtask ci --steps fmt,tidy,clippy
+
+bench: ## measures; writes JSON
+	cargo build --release --locked --package anneal-cli --package anneal-bench
+	$${CARGO_TARGET_DIR:-target}/release/anneal-bench $(SCENARIO)

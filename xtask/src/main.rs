@@ -1,0 +1,49 @@
+//! The project's own chores, run as `cargo xtask ci | tidy | sql`.
+
+mod ci;
+mod sql;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// The project's own chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Ask {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Runs the gate, the same one for people and CI; stops at the first step that fails.
+    Ci(ci::Ask),
+    /// Checks the rules of the house that a machine can check.
+    Tidy,
+    /// Makes the offline query data in .sqlx/ current.
+    Sql(sql::Ask),
+}
+
+fn main() -> ExitCode {
+    let ask = Ask::parse();
+    let outcome = root().and_then(|root| match ask.chore {
+        Chore::Ci(ask) => ci::run(&root, &ask),
+        Chore::Tidy => tidy::run(&root),
+        Chore::Sql(ask) => sql::run(&root, &ask),
+    });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The workspace's root, wherever in it the command was called: the folder above this crate, as cargo names it now. What it
+/// was when this was compiled may be another checkout that shares the target folder.
+fn root() -> Result<PathBuf> {
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    Path::new(&own).parent().map(Path::to_path_buf).context("xtask/ has no parent folder")
+}

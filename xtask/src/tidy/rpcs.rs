@@ -1,0 +1,119 @@
+//! Every RPC has its own file in the server and a test.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::TokenTree;
+
+use super::rust::{items, walk};
+use super::tree::{Tree, finding};
+use super::{Finding, snake_case};
+
+const PROTO: &str = "proto/anneal/v1";
+
+/// Each `rpc` of the protocol has `server/src/rpc/<name>.rs`, and in tests/ a file `tests/tests/rpc/<name>.rs`,
+/// a function whose name contains the RPC's, or a call of the method named after it.
+pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
+    let tested = tested(tree);
+    let mut findings = Vec::new();
+    for (path, text) in tree.files(PROTO, "proto") {
+        for (rpc, line) in declared(text) {
+            let name = snake_case(&rpc);
+            let file = format!("server/src/rpc/{name}.rs");
+            if tree.has("server") && !tree.has(&file) {
+                findings.push(finding(path, line, "rpc", format!("{rpc} has no file {file}")));
+            }
+            let has_test = tree.has(&format!("tests/tests/rpc/{name}.rs")) || tested.iter().any(|t| t.covers(&name));
+            if tree.has("tests") && !has_test {
+                findings.push(finding(path, line, "rpc", format!("{rpc} has no test that names {name}")));
+            }
+        }
+    }
+    findings
+}
+
+/// A name that shows a test at work.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Trace {
+    Method(String),
+    Function(String),
+}
+
+impl Trace {
+    fn covers(&self, rpc: &str) -> bool {
+        match self {
+            Self::Method(name) => name == rpc,
+            Self::Function(name) => format!("_{name}_").contains(&format!("_{rpc}_")),
+        }
+    }
+}
+
+fn tested(tree: &Tree) -> BTreeSet<Trace> {
+    let mut traces = BTreeSet::new();
+    for (_, text) in tree.files("tests", "rs") {
+        traces.extend(items(text, "fn").into_iter().map(|function| Trace::Function(function.name)));
+        walk(text, &mut |tokens| {
+            for pair in tokens.windows(2) {
+                if let [TokenTree::Punct(dot), TokenTree::Ident(method)] = pair
+                    && dot.as_char() == '.'
+                {
+                    traces.insert(Trace::Method(method.to_string()));
+                }
+            }
+        });
+    }
+    traces
+}
+
+/// Names and lines of the RPCs of a proto file.
+fn declared(text: &str) -> impl Iterator<Item = (String, usize)> {
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let rest = line.trim_start().strip_prefix("rpc ")?;
+        let name = rest.split('(').next().unwrap_or(rest).trim();
+        Some((name.to_owned(), index + 1))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROTO_FILE: (&str, &str) = (
+        "proto/anneal/v1/context.proto",
+        "service S {\n  // rpc Old(A) returns (B);\n  rpc BuildContext(A) returns (B);\n  rpc Compact (A) returns (B) {}\n}\n",
+    );
+
+    #[test]
+    fn an_rpc_without_file_or_test_is_found() {
+        let tree = Tree::of(&[
+            PROTO_FILE,
+            ("server/src/rpc/compact.rs", ""),
+            ("tests/tests/compact.rs", "fn compact_moves_the_boundary() {}"),
+        ]);
+        let said: Vec<_> = complete(&tree).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "proto/anneal/v1/context.proto:3: rpc: BuildContext has no file server/src/rpc/build_context.rs",
+                "proto/anneal/v1/context.proto:3: rpc: BuildContext has no test that names build_context",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_a_method_call_or_a_function_name_counts_as_test() {
+        let server = [("server/src/rpc/compact.rs", ""), ("server/src/rpc/build_context.rs", "")];
+        let with = |path, text| {
+            let files = [PROTO_FILE, server[0], server[1], ("tests/tests/rpc/compact.rs", ""), (path, text)];
+            complete(&Tree::of(&files)).len()
+        };
+        assert_eq!(with("tests/tests/rpc/build_context.rs", ""), 0);
+        assert_eq!(with("tests/tests/a.rs", "fn f() { client.build_context(ask); }"), 0);
+        assert_eq!(with("tests/tests/a.rs", "fn build_context_fits() {}"), 0);
+        assert_eq!(with("tests/tests/a.rs", "fn rebuild_contexts() { build_context(); }"), 1);
+    }
+
+    #[test]
+    fn without_server_and_tests_nothing_is_asked() {
+        assert_eq!(complete(&Tree::of(&[PROTO_FILE])), []);
+    }
+}

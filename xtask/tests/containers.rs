@@ -1,0 +1,159 @@
+//! docker-compose.yml and Dockerfile say what they promise. Read with a parser; no container engine is needed.
+
+use std::path::{Path, PathBuf};
+
+use serde_yaml_ng::Value;
+
+fn root() -> PathBuf {
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names the crate's folder");
+    Path::new(&own).parent().expect("xtask/ stands in the workspace").to_path_buf()
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).expect("the file stands in the workspace's root")
+}
+
+fn services() -> Value {
+    let mut compose: Value = serde_yaml_ng::from_str(&read("docker-compose.yml")).expect("it is YAML");
+    compose.apply_merge().expect("merge keys name mappings");
+    compose["services"].clone()
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_sequence().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn each_service(services: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let services = services.as_mapping().into_iter().flatten();
+    services.map(|(name, service)| (name.as_str().expect("names are strings"), service))
+}
+
+/// The Dockerfile's instructions, continued lines joined.
+fn instructions() -> Vec<String> {
+    let joined = read("Dockerfile").replace("\\\n", " ");
+    let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_services_are_postgres_migrate_server_and_two_workers() {
+    let services = services();
+    assert_eq!(
+        each_service(&services).map(|(name, _)| name).collect::<Vec<_>>(),
+        ["postgres", "migrate", "server", "worker"]
+    );
+    for name in ["migrate", "server", "worker"] {
+        assert_eq!(strings(&services[name]["command"]), [name]);
+    }
+    assert_eq!(services["worker"]["deploy"]["replicas"], 2);
+}
+
+#[test]
+fn what_keeps_running_has_a_health_check() {
+    let services = services();
+    for name in ["postgres", "server", "worker"] {
+        assert_eq!(strings(&services[name]["healthcheck"]["test"])[0], "CMD", "{name}");
+        assert_eq!(services[name]["restart"], "unless-stopped", "{name}");
+    }
+    assert_eq!(services["migrate"]["healthcheck"]["disable"], true);
+}
+
+#[test]
+fn server_and_worker_start_on_a_migrated_database() {
+    let services = services();
+    for name in ["server", "worker"] {
+        let after = &services[name]["depends_on"];
+        assert_eq!(after["migrate"]["condition"], "service_completed_successfully", "{name}");
+        assert_eq!(after["postgres"]["condition"], "service_healthy", "{name}");
+    }
+    assert_eq!(services["migrate"]["depends_on"]["postgres"]["condition"], "service_healthy");
+}
+
+#[test]
+fn ports_are_published_on_loopback_only_and_the_database_not_at_all() {
+    let services = services();
+    for (name, service) in each_service(&services) {
+        let ports = service["ports"].as_sequence().cloned().unwrap_or_default();
+        for port in &ports {
+            let port = port.as_str().expect("ports are written in the short form");
+            assert!(port.starts_with("127.0.0.1:"), "{name} publishes {port}");
+        }
+        assert_eq!(!ports.is_empty(), name == "server", "{name}");
+        assert!(service["network_mode"].is_null(), "{name}");
+    }
+}
+
+#[test]
+fn nothing_of_ours_runs_as_root_or_writes_to_its_image() {
+    let services = services();
+    for (name, service) in each_service(&services) {
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert_eq!(strings(&service["security_opt"]), ["no-new-privileges:true"], "{name}");
+        assert!(service["privileged"].is_null(), "{name}");
+        if name == "postgres" {
+            continue;
+        }
+        let user = service["user"].as_str().expect("the user is a string");
+        assert!(user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)), "{name} runs as {user}");
+        assert_eq!(service["read_only"], true, "{name}");
+        assert_eq!(strings(&service["tmpfs"]), ["/tmp"], "{name}");
+        assert!(service["cap_add"].is_null(), "{name}");
+    }
+}
+
+#[test]
+fn the_password_comes_from_outside_and_has_no_default() {
+    let services = services();
+    let asked = "${POSTGRES_PASSWORD:?set POSTGRES_PASSWORD}";
+    assert_eq!(services["postgres"]["environment"]["POSTGRES_PASSWORD"], asked);
+    for name in ["migrate", "server", "worker"] {
+        let url = services[name]["environment"]["ANNEAL_DATABASE_URL"].as_str().expect("the address is a string");
+        assert_eq!(url, format!("postgres://anneal:{asked}@postgres:5432/anneal"), "{name}");
+    }
+}
+
+#[test]
+fn only_the_server_listens_without_credentials() {
+    let services = services();
+    let insecure =
+        each_service(&services).filter(|(_, service)| !service["environment"]["ANNEAL_SERVER_INSECURE"].is_null());
+    assert_eq!(insecure.map(|(name, _)| name).collect::<Vec<_>>(), ["server"]);
+}
+
+#[test]
+fn what_the_image_copies_exists() {
+    let mut stages = Vec::new();
+    for instruction in instructions() {
+        let words: Vec<&str> = instruction.split_whitespace().collect();
+        match words.as_slice() {
+            ["FROM", _, "AS", stage] => stages.push((*stage).to_owned()),
+            ["COPY", from, ..] if from.starts_with("--from=") => {
+                assert!(stages.iter().any(|stage| from.ends_with(&format!("={stage}"))), "{instruction}");
+            }
+            ["COPY", sources @ .., _] => {
+                for source in sources {
+                    assert!(root().join(source).exists(), "{instruction}");
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(stages, ["build"]);
+}
+
+#[test]
+fn the_image_runs_the_binary_as_a_numbered_user_and_asks_for_its_health() {
+    let instructions = instructions();
+    let has = |line: &str| instructions.iter().any(|instruction| instruction == line);
+    assert!(has("USER 10001:10001") && has("ENTRYPOINT [\"anneal\"]") && has("EXPOSE 50051 8080"));
+    let health =
+        instructions.iter().find(|line| line.starts_with("HEALTHCHECK")).expect("the image has a health check");
+    assert!(health.ends_with("CMD [\"anneal\", \"health\"]"));
+}
+
+#[test]
+fn the_image_builds_with_the_rust_version_of_the_workspace() {
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("it is TOML");
+    let version = manifest["workspace"]["package"]["rust-version"].as_str().expect("the version is a string");
+    assert!(instructions()[0].starts_with(&format!("FROM rust:{version}-slim-")), "{version}");
+}
