@@ -13,5 +13,6 @@ mod status;
 mod wire;
 
 pub use house::House;
+pub use reply::{part, role};
 pub use run::{Addresses, ServerError, serve};
 pub use settings::ServerSettings;

@@ -19,7 +19,8 @@ pub(crate) fn timestamp(time: Micros) -> Timestamp {
     Timestamp { seconds: time.0.div_euclid(1_000_000), nanos: nanos as i32 }
 }
 
-pub(crate) const fn role(role: Role) -> pb::Role {
+/// A role on the wire.
+pub const fn role(role: Role) -> pb::Role {
     match role {
         Role::User => pb::Role::User,
         Role::Assistant => pb::Role::Assistant,
@@ -37,7 +38,8 @@ fn media(media: Media) -> pb::MediaPart {
     }
 }
 
-pub(crate) fn part(part: Part) -> pb::Part {
+/// A part on the wire.
+pub fn part(part: Part) -> pb::Part {
     use pb::part::Part as Wire;
     let part = match part {
         Part::Text { text } => Wire::Text(pb::TextPart { text }),

@@ -12,7 +12,7 @@ use anneal_proto::v1::{
     context_service_server::ContextServiceServer, conversation_service_server::ConversationServiceServer,
     message_service_server::MessageServiceServer, operator_service_server::OperatorServiceServer,
 };
-use anneal_store::{Store, StoreError};
+use anneal_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::CancellationToken;
@@ -41,9 +41,6 @@ pub enum ServerError {
     /// The HTTP or gRPC server failed.
     #[error("serving failed")]
     Serving(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The database's schema is older than this server.
-    #[error("the schema is not up to date; run `anneal migrate`")]
-    Schema(#[source] Option<StoreError>),
 }
 
 /// Where a server listens, once its ports are open.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anneal_core::job::HEARTBEAT_SECONDS;
+use anneal_core::job::{HEARTBEAT_SECONDS, JobKind};
 use anneal_store::{ClaimedJob, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -48,16 +48,11 @@ impl Leases {
         Lease { leases: self, key, lost }
     }
 
-    /// Jobs under way.
-    pub(crate) fn jobs(&self) -> Vec<ClaimedJob> {
-        self.held().values().map(|(job, _)| job.clone()).collect()
-    }
-
-    /// Gives up every job under way.
-    pub(crate) fn cancel_all(&self) {
-        for (_, lost) in self.held().values() {
-            lost.cancel();
-        }
+    /// Cancels the jobs of a kind that are under way, and returns them.
+    pub(crate) fn cancel(&self, kind: JobKind) -> Vec<ClaimedJob> {
+        let held = self.held();
+        let of_kind = held.values().filter(|(job, _)| job.kind == kind);
+        of_kind.inspect(|(_, lost)| lost.cancel()).map(|(job, _)| job.clone()).collect()
     }
 
     /// Extends all leases every five seconds, until the future is dropped. A heartbeat that fails is tried at the next

@@ -163,8 +163,7 @@ impl Worker {
         if tokio::time::timeout(patience, all_done).await.is_ok() {
             return;
         }
-        let left: Vec<ClaimedJob> = self.leases.jobs().into_iter().filter(|job| job.kind == kind).collect();
-        self.leases.cancel_all();
+        let left = self.leases.cancel(kind);
         running.shutdown().await;
         warn!(job.kind = kind.name(), "gave back {} {} jobs that did not finish in time", left.len(), kind.name());
         self.give_back(&left).await;

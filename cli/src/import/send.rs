@@ -3,7 +3,7 @@
 use anneal_core::{
     digest::{self, Digest},
     limits::{MESSAGES_PER_APPEND, REQUEST_BYTES},
-    message::{Media, Message, Part, Role, plain_text_bytes},
+    message::{Message, Part, plain_text_bytes},
 };
 use anneal_proto::v1 as pb;
 use indicatif::ProgressBar;
@@ -143,36 +143,9 @@ async fn append_large(
 }
 
 fn wire(message: Message) -> pb::NewMessage {
-    let role = match message.role {
-        Role::User => pb::Role::User,
-        Role::Assistant => pb::Role::Assistant,
-        Role::Tool => pb::Role::Tool,
-        Role::System => pb::Role::System,
-    };
     pb::NewMessage {
-        role: role.into(),
-        parts: message.parts.into_iter().map(part).collect(),
+        role: anneal_server::role(message.role).into(),
+        parts: message.parts.into_iter().map(anneal_server::part).collect(),
         metadata: message.metadata.into_iter().collect(),
     }
-}
-
-fn part(part: Part) -> pb::Part {
-    use pb::part::Part as Wire;
-    let part = match part {
-        Part::Text { text } => Wire::Text(pb::TextPart { text }),
-        Part::ToolUse { id, name, input } => Wire::ToolUse(pb::ToolUsePart { id, name, input }),
-        Part::ToolResult { id, text, is_error, media: pictures } => Wire::ToolResult(pb::ToolResultPart {
-            tool_use_id: id,
-            text,
-            is_error,
-            media: pictures.into_iter().map(media).collect(),
-        }),
-        Part::Media(one) => Wire::Media(media(one)),
-        Part::Reasoning { text, signature } => Wire::Reasoning(pb::ReasoningPart { text, signature }),
-    };
-    pb::Part { part: Some(part) }
-}
-
-fn media(media: Media) -> pb::MediaPart {
-    pb::MediaPart { uri: media.uri, media_type: media.media_type, size_bytes: media.bytes, tokens: media.tokens as u32 }
 }

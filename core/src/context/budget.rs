@@ -4,6 +4,8 @@
 //! tool results and exchanges of the newest turn go the same way, the newest user message is clipped in its middle, and
 //! last of all the checkpoint's summary. Every step is in the manifest.
 
+use std::collections::BTreeMap;
+
 use super::{BudgetTooSmall, Draft, Entry, Reason, Representation, Segment};
 use crate::{
     message::{MessageId, PART_JOIN, Part, Role, part_text},
@@ -59,47 +61,52 @@ impl Fitting<'_> {
         }
     }
 
-    /// Drops whole turns older than `newest`, oldest first.
+    /// Drops whole turns older than `newest`, oldest first. One pass to weigh the turns, one to drop.
     fn drop_turns(&mut self, newest: i32) {
-        while self.over() > Tokens::ZERO {
-            let spoken = |entry: &Entry| matches!(entry.segment, Segment::Tail | Segment::CurrentInput);
-            let Some(oldest) = self.draft.entries.iter().filter(|entry| spoken(entry)).map(|entry| entry.turn).min()
-            else {
-                return;
-            };
-            if oldest >= newest {
-                return;
+        let mut weights: BTreeMap<i32, Tokens> = BTreeMap::new();
+        for entry in self.draft.entries.iter().filter(|entry| entry.is_spoken() && entry.turn < newest) {
+            *weights.entry(entry.turn).or_default() += entry.framed();
+        }
+        let mut over = self.over();
+        let mut last = None;
+        for (turn, weight) in weights {
+            if over == Tokens::ZERO {
+                break;
             }
-            self.drop_where(|entry| spoken(entry) && entry.turn == oldest);
+            over = over.less(weight);
+            last = Some(turn);
+        }
+        if let Some(last) = last {
+            self.drop_where(|_, entry| entry.is_spoken() && entry.turn <= last);
         }
     }
 
     /// Drops the newest turn's exchanges (a message with calls goes with its results), oldest first; the newest user
     /// message stays, and where there is none the newest message.
     fn drop_exchanges(&mut self) {
-        while self.over() > Tokens::ZERO {
-            let kept = self.newest_message();
-            let spoken = |entry: &Entry| matches!(entry.segment, Segment::Tail | Segment::CurrentInput);
-            let entries = &self.draft.entries;
-            let goes = |entry: &Entry| spoken(entry) && entry.role != Role::Tool;
-            let Some(start) = (0..entries.len()).find(|index| goes(&entries[*index]) && Some(*index) != kept) else {
-                return;
-            };
-            let results = entries[start + 1..].iter().take_while(|entry| entry.role == Role::Tool).count();
-            let end = start + 1 + results;
-            let mut index = 0;
-            self.drop_where(|_| {
-                index += 1;
-                (start..end).contains(&(index - 1))
-            });
+        let kept = self.newest_message();
+        let mut over = self.over();
+        let mut gone = vec![false; self.draft.entries.len()];
+        let mut exchange_goes = false;
+        for (index, entry) in self.draft.entries.iter().enumerate().filter(|(_, entry)| entry.is_spoken()) {
+            if entry.role != Role::Tool {
+                exchange_goes = over > Tokens::ZERO && Some(index) != kept;
+            }
+            if exchange_goes {
+                gone[index] = true;
+                over = over.less(entry.framed());
+            }
         }
+        self.drop_where(|index, _| gone[index]);
     }
 
-    fn drop_where(&mut self, mut gone: impl FnMut(&Entry) -> bool) {
+    fn drop_where(&mut self, gone: impl Fn(usize, &Entry) -> bool) {
+        let mut index = 0;
         let mut dropped: Vec<MessageId> = Vec::new();
         let mut freed = Tokens::ZERO;
         self.draft.entries.retain(|entry| {
-            let goes = gone(entry);
+            let goes = gone(index, entry);
+            index += 1;
             if goes {
                 freed += entry.framed();
                 dropped.extend(entry.message());
@@ -119,10 +126,9 @@ impl Fitting<'_> {
 
     /// The newest user message, or the newest message where there is none; a result belongs to the message with its call.
     fn newest_message(&self) -> Option<usize> {
-        let spoken = |entry: &&Entry| matches!(entry.segment, Segment::Tail | Segment::CurrentInput);
         let entries = &self.draft.entries;
-        let user = entries.iter().rposition(|entry| spoken(&entry) && entry.role == Role::User);
-        user.or_else(|| entries.iter().rposition(|entry| spoken(&entry) && entry.role != Role::Tool))
+        let user = entries.iter().rposition(|entry| entry.is_spoken() && entry.role == Role::User);
+        user.or_else(|| entries.iter().rposition(|entry| entry.is_spoken() && entry.role != Role::Tool))
     }
 
     fn clip_newest(&mut self) {

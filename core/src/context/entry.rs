@@ -117,6 +117,11 @@ impl Entry {
         })
     }
 
+    /// Whether it is a message of the conversation, not its prompt or summary.
+    pub(super) const fn is_spoken(&self) -> bool {
+        matches!(self.segment, Segment::Tail | Segment::CurrentInput)
+    }
+
     /// The stored message that it stands for; None for current input.
     pub(super) fn message(&self) -> Option<MessageId> {
         self.ids.first().copied()

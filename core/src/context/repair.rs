@@ -188,11 +188,10 @@ pub(super) fn merge(draft: &mut Draft) {
 }
 
 fn may_join(before: &Entry, entry: &Entry) -> bool {
-    let spoken = |entry: &Entry| matches!(entry.segment, Segment::Tail | Segment::CurrentInput);
     before.role == entry.role
         && matches!(entry.role, Role::User | Role::Assistant)
-        && spoken(before)
-        && spoken(entry)
+        && before.is_spoken()
+        && entry.is_spoken()
         && !before.parts.iter().any(|part| matches!(part, Part::ToolUse { .. }))
 }
 

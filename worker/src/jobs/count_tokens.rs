@@ -1,7 +1,6 @@
 //! Counts the tokens of new messages; the store then looks at the triggers.
 
 use anneal_core::{
-    caller::ConversationId,
     message::{Message, MessageId, Part, Role},
     tokens::{Encoding, Tokens, count_message_while},
 };
@@ -22,7 +21,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     let uncounted = worker.store.uncounted_messages(job, MESSAGES, BYTES).await?;
     let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let counted = uncounted.counted;
-    let counts = count(worker, uncounted.encoding, uncounted.messages, job.conversation, lost.clone()).await?;
+    let counts = count(worker, uncounted.encoding, uncounted.messages, lost.clone()).await?;
     Ok(worker.store.record_counts(job, counted, &counts).await?)
 }
 
@@ -31,7 +30,6 @@ async fn count(
     worker: &Worker,
     encoding: Encoding,
     messages: Vec<(MessageId, Role, Vec<Part>)>,
-    conversation: ConversationId,
     lost: CancellationToken,
 ) -> Result<Vec<(MessageId, Tokens)>, JobError> {
     let _thread = worker.threads.acquire().await.map_err(|_| JobError::Cancelled)?;
@@ -44,7 +42,5 @@ async fn count(
         }
         Some(counts)
     });
-    let counts = counting.await.map_err(|_| JobError::Panicked)?.ok_or(JobError::Cancelled)?;
-    tracing::debug!(conversation = %conversation, "counted {} messages", counts.len());
-    Ok(counts)
+    counting.await.map_err(|_| JobError::Panicked)?.ok_or(JobError::Cancelled)
 }
