@@ -32,6 +32,11 @@ endif
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
 
+# Replays play through a server and a worker in their own process: only they build it into the benchmark.
 bench: ## measures; writes JSON
+ifeq ($(firstword $(SCENARIO)),replay)
+	cargo run --release --locked --package anneal-bench --features replay -- $(SCENARIO)
+else
 	cargo build --release --locked --package anneal-cli --package anneal-bench
 	$${CARGO_TARGET_DIR:-target}/release/anneal-bench $(SCENARIO)
+endif

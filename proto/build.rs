@@ -4,11 +4,12 @@ use std::{env, error::Error, fs, path::Path};
 
 use prost::Message as _;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "anneal/v1/conversation_service.proto",
     "anneal/v1/message_service.proto",
     "anneal/v1/context_service.proto",
     "anneal/v1/operator_service.proto",
+    "anneal/v1/usage.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

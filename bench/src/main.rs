@@ -1,12 +1,16 @@
 //! `make bench`: first figures of anneal. Starts a durable PostgreSQL, a server and a worker of its own, measures through
 //! gRPC, prints a table and writes target/bench/results.json. Figures of one run may be compared; a shared machine's
 //! absolute numbers may not.
+//!
+//! `anneal-bench replay-simulated` replays real transcripts without a service and needs none of that; `anneal-bench replay
+//! [FAMILY]`, built with the feature `replay`, replays them through one in this process.
 
 mod append;
 mod context;
 mod count;
 mod figures;
 mod house;
+mod replay;
 
 use figures::Figures;
 use house::House;
@@ -15,6 +19,12 @@ use house::House;
 async fn main() -> anyhow::Result<()> {
     let wanted = std::env::args().nth(1);
     let runs = |scenario: &str| wanted.as_deref().is_none_or(|wanted| wanted == scenario);
+    if wanted.as_deref() == Some("replay-simulated") {
+        return replay::measure_simulated();
+    }
+    if wanted.as_deref() == Some("replay") {
+        return replay_through_the_service().await;
+    }
     let mut figures = Figures::default();
     if runs("count") {
         count::measure(&mut figures);
@@ -30,4 +40,17 @@ async fn main() -> anyhow::Result<()> {
         house.stop().await?;
     }
     figures.write()
+}
+
+#[cfg(feature = "replay")]
+async fn replay_through_the_service() -> anyhow::Result<()> {
+    replay::measure_service(std::env::args().nth(2).as_deref()).await
+}
+
+#[cfg(not(feature = "replay"))]
+#[expect(clippy::unused_async, reason = "with the feature it waits")]
+async fn replay_through_the_service() -> anyhow::Result<()> {
+    anyhow::bail!(
+        "built without a service to replay through: build with --features replay, or `make bench SCENARIO=replay`"
+    )
 }

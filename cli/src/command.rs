@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::policy::PolicyArguments;
+
 /// Keeps the conversations of LLM applications, and answers what to send to the model next.
 #[derive(Debug, Parser)]
 #[command(version, about)]
@@ -46,6 +48,10 @@ pub(crate) enum Command {
     Import(ImportArguments),
     /// Shows what would be sent to the model next
     Context(ContextArguments),
+    /// Shows how full the context is, by segment; and what contexts cost
+    Usage(UsageArguments),
+    /// Makes a checkpoint now, whatever the thresholds say
+    Compact(CompactArguments),
     /// Checks the promises on stored conversations
     Verify(VerifyArguments),
     /// Lists background jobs; requeues or discards dead ones
@@ -121,26 +127,6 @@ pub(crate) struct ImportArguments {
     pub(crate) policy: PolicyArguments,
 }
 
-/// What imported conversations override of the server's [session] settings.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct PolicyArguments {
-    /// A checkpoint is made at this many tokens of the tail
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) token_threshold: Option<u64>,
-    /// A checkpoint is made at this many messages of the tail; 0: never for their number
-    #[arg(long, value_name = "MESSAGES")]
-    pub(crate) max_message_count: Option<u32>,
-    /// Turns that a checkpoint leaves in the tail
-    #[arg(long, value_name = "TURNS")]
-    pub(crate) keep_recent_turns: Option<u32>,
-    /// Messages with more tokens are summarised, and swapped once they are cool
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) large_message_threshold: Option<u64>,
-    /// A message is cool when it is more than this many turns old
-    #[arg(long, value_name = "TURNS")]
-    pub(crate) hot_zone_radius: Option<u32>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct ContextArguments {
     #[command(flatten)]
@@ -153,12 +139,78 @@ pub(crate) struct ContextArguments {
     /// A user message to add at the end, as if it were the next one
     #[arg(long, value_name = "TEXT")]
     pub(crate) input: Option<String>,
+    /// Look with these settings instead of the conversation's own
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+    /// Print the provider's request instead: one line of JSON, ready to send
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<FormatArgument>,
+    /// Look as if a model had refused the context as too long
+    #[arg(long, value_enum)]
+    pub(crate) pressure: Option<PressureArgument>,
+    /// Say of every message how it is sent and why; then repairs, the provider's cache, and the checkpoint that is due
+    #[arg(long, conflicts_with_all = ["full", "json"])]
+    pub(crate) explain: bool,
     /// Show every text whole
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     pub(crate) full: bool,
     /// Print the answer as JSON lines instead: one message per line
-    #[arg(long, conflicts_with = "full")]
+    #[arg(long, conflicts_with_all = ["full", "format"])]
     pub(crate) json: bool,
+}
+
+/// Whose request a context is shaped for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FormatArgument {
+    /// OpenAI's chat completions, and the servers that take the same
+    Openai,
+    /// Anthropic's messages
+    Anthropic,
+    /// Gemini's generateContent
+    Gemini,
+}
+
+/// What is done because a model has refused a context.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum PressureArgument {
+    /// Every oversized tool result is clipped
+    Truncate,
+    /// The same, and the older half gives way to a summary
+    Compact,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UsageArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// The conversation's id
+    pub(crate) conversation: String,
+    /// Also work out what contexts have cost, and would have cost otherwise
+    #[arg(long)]
+    pub(crate) economics: bool,
+    /// Look with these settings instead of the conversation's own
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompactArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// The conversation's id
+    pub(crate) conversation: String,
+    /// What the summary should keep above all
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) focus: String,
+    /// Change nothing; say what would be cut
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Seconds to wait for the checkpoint, at most 60; 0: leave it to the worker
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub(crate) wait: u32,
+    /// With --dry-run: look with these settings instead of the conversation's own
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
 }
 
 #[derive(Debug, Args)]

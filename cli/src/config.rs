@@ -2,7 +2,11 @@
 
 use std::{path::Path, process::ExitCode};
 
-use anneal_core::policy::Policy;
+use anneal_core::{
+    model::Models,
+    policy::{PolicyOverrides, Session},
+    tokens::Tokens,
+};
 use anneal_process::telemetry::LogSettings;
 use anneal_server::ServerSettings;
 use anneal_store::StoreSettings;
@@ -27,13 +31,16 @@ pub(crate) struct Config {
     /// The workers.
     pub(crate) worker: WorkerSettings,
     /// When conversations are compacted and what cools; conversations may override it.
-    pub(crate) session: Policy,
+    pub(crate) session: PolicyOverrides,
+    /// What is known of models beyond the shipped table, by name.
+    pub(crate) models: Models,
     /// How long summaries may be.
     pub(crate) summarizer: SummarizerSettings,
     /// What is logged.
     pub(crate) log: LogSettings,
 }
 
+/// Sections that variables can set. Models have names with dots and slashes: they belong in the file.
 const SECTIONS: [&str; 6] = ["database", "server", "worker", "session", "summarizer", "log"];
 const FILE: &str = "anneal.toml";
 
@@ -59,9 +66,19 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
         figment = figment.merge((key, value));
     }
+    if let Some(key) = unknown_session_key(&figment) {
+        anyhow::bail!("session.{key} is no setting; there are {}", PolicyOverrides::KEYS.join(", "));
+    }
     let config: Config = figment.extract().context("the settings cannot be read")?;
-    config.session.check().context("session")?;
+    config.models.check().context("models")?;
+    config.rules().policy(&PolicyOverrides::default(), None).check(Tokens::ZERO).context("session")?;
     Ok(config)
+}
+
+/// A mistyped key of `[session]`: conversations' stored overrides are read leniently, the settings are not.
+fn unknown_session_key(figment: &Figment) -> Option<String> {
+    let session = figment.find_value("session").ok()?;
+    session.as_dict()?.keys().find(|key| !PolicyOverrides::KEYS.contains(&key.as_str())).cloned()
 }
 
 /// `ANNEAL_DATABASE_URL` is `database.url`: the first word names the section.
@@ -73,8 +90,14 @@ fn environment() -> Env {
 }
 
 /// Variables that are no settings, but belong to anneal: arguments, and what builds and tests ask for.
-const OTHER_VARIABLES: [&str; 5] =
-    ["ANNEAL_CONFIG", "ANNEAL_ADDRESS", "ANNEAL_PG_BIN", "ANNEAL_TEST_DATA", "ANNEAL_DRAW_SKETCHES"];
+const OTHER_VARIABLES: [&str; 6] = [
+    "ANNEAL_CONFIG",
+    "ANNEAL_ADDRESS",
+    "ANNEAL_PG_BIN",
+    "ANNEAL_TEST_DATA",
+    "ANNEAL_TEST_EVERY",
+    "ANNEAL_DRAW_SKETCHES",
+];
 
 /// A mistyped variable is an error, not a setting that silently does not hold.
 fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> {
@@ -92,6 +115,16 @@ fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> 
 /// Prints the settings in force, the database's password left out.
 pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     let mut shown = config.clone();
+    let rules = config.rules();
+    let policy = rules.policy(&PolicyOverrides::default(), None);
+    let resolved = PolicyOverrides {
+        cache_ttl_seconds: Some(policy.cache_ttl_seconds),
+        window_tokens: policy.window_known.then_some(policy.window),
+        cache_read_price: Some(policy.prices.cached),
+        cache_write_price: Some(policy.prices.write),
+        ..PolicyOverrides::default()
+    };
+    shown.session = rules.resolved(&PolicyOverrides::default()).over(resolved);
     shown.database.url = without_password(&shown.database.url);
     print!("{}", toml::to_string(&shown)?);
     Ok(ExitCode::SUCCESS)
@@ -112,6 +145,11 @@ pub(crate) fn without_password(url: &str) -> String {
 }
 
 impl Config {
+    /// What conversations are measured by when they say nothing themselves.
+    pub(crate) fn rules(&self) -> Session {
+        Session::new(self.session.clone(), self.models.clone())
+    }
+
     /// The database's URL, or what to do when there is none.
     pub(crate) fn database_url(&self) -> anyhow::Result<&str> {
         anyhow::ensure!(
@@ -144,10 +182,10 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_contract() {
-        let session = Config::default().session;
-        assert_eq!(session.token_threshold.get(), 2_000_000);
-        assert_eq!(session.max_message_count, 50);
-        assert_eq!(session.large_message_threshold.get(), 1_000_000);
-        assert_eq!((session.keep_recent_turns, session.hot_zone_radius), (5, 5));
+        let policy = Config::default().rules().policy(&PolicyOverrides::default(), None);
+        assert_eq!(policy.token_threshold.to_string(), "2000000");
+        assert_eq!(policy.max_message_count, 50);
+        assert_eq!(policy.large_message_threshold.get(), 1_000_000);
+        assert_eq!((policy.keep_recent.to_string().as_str(), policy.hot_zone_radius), ("5 turns", 5));
     }
 }

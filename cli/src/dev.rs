@@ -70,7 +70,7 @@ async fn on_postgres(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     config.database.url = database(postgres).await?;
-    let store = Store::new(config.database.clone(), config.session)?;
+    let store = Store::new(config.database.clone(), config.rules())?;
     let (open, opened) = oneshot::channel();
     let server = tokio::spawn({
         let (store, stop, settings) = (store.clone(), stop.clone(), config.server.clone());
@@ -114,7 +114,7 @@ async fn work(
     }
     settle(&client, stop).await?;
     for conversation in &imported {
-        context::show(&client, conversation, None, None, false).await?;
+        context::outline(&client, conversation).await?;
     }
     verify::check(&client, &imported).await
 }

@@ -2,6 +2,7 @@
 
 mod client;
 mod command;
+mod compact;
 mod config;
 mod context;
 mod dev;
@@ -9,7 +10,10 @@ mod health;
 mod import;
 mod jobs;
 mod migrate;
+mod paint;
+mod policy;
 mod processes;
+mod usage;
 mod verify;
 mod words;
 
@@ -47,6 +51,8 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Health(arguments) => health::run(&config()?, arguments).await,
         Command::Import(arguments) => import::run(arguments).await,
         Command::Context(arguments) => context::run(arguments).await,
+        Command::Usage(arguments) => usage::run(arguments).await,
+        Command::Compact(arguments) => compact::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Jobs(arguments) => jobs::run(arguments).await,
     }

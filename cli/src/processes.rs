@@ -75,5 +75,5 @@ async fn open(config: &Config) -> anyhow::Result<Store> {
         pending.len(),
         pending[0].name
     );
-    Ok(Store::new(config.database.clone(), config.session)?)
+    Ok(Store::new(config.database.clone(), config.rules())?)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     message::{MessageId, Role, ToolMark},
-    policy::Policy,
+    policy::{KeepRecent, Policy, SHARE_LEAST_MESSAGES, SHARE_LEAST_PERCENT, ThresholdContext, TokenThreshold},
     tokens::Tokens,
 };
 
@@ -19,23 +19,29 @@ pub enum Trigger {
     Manual,
 }
 
-/// The tail's figures, large cool messages taken with their summaries' size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TailSize {
-    /// Tokens.
-    pub tokens: Tokens,
-    /// Messages; separators are none.
-    pub messages: u64,
-}
-
-/// Which threshold the tail has reached, if any.
-pub fn due(size: TailSize, policy: &Policy) -> Option<Trigger> {
-    if size.tokens >= policy.token_threshold {
+/// Which threshold a conversation with these figures has reached, if any. Cool large messages that have a summary stand in
+/// them with its size; separators are no messages.
+pub fn due(figures: &ThresholdContext, policy: &Policy) -> Option<Trigger> {
+    if figures.messages == 0 {
+        None
+    } else if figures.tail >= policy.threshold(figures) {
         Some(Trigger::Tokens)
-    } else if policy.max_message_count > 0 && size.messages >= u64::from(policy.max_message_count) {
+    } else if policy.max_message_count > 0 && figures.messages >= u64::from(policy.max_message_count) {
         Some(Trigger::Messages)
     } else {
         None
+    }
+}
+
+/// The figures of a tail, with `head` tokens of system prompt and summary before it.
+pub fn figures(tail: &[TailItem], head: Tokens) -> ThresholdContext {
+    let turns = tail.last().map_or(0, |last| i64::from(last.turn) - i64::from(tail[0].turn) + 1);
+    ThresholdContext {
+        head,
+        tail: tail.iter().map(|item| item.tokens).sum(),
+        messages: tail.len() as u64,
+        turns: turns.unsigned_abs(),
+        calls: tail.iter().filter(|item| item.role == Role::Assistant).count() as u64,
     }
 }
 
@@ -72,43 +78,107 @@ pub const CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Where to cut the tail; None when no cut would move the boundary without parting a call from its results.
 ///
-/// The kept tail is the first of these that stays within half of every threshold: the last `keep_recent_turns`; the last
+/// The kept tail is the first of these that stays within half of every threshold: what `keep_recent` says; the last
 /// turn; the newest part of the last turn that fits. When nothing fits, the least that can be kept.
 /// A manual compaction has no thresholds: of a single turn it keeps the newest half.
-pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger) -> Option<Cut> {
-    let room = Room::of(tail, policy, trigger);
-    let free = free_places(tail);
-    let kept = kept_after(tail);
-    let fits = |k: &usize| kept[*k] <= room.tokens && tail.len() - k <= room.messages;
-    let nearest_free = |wanted: usize| (1..=wanted).rev().find(|k| free[*k]);
-
-    let recent = turn_start(tail, policy.keep_recent_turns as usize).and_then(nearest_free);
-    let last_turn = turn_start(tail, 1).and_then(nearest_free);
-    let opening = opening_end(tail);
-    let within = || (opening.max(1)..tail.len()).filter(|k| free[*k]);
-
-    let place = match trigger {
-        Trigger::Manual => recent.or(last_turn).or_else(|| within().find(fits)),
-        Trigger::Tokens | Trigger::Messages => {
-            recent.filter(fits).or_else(|| last_turn.filter(fits)).or_else(|| within().find(fits))
-        }
-    };
-    let place = place.or_else(|| (1..tail.len()).rev().find(|k| free[*k]))?;
-    let place = readable(tail, &free, place);
-    Some(Cut { last: tail[place - 1].id, quoted: quoted(tail, place), kept: kept[place] })
+/// Two of the rules hold whatever the size: everything from the last user message on; a share with its floors. Where they
+/// leave nothing to cut, there is no cut.
+pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Option<Cut> {
+    let plan =
+        Plan { tail, free: free_places(tail), kept: kept_after(tail), room: Room::of(tail, policy, trigger, head) };
+    let place = plan.place(policy.keep_recent, trigger)?;
+    let place = plan.readable(place);
+    Some(Cut { last: tail[place - 1].id, quoted: quoted(tail, place), kept: plan.kept[place] })
 }
 
-/// The last free place up to `place` whose messages one checkpoint can read; the first free one if none can be.
-fn readable(tail: &[TailItem], free: &[bool], place: usize) -> usize {
-    let mut bytes = 0_u64;
-    let mut best = None;
-    for k in 1..=place {
-        bytes = bytes.saturating_add(tail[k - 1].bytes);
-        if free[k] && (best.is_none() || bytes <= CHECKPOINT_BYTES) {
-            best = Some(k);
-        }
+/// A tail, and where it may be cut.
+struct Plan<'a> {
+    tail: &'a [TailItem],
+    /// For every place `k` (the first `k` messages go): may one cut there?
+    free: Vec<bool>,
+    /// For every place: tokens of what stays.
+    kept: Vec<Tokens>,
+    room: Room,
+}
+
+impl Plan<'_> {
+    fn place(&self, keep: KeepRecent, trigger: Trigger) -> Option<usize> {
+        let recent = match keep {
+            KeepRecent::LastUserMessage => return self.before_last_user(),
+            KeepRecent::Share(percent) => return self.share(percent as usize, trigger),
+            KeepRecent::Turns(turns) => self.nearest_before(turn_start(self.tail, turns as usize)),
+            KeepRecent::Tokens(most) => self.newest_within(most.min(self.room.tokens)),
+        };
+        let last_turn = self.nearest_before(turn_start(self.tail, 1));
+        let fits = |place: &usize| self.fits(*place);
+        let place = match trigger {
+            Trigger::Manual => recent.or(last_turn).or_else(|| self.within_last_turn()),
+            Trigger::Tokens | Trigger::Messages => {
+                recent.filter(fits).or_else(|| last_turn.filter(fits)).or_else(|| self.within_last_turn())
+            }
+        };
+        place.or_else(|| (1..self.tail.len()).rev().find(|place| self.free[*place]))
     }
-    best.unwrap_or(place)
+
+    /// The first place whose rest counts at most `most`; the start of a turn where that keeps at least half of it.
+    fn newest_within(&self, most: Tokens) -> Option<usize> {
+        let mut places = (1..self.tail.len()).filter(|place| self.free[*place] && self.kept[*place] <= most);
+        let first = places.next()?;
+        let starts_turn = |place: &usize| self.tail[*place].turn != self.tail[*place - 1].turn;
+        let enough = |place: &usize| self.kept[*place].get() * 2 >= self.kept[first].get();
+        std::iter::once(first).chain(places).take_while(enough).find(starts_turn).or(Some(first))
+    }
+
+    /// The older part of the messages goes, so that `percent` of them stay; more of it where that is above two thirds of the
+    /// threshold (half of the messages are seldom exactly half of the tokens), but never so much that less than the floors
+    /// would stay.
+    fn share(&self, percent: usize, trigger: Trigger) -> Option<usize> {
+        let count = self.tail.len();
+        let floor = (count * SHARE_LEAST_PERCENT).div_ceil(100).max(SHARE_LEAST_MESSAGES);
+        let most = count.saturating_sub(floor);
+        let goes = (count - (count * percent).div_ceil(100)).min(most);
+        let fits = |place: &usize| {
+            let roomy = Tokens::new(self.room.tokens.get() / 3 * 4);
+            trigger == Trigger::Manual || (self.kept[*place] <= roomy && self.tail.len() - place <= self.room.messages)
+        };
+        let before = self.nearest_before(Some(goes)).filter(fits);
+        let later = || (goes + 1..=most).find(|place| self.free[*place] && fits(place));
+        before.or_else(later).or_else(|| self.nearest_before(Some(most)))
+    }
+
+    /// The start of the turn that the last user message belongs to.
+    fn before_last_user(&self) -> Option<usize> {
+        let user = self.tail.iter().rposition(|item| item.role == Role::User)?;
+        let opening = self.tail[..user].iter().rposition(|item| item.role != Role::User).map_or(0, |before| before + 1);
+        self.nearest_before(Some(opening))
+    }
+
+    /// The first place within the last turn, after its opening user messages, that leaves little enough.
+    fn within_last_turn(&self) -> Option<usize> {
+        let opening = opening_end(self.tail).max(1);
+        (opening..self.tail.len()).find(|place| self.free[*place] && self.fits(*place))
+    }
+
+    fn nearest_before(&self, place: Option<usize>) -> Option<usize> {
+        (1..=place?).rev().find(|place| self.free[*place])
+    }
+
+    fn fits(&self, place: usize) -> bool {
+        self.kept[place] <= self.room.tokens && self.tail.len() - place <= self.room.messages
+    }
+
+    /// The last free place up to `place` whose messages one checkpoint can read; the first free one if none can be.
+    fn readable(&self, place: usize) -> usize {
+        let mut bytes = 0_u64;
+        let mut best = None;
+        for k in 1..=place {
+            bytes = bytes.saturating_add(self.tail[k - 1].bytes);
+            if self.free[k] && (best.is_none() || bytes <= CHECKPOINT_BYTES) {
+                best = Some(k);
+            }
+        }
+        best.unwrap_or(place)
+    }
 }
 
 /// What may stay at most.
@@ -118,16 +188,23 @@ struct Room {
 }
 
 impl Room {
-    fn of(tail: &[TailItem], policy: &Policy, trigger: Trigger) -> Self {
+    fn of(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) -> Self {
+        let figures = figures(tail, head);
         if trigger == Trigger::Manual {
-            let all: Tokens = tail.iter().map(|item| item.tokens).sum();
-            return Self { tokens: Tokens::new(all.get() / 2), messages: tail.len() };
+            return Self { tokens: Tokens::new(figures.tail.get() / 2), messages: tail.len() };
         }
         let messages = match policy.max_message_count {
             0 => usize::MAX,
             most => most as usize / 2,
         };
-        Self { tokens: Tokens::new(policy.token_threshold.get() / 2), messages }
+        let tokens = match policy.token_threshold {
+            // The threshold is already reckoned from what a checkpoint leaves.
+            TokenThreshold::Auto => Tokens::new(policy.threshold(&figures).get() * 2 / 3),
+            TokenThreshold::Tokens(_) | TokenThreshold::BelowWindow(_) => {
+                Tokens::new(policy.threshold(&figures).get() / 2)
+            }
+        };
+        Self { tokens, messages }
     }
 }
 

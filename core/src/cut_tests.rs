@@ -29,24 +29,36 @@ fn chat(turns: i64, tokens: u64) -> Vec<TailItem> {
 }
 
 fn policy(tokens: u64, messages: u32) -> Policy {
-    Policy { token_threshold: Tokens::new(tokens), max_message_count: messages, ..Policy::default() }
+    Policy {
+        token_threshold: TokenThreshold::Tokens(Tokens::new(tokens)),
+        max_message_count: messages,
+        ..Policy::default()
+    }
 }
 
-fn size(tokens: u64, messages: u64) -> TailSize {
-    TailSize { tokens: Tokens::new(tokens), messages }
+fn size(tokens: u64, messages: u64) -> ThresholdContext {
+    ThresholdContext { tail: Tokens::new(tokens), messages, ..ThresholdContext::default() }
+}
+
+fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger) -> Option<Cut> {
+    super::plan(tail, policy, trigger, Tokens::ZERO)
+}
+
+fn keeping(keep: KeepRecent, tokens: u64) -> Policy {
+    Policy { keep_recent: keep, ..policy(tokens, 0) }
 }
 
 #[test]
 fn tokens_one_below_the_threshold_are_not_due_and_at_it_are() {
-    assert_eq!(due(size(7_999, 1), &policy(8_000, 50)), None);
-    assert_eq!(due(size(8_000, 1), &policy(8_000, 50)), Some(Trigger::Tokens));
+    assert_eq!(due(&size(7_999, 1), &policy(8_000, 50)), None);
+    assert_eq!(due(&size(8_000, 1), &policy(8_000, 50)), Some(Trigger::Tokens));
 }
 
 #[test]
 fn forty_nine_messages_are_not_due_and_fifty_are() {
-    assert_eq!(due(size(1, 49), &policy(8_000, 50)), None);
-    assert_eq!(due(size(1, 50), &policy(8_000, 50)), Some(Trigger::Messages));
-    assert_eq!(due(size(1, 50), &policy(8_000, 0)), None, "0 turns the count off");
+    assert_eq!(due(&size(1, 49), &policy(8_000, 50)), None);
+    assert_eq!(due(&size(1, 50), &policy(8_000, 50)), Some(Trigger::Messages));
+    assert_eq!(due(&size(1, 50), &policy(8_000, 0)), None, "0 turns the count off");
 }
 
 #[test]
@@ -132,6 +144,66 @@ fn a_range_too_long_for_one_checkpoint_is_cut_where_it_can_be_read() {
     assert_eq!(cut.last, MessageId(1), "one message that is too long by itself still moves the boundary");
 }
 
+#[test]
+fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
+    let halves = keeping(KeepRecent::Share(50), 1_000);
+    for (turns, tokens, last) in [(10, 50, Some(10)), (3, 170, Some(2)), (4, 125, Some(4))] {
+        let cut = plan(&chat(turns, tokens), &halves, Trigger::Tokens);
+        assert_eq!(cut.map(|cut| cut.last.0), last, "{turns} turns");
+    }
+    let mut tail = chat(10, 10);
+    for item in &mut tail[10..16] {
+        item.tokens = Tokens::new(200);
+    }
+    let cut = plan(&tail, &halves, Trigger::Tokens).expect("a cut");
+    assert_eq!((cut.last.0, cut.kept.get()), (13, 640), "more goes where the newer half is too large");
+}
+
+#[test]
+fn tokens_keep_the_newest_messages_from_the_start_of_a_turn_where_that_keeps_half() {
+    let cut = |tokens| plan(&chat(20, 100), &keeping(KeepRecent::Tokens(Tokens::new(tokens)), 4_000), Trigger::Tokens);
+    assert_eq!(cut(1_000).map(|cut| (cut.last.0, cut.kept.get())), Some((30, 1_000)));
+    assert_eq!(cut(1_100).map(|cut| (cut.last.0, cut.kept.get())), Some((30, 1_000)), "a turn is not split for 100");
+    assert_eq!(cut(20_000).map(|cut| cut.kept.get()), Some(2_000), "half of the threshold at most");
+    let mut tail = chat(2, 10);
+    for n in 0..20_i64 {
+        tail.push(item(5 + n, Role::Assistant, 2, 100));
+    }
+    let cut = plan(&tail, &keeping(KeepRecent::Tokens(Tokens::new(500)), 4_000), Trigger::Tokens).expect("a cut");
+    assert_eq!(
+        (cut.kept.get(), cut.quoted),
+        (500, vec![MessageId(3)]),
+        "a long turn is split, and its question quoted"
+    );
+}
+
+#[test]
+fn the_last_user_message_is_never_cut_off_from_what_follows() {
+    let last_user = keeping(KeepRecent::LastUserMessage, 1_000);
+    let mut tail = chat(5, 10);
+    tail.push(item(11, Role::User, 6, 10));
+    tail.push(item(12, Role::User, 6, 10));
+    for n in 0..20_i64 {
+        tail.push(item(13 + n, Role::Assistant, 6, 1_000));
+    }
+    for trigger in [Trigger::Tokens, Trigger::Manual] {
+        let cut = plan(&tail, &last_user, trigger).expect("a cut");
+        assert_eq!(cut.last.0, 10, "before the last user messages, however long their turn is");
+    }
+    assert!(plan(&tail[10..], &last_user, Trigger::Tokens).is_none(), "nothing stands before it");
+    let silent: Vec<_> = (1..9).map(|id| item(id, Role::Assistant, 0, 900)).collect();
+    assert!(plan(&silent, &last_user, Trigger::Tokens).is_none(), "there is no user message");
+}
+
+fn arbitrary_keep() -> impl Strategy<Value = KeepRecent> {
+    prop_oneof![
+        (1..8_u32).prop_map(KeepRecent::Turns),
+        (1..9_000_u64).prop_map(|tokens| KeepRecent::Tokens(Tokens::new(tokens))),
+        (1..=90_u32).prop_map(KeepRecent::Share),
+        Just(KeepRecent::LastUserMessage),
+    ]
+}
+
 fn arbitrary_tail() -> impl Strategy<Value = Vec<TailItem>> {
     let step = (0..4_u8, 0..6_u8, 1..3_000_u64);
     prop::collection::vec(step, 0..60).prop_map(|steps| {
@@ -156,8 +228,10 @@ fn arbitrary_tail() -> impl Strategy<Value = Vec<TailItem>> {
 
 proptest! {
     #[test]
-    fn a_cut_never_parts_a_call_from_its_result_and_always_advances(tail in arbitrary_tail(), messages in 0..40_u32) {
-        let policy = policy(8_000, messages);
+    fn a_cut_never_parts_a_call_from_its_result_and_always_advances(
+        tail in arbitrary_tail(), messages in 0..40_u32, keep in arbitrary_keep(),
+    ) {
+        let policy = Policy { keep_recent: keep, ..policy(8_000, messages) };
         for trigger in [Trigger::Tokens, Trigger::Messages, Trigger::Manual] {
             let Some(cut) = plan(&tail, &policy, trigger) else { continue };
             prop_assert!(cut.last >= tail[0].id && cut.last < tail[tail.len() - 1].id);

@@ -14,6 +14,8 @@ pub const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 pub const FRAMING_BYTES: usize = 16;
 /// Bytes of one answer.
 pub const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of one piece of a streamed context: below every gRPC library's own limit of 4 MiB.
+pub const CONTEXT_PIECE_BYTES: usize = 1024 * 1024;
 /// Bytes of one message's text, by streaming.
 pub const MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of content in one page of messages; a page holds at least one message.
@@ -34,6 +36,12 @@ pub const TITLE_BYTES: usize = 512;
 pub const SYSTEM_PROMPT_BYTES: usize = 256 * 1024;
 /// Bytes of a focus text.
 pub const FOCUS_BYTES: usize = 4 * 1024;
+/// Bytes of a provider's answer that is to be classified.
+pub const PROVIDER_BODY_BYTES: usize = 1024 * 1024;
+/// Headers of such an answer.
+pub const PROVIDER_HEADERS: usize = 64;
+/// Bytes of all names and values of these headers.
+pub const PROVIDER_HEADERS_BYTES: usize = 16 * 1024;
 /// Entries of a page when the caller does not say.
 pub const PAGE_DEFAULT: i64 = 50;
 /// Entries of a page at most; more is answered with this many.

@@ -112,6 +112,12 @@ pub enum Part {
         /// The provider's opaque signature or ciphertext, needed to send the block back; empty when there is none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         signature: String,
+        /// Who signed it, and so who may get it back: `anthropic`, `openai`, `gemini`; empty when not known.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        provider: String,
+        /// Whether the provider hides the thoughts, and `signature` is their ciphertext.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        redacted: bool,
     },
 }
 
@@ -152,6 +158,19 @@ impl Message {
     pub fn tool_outline(&self) -> Vec<ToolMark> {
         outline(&self.parts)
     }
+}
+
+/// The messages as a conversation that keeps no tools stores them, each with its place: no tool results, no calls, and
+/// nothing of a message that only called.
+pub fn without_tools(messages: &[Message]) -> Vec<(usize, Message)> {
+    let kept =
+        messages.iter().enumerate().filter(|(_, message)| message.role != Role::Tool).filter_map(|(place, message)| {
+            let parts: Vec<Part> =
+                message.parts.iter().filter(|part| !matches!(part, Part::ToolUse { .. })).cloned().collect();
+            let said = parts.iter().any(|part| matches!(part, Part::Text { .. } | Part::Media(_)));
+            said.then(|| (place, Message { role: message.role, parts, metadata: message.metadata.clone() }))
+        });
+    kept.collect()
 }
 
 /// Tool calls and results among `parts`, in order.

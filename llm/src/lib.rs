@@ -2,6 +2,7 @@
 
 mod extractive;
 mod port;
+pub mod provider_error;
 
 pub use extractive::Extractive;
 pub use port::{

@@ -32,7 +32,7 @@ fn part() -> impl Strategy<Value = Part> {
         4 => content().prop_map(text),
         1 => (content(), content()).prop_map(|(name, input)| call("c", &name, &input)),
         1 => content().prop_map(|answer| result("c", &answer)),
-        1 => content().prop_map(|text| Part::Reasoning { text, signature: String::new() }),
+        1 => content().prop_map(|text| Part::Reasoning { text, signature: String::new(), provider: String::new(), redacted: false }),
     ]
 }
 

@@ -1,9 +1,12 @@
 //! The gRPC and HTTP doors of anneal: parse what comes in, ask the store, let core decide, answer.
 
+mod build;
 mod call;
 mod house;
 mod page;
 mod parse;
+mod policy;
+mod pressure;
 mod reply;
 mod rpc;
 mod run;
@@ -13,6 +16,7 @@ mod status;
 mod wire;
 
 pub use house::House;
+pub use policy::reply as policy;
 pub use reply::{part, role};
 pub use run::{Addresses, ServerError, serve};
 pub use settings::ServerSettings;

@@ -7,13 +7,11 @@ use anneal_core::{
     job::JobKind,
     limits::{self, ID_BYTES, MEDIA_PER_RESULT, MESSAGE_BYTES, PARTS_PER_MESSAGE, URI_BYTES},
     message::{Media, Message, MessageId, Part, Role, plain_text_bytes},
-    policy::{Policy, PolicyOverrides},
-    tokens::Tokens,
 };
 use anneal_proto::v1 as pb;
 use uuid::Uuid;
 
-use crate::status::{Failure, invalid_policy};
+use crate::status::Failure;
 
 /// A conversation's id: a UUID in its usual form.
 pub(crate) fn conversation_id(text: &str) -> Result<ConversationId, Failure> {
@@ -85,20 +83,6 @@ pub(crate) fn metadata(field: &str, map: HashMap<String, String>) -> Result<BTre
         label(field, value, limits::METADATA_BYTES)?;
     }
     Ok(map.into_iter().collect())
-}
-
-/// What a conversation overrides; checked as it will be in force.
-pub(crate) fn policy(policy: Option<pb::Policy>, session: &Policy) -> Result<PolicyOverrides, Failure> {
-    let Some(policy) = policy else { return Ok(PolicyOverrides::default()) };
-    let overrides = PolicyOverrides {
-        token_threshold: policy.token_threshold.map(Tokens::new),
-        max_message_count: policy.max_message_count,
-        keep_recent_turns: policy.keep_recent_turns,
-        large_message_threshold: policy.large_message_threshold.map(Tokens::new),
-        hot_zone_radius: policy.hot_zone_radius,
-    };
-    session.with(&overrides).check().map_err(invalid_policy)?;
-    Ok(overrides)
 }
 
 /// A system prompt.
@@ -198,7 +182,15 @@ fn part(field: &str, new: pb::Part, role: Role) -> Result<Part, Failure> {
         }
         Some(Wire::Reasoning(part)) => {
             only_in(&[Role::Assistant], "reasoning")?;
-            Ok(Part::Reasoning { text: part.text, signature: part.signature })
+            if !part.provider.is_empty() {
+                id(&format!("{field}.reasoning.provider"), &part.provider)?;
+            }
+            Ok(Part::Reasoning {
+                text: part.text,
+                signature: part.signature,
+                provider: part.provider,
+                redacted: part.redacted,
+            })
         }
     }
 }

@@ -114,6 +114,15 @@ impl ContextService for Services {
         run!(self, request, build_context)
     }
 
+    type StreamContextStream = rpc::stream_context::Pieces;
+
+    async fn stream_context(
+        &self,
+        request: Request<pb::BuildContextRequest>,
+    ) -> Result<Response<Self::StreamContextStream>, Status> {
+        run!(self, request, stream_context)
+    }
+
     async fn get_context_usage(
         &self,
         request: Request<pb::GetContextUsageRequest>,
@@ -133,6 +142,20 @@ impl ContextService for Services {
         request: Request<pb::ListCheckpointsRequest>,
     ) -> Result<Response<pb::ListCheckpointsResponse>, Status> {
         run!(self, request, list_checkpoints)
+    }
+
+    async fn report_usage(
+        &self,
+        request: Request<pb::ReportUsageRequest>,
+    ) -> Result<Response<pb::ReportUsageResponse>, Status> {
+        run!(self, request, report_usage)
+    }
+
+    async fn classify_error(
+        &self,
+        request: Request<pb::ClassifyErrorRequest>,
+    ) -> Result<Response<pb::ClassifyErrorResponse>, Status> {
+        run!(self, request, classify_error)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use anneal_core::{context::BudgetTooSmall, policy::PolicyError};
+use anneal_core::context::BudgetTooSmall;
 use anneal_store::{Entity, StoreError};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -141,7 +141,10 @@ impl Failure {
                 StoreError::Conflict(_) | StoreError::LeaseLost => Reason::TransactionConflict,
                 StoreError::Busy | StoreError::Unavailable(_) => Reason::DatabaseUnavailable,
                 StoreError::Slow(_) => Reason::DeadlineExceeded,
-                StoreError::Database(_) | StoreError::Unreadable(_) | StoreError::BadUrl(_) => Reason::Internal,
+                StoreError::Database(_)
+                | StoreError::Unreadable(_)
+                | StoreError::BadUrl(_)
+                | StoreError::ToolsNotKept => Reason::Internal,
             },
         }
     }
@@ -185,9 +188,4 @@ impl From<Failure> for Status {
         };
         Self::with_error_details(reason.code(), text, failure.details(reason))
     }
-}
-
-/// A policy key that makes no sense, as a field of the request.
-pub(crate) fn invalid_policy(error: PolicyError) -> Failure {
-    Failure::invalid(format!("policy.{}", error.key), format!("must be {}", error.must_be))
 }

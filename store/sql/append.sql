@@ -1,5 +1,7 @@
 -- Appends messages to one conversation: ids under its row lock, the rows, and the job that counts them, in one statement.
--- No row when the conversation is not the caller's or its newest message is not the expected one ($8).
+-- No row when the conversation is not the caller's, its newest message is not the expected one ($8), there are tool calls or
+-- results among the messages ($22) and its policy keeps none ($23: settings by profile), or the request id ($9) is that of an
+-- append of which nothing was kept.
 with moved as (
     update ai_conversation as c
     set last_message_id = c.last_message_id + $3,
@@ -10,6 +12,14 @@ with moved as (
     where c.tenant_id = $1
       and c.conversation_id = $2
       and ($8::bigint is null or c.last_message_id = $8)
+      and (not $22::boolean or coalesce(c.policy ->> 'store_tool_messages',
+          $23::text::jsonb -> coalesce(c.policy ->> 'profile', '') ->> 'store_tool_messages') is distinct from 'false')
+      and ($9::text is null or not exists (
+          select from ai_request
+          where conversation_id = $2
+            and method = 'append_messages'
+            and request_id = $9
+      ))
     returning c.last_message_id - $3 as before_id, c.turn, c.encoding
 ), stored as (
     insert into ai_message (

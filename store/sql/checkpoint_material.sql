@@ -1,11 +1,16 @@
 -- What a checkpoint is planned from, in one snapshot: a head row (message_id 0: settings, previous summary), then the tail
--- without content. $3, $4: the server's large_message_threshold and hot_zone_radius.
+-- without content, cool large messages with their summaries' size. $3: settings by profile; $4: overrides of a preview.
 with head as (
-    select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, s.separator,
+    select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, s.separator,
         k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.generation,
-        coalesce((c.policy ->> 'large_message_threshold')::bigint, $3) as large,
-        coalesce((c.policy ->> 'hot_zone_radius')::bigint, $4) as radius
+        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
+        w.window_tokens
     from ai_conversation as c
+    cross join lateral (
+        select ($3::text::jsonb -> coalesce($4::text::jsonb ->> 'profile', c.policy ->> 'profile', ''))
+            || c.policy || $4::text::jsonb as keys
+    ) as e
     left join lateral (
         select max(after_message_id) as separator from ai_separator
         where conversation_id = c.conversation_id
@@ -17,25 +22,33 @@ with head as (
         order by last_message_id desc
         limit 1
     ) as k on true
+    left join ai_model as w
+      on w.tenant_id = c.tenant_id
+     and w.model = e.keys ->> 'model'
     where c.tenant_id = $1
       and c.conversation_id = $2
 )
 select 0::bigint as "message_id!", null::smallint as "role?", turn as "turn!", coalesce(token_usage, 0) as "tokens!",
-    null::bigint as "bytes?", null::text as "tool_outline?", policy::text as "policy?", encoding as "encoding?",
+    system_prompt_tokens as "bytes?", null::text as "tool_outline?", policy::text as "policy?", encoding as "encoding?",
     last_message_id as "newest?", separator as "separator?", checkpoint_last as "checkpoint_last?", summary as "summary?",
-    generation as "generation?"
+    generation as "generation?", window_tokens as "window_tokens?"
 from head
 union all
 select m.message_id, m.role, m.turn,
     case
-        when m.token_count > h.large and h.turn - m.turn > h.radius and m.summary_tokens is not null
+        when m.large and m.summary_tokens is not null and (h.turn - m.turn > h.radius or m.calls_after > h.calls)
             then m.summary_tokens
-        else coalesce(m.token_count, m.token_estimate)
+        else m.tokens
     end,
-    case when m.token_count > h.large and m.summary_tokens is not null then 0 else m.text_bytes end,
-    m.tool_outline::text, null, null, null, null, null, null, null
+    case when m.large and m.summary_tokens is not null then 0 else m.text_bytes end,
+    m.tool_outline::text, null, null, null, null, null, null, null, null
 from head as h
-join ai_message as m
-  on m.tenant_id = $1
- and m.conversation_id = h.conversation_id
- and m.message_id > greatest(coalesce(h.separator, 0), coalesce(h.checkpoint_last, 0))
+cross join lateral (
+    select message_id, role, turn, text_bytes, tool_outline, summary_tokens, coalesce(token_count, token_estimate) as tokens,
+        coalesce(token_count > h.large, false) as large, count(*) filter (where role = 2) over later as calls_after
+    from ai_message
+    where tenant_id = $1
+      and conversation_id = h.conversation_id
+      and message_id > greatest(coalesce(h.separator, 0), coalesce(h.checkpoint_last, 0))
+    window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
+) as m

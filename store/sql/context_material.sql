@@ -1,42 +1,70 @@
 -- BuildContext's material in one snapshot: a head row (message_id 0: settings, system prompt as content, the newest valid
--- checkpoint's summary), then the tail. A large cool message that has its summary comes without its content, which is
--- then not even read from its TOAST table. $3, $4: turns that the current input starts; $5, $6: server settings.
+-- checkpoint's summary, the newest version of the beginning), then the tail. A message that is sent as its summary comes
+-- without its content, which is then not even read from its TOAST table: with strict cooling what is large, cool and
+-- summarised, with stepped cooling what an earlier step has swapped. A large message that a step may swap now comes with
+-- both. $3, $4: turns that the current input starts; $5: settings by profile; $6: overrides of the call.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
-        c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage,
+        c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,
         c.turn + case when c.last_role = 1 then $3::integer else $4::integer end as current_turn,
-        coalesce((c.policy ->> 'large_message_threshold')::bigint, $5) as large,
-        coalesce((c.policy ->> 'hot_zone_radius')::bigint, $6) as radius
+        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        e.keys ->> 'cooling' = 'stepped' as stepped, p.epoch, p.prefix_hash, p.boundary_message_id,
+        p.system_prompt_digest, p.swapped_message_ids, p.cut, w.window_tokens, w.tokens_ratio
     from ai_conversation as c
+    cross join lateral (
+        select ($5::text::jsonb -> coalesce($6::text::jsonb ->> 'profile', c.policy ->> 'profile', ''))
+            || c.policy || $6::text::jsonb as keys
+    ) as e
     left join lateral (
         select max(after_message_id) as separator from ai_separator
         where conversation_id = c.conversation_id
     ) as s on true
     left join lateral (
-        select last_message_id, summary, token_usage from ai_conversation_checkpoint
+        select last_message_id, summary, token_usage, tokens_before - tokens_after as saved
+        from ai_conversation_checkpoint
         where conversation_id = c.conversation_id
           and first_message_id = coalesce(s.separator, 0) + 1
         order by last_message_id desc
         limit 1
     ) as k on true
+    left join lateral (
+        select epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_ids, cut
+        from ai_context_prefix
+        where conversation_id = c.conversation_id
+        order by epoch desc
+        limit 1
+    ) as p on true
+    left join ai_model as w
+      on w.tenant_id = c.tenant_id
+     and w.model = e.keys ->> 'model'
     where c.tenant_id = $1
       and c.conversation_id = $2
 )
 select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system_prompt_tokens as "tokens!",
     null::boolean as "estimated?", system_prompt as "content?", summary as "summary?", token_usage as "summary_tokens?",
-    null::bigint as "text_bytes?", null::text as "tool_outline?", policy::text as "policy?", encoding as "encoding?",
-    last_message_id as "newest?", separator as "separator?", checkpoint_last as "checkpoint_last?"
+    saved as "text_bytes?", null::text as "tool_outline?", null::bigint as "age_seconds?", policy::text as "policy?",
+    encoding as "encoding?", last_message_id as "newest?", separator as "separator?", checkpoint_last as "checkpoint_last?",
+    epoch as "epoch?", prefix_hash as "prefix_hash?", boundary_message_id as "prefix_boundary?",
+    system_prompt_digest as "prefix_system_prompt?", swapped_message_ids as "prefix_swapped?", cut as "prefix_cut?",
+    window_tokens as "window_tokens?", tokens_ratio as "tokens_ratio?"
 from head
 union all
 select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), m.token_count is null,
-    case when not m.swap then m.content::text end, case when m.swap then m.summary_cache end, m.summary_tokens,
-    m.text_bytes, case when m.swap then m.tool_outline::text end, null, null, null, null, null
+    case when not m.swap then m.content::text end,
+    case when m.swap or (h.stepped and m.token_count > h.large) then m.summary_cache end, m.summary_tokens, m.text_bytes,
+    case when m.swap then m.tool_outline::text end,
+    case when m.role = 2 then extract(epoch from now() - m.created_ts)::bigint end,
+    null, null, null, null, null, null, null, null, null, null, null, null, null
 from head as h
 cross join lateral (
     select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
-        tool_outline,
-        coalesce(token_count > h.large and h.current_turn - turn > h.radius and summary_tokens is not null, false)
-        as swap
+        tool_outline, created_ts,
+        coalesce(
+            summary_tokens is not null and case
+                when h.stepped then message_id = any (h.swapped_message_ids)
+                else token_count > h.large and h.current_turn - turn > h.radius
+            end, false
+        ) as swap
     from ai_message
     where tenant_id = $1
       and conversation_id = h.conversation_id

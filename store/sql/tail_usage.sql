@@ -1,11 +1,19 @@
--- Figures of a conversation's tail: tokens as a context would send them, messages, what is swapped, what lacks a summary.
--- $3 and $4 are the server's large_message_threshold and hot_zone_radius, which the conversation may override.
+-- Figures of a conversation's tail: what the triggers look at (cool large messages with their summaries' size), what is sent
+-- now, what is swapped, what lacks a summary. $3: settings by profile; $4: overrides of a preview. A message is cool by calls
+-- (stepped cooling) before the (hot_zone_calls + 1)-th newest assistant message; nearly cool two calls, or a turn, earlier.
 with head as (
-    select c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens,
-        s.separator, k.last_message_id as checkpoint_last, k.token_usage as summary_tokens,
-        coalesce((c.policy ->> 'large_message_threshold')::bigint, $3) as large,
-        coalesce((c.policy ->> 'hot_zone_radius')::bigint, $4) as radius
+    select c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
+        c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.token_usage as summary_tokens,
+        greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
+        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        e.keys ->> 'cooling' = 'stepped' as stepped,
+        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
+        p.swapped_message_ids, w.window_tokens
     from ai_conversation as c
+    cross join lateral (
+        select ($3::text::jsonb -> coalesce($4::text::jsonb ->> 'profile', c.policy ->> 'profile', ''))
+            || c.policy || $4::text::jsonb as keys
+    ) as e
     left join lateral (
         select max(after_message_id) as separator from ai_separator
         where conversation_id = c.conversation_id
@@ -17,33 +25,57 @@ with head as (
         order by last_message_id desc
         limit 1
     ) as k on true
+    left join lateral (
+        select swapped_message_ids from ai_context_prefix
+        where conversation_id = c.conversation_id
+        order by epoch desc
+        limit 1
+    ) as p on true
+    left join ai_model as w
+      on w.tenant_id = c.tenant_id
+     and w.model = e.keys ->> 'model'
     where c.tenant_id = $1
       and c.conversation_id = $2
 )
 select h.last_message_id as "last_message_id!", h.stalled_message_id as "stalled_message_id!",
-    h.policy::text as "policy!", h.encoding as "encoding!", h.system_prompt_tokens as "system_prompt_tokens!", h.separator, h.checkpoint_last as "checkpoint_last?",
-    h.summary_tokens as "summary_tokens?",
-    coalesce(t.tokens, 0)::bigint as "tail_tokens!", t.messages as "tail_messages!", t.swapped_ids as "swapped_ids!",
-    t.swapped_roles as "swapped_roles!", t.swapped_bytes as "swapped_bytes!", t.swapped_outlines as "swapped_outlines!",
-    coalesce(t.saved, 0)::bigint as "saved!", t.unsummarized as "unsummarized!", t.estimated as "estimated!"
+    h.policy::text as "policy!", h.encoding as "encoding!", h.system_prompt_tokens as "system_prompt_tokens!", h.separator,
+    h.checkpoint_last as "checkpoint_last?", h.summary_tokens as "summary_tokens?", h.window_tokens as "window_tokens?",
+    coalesce(t.tokens, 0)::bigint as "tail_tokens!", coalesce(t.sent, 0)::bigint as "sent_tokens!",
+    t.messages as "tail_messages!", coalesce(t.turns, 0)::bigint as "tail_turns!", t.calls as "tail_calls!",
+    t.swapped_ids as "swapped_ids!", t.swapped_roles as "swapped_roles!", t.swapped_bytes as "swapped_bytes!",
+    t.swapped_outlines as "swapped_outlines!", coalesce(t.saved, 0)::bigint as "saved!",
+    t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!"
 from head as h
 cross join lateral (
-    select count(*) as messages,
-        sum(case when swap then summary_tokens else coalesce(token_count, token_estimate) end) as tokens,
+    select count(*) as messages, max(turn) - min(turn) + 1 as turns, count(*) filter (where role = 2) as calls,
+        sum(case when cool and summary_tokens is not null then summary_tokens else tokens end) as tokens,
+        sum(case when swap then summary_tokens else tokens end) as sent,
         coalesce(array_agg(message_id order by message_id) filter (where swap), '{}') as swapped_ids,
         coalesce(array_agg(role order by message_id) filter (where swap), '{}') as swapped_roles,
         coalesce(array_agg(text_bytes order by message_id) filter (where swap), '{}') as swapped_bytes,
         coalesce(array_agg(coalesce(tool_outline::text, '[]') order by message_id) filter (where swap), '{}')
             as swapped_outlines,
-        sum(token_count - summary_tokens) filter (where swap) as saved,
-        count(*) filter (where token_count > h.large and summary_ts is null) as unsummarized,
+        sum(tokens - summary_tokens) filter (where swap) as saved,
+        count(*) filter (where large and summary_ts is null) as unsummarized,
+        count(*) filter (where large and summary_ts is null and near) as nearly_cool,
         count(*) filter (where token_count is null) as estimated
     from (
-        select message_id, role, text_bytes, tool_outline, token_count, token_estimate, summary_tokens, summary_ts,
-            token_count > h.large and h.turn - turn > h.radius and summary_tokens is not null as swap
-        from ai_message
-        where tenant_id = $1
-          and conversation_id = h.conversation_id
-          and message_id > greatest(coalesce(h.separator, 0), coalesce(h.checkpoint_last, 0))
+        select message_id, role, turn, text_bytes, tool_outline, token_count, tokens, summary_tokens, summary_ts, large,
+            large and (h.turn - turn > h.radius or calls_after > h.calls) as cool,
+            h.turn - turn >= h.radius or calls_after > h.calls - 2 as near,
+            summary_tokens is not null and case
+                when h.stepped then message_id = any (h.swapped_message_ids)
+                else large and h.turn - turn > h.radius
+            end as swap
+        from (
+            select message_id, role, turn, text_bytes, tool_outline, token_count, summary_tokens, summary_ts,
+                coalesce(token_count, token_estimate) as tokens, coalesce(token_count > h.large, false) as large,
+                count(*) filter (where role = 2) over later as calls_after
+            from ai_message
+            where tenant_id = $1
+              and conversation_id = h.conversation_id
+              and message_id > h.boundary
+            window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
+        ) as raw
     ) as m
 ) as t

@@ -1,24 +1,39 @@
--- Large messages of the tail that lack a summary, oldest first. $3: the server's large_message_threshold.
+-- Large messages of the tail that lack a summary, oldest first. $3: settings by profile; $4: only those that are cool, or will
+-- be within a turn or two model calls; $5: at most so many.
+with head as (
+    select c.conversation_id, c.turn, greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
+        (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
+        case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls
+    from ai_conversation as c
+    cross join lateral (
+        select ($3::text::jsonb -> coalesce(c.policy ->> 'profile', '')) || c.policy as keys
+    ) as e
+    left join lateral (
+        select max(after_message_id) as separator from ai_separator
+        where conversation_id = c.conversation_id
+    ) as s on true
+    left join lateral (
+        select last_message_id from ai_conversation_checkpoint
+        where conversation_id = c.conversation_id
+          and first_message_id = coalesce(s.separator, 0) + 1
+        order by last_message_id desc
+        limit 1
+    ) as k on true
+    where c.tenant_id = $1
+      and c.conversation_id = $2
+)
 select m.message_id
-from ai_conversation as c
-left join lateral (
-    select max(after_message_id) as separator from ai_separator
-    where conversation_id = c.conversation_id
-) as s on true
-left join lateral (
-    select last_message_id from ai_conversation_checkpoint
-    where conversation_id = c.conversation_id
-      and first_message_id = coalesce(s.separator, 0) + 1
-    order by last_message_id desc
-    limit 1
-) as k on true
-join ai_message as m
-  on m.tenant_id = $1
- and m.conversation_id = c.conversation_id
- and m.message_id > greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0))
-where c.tenant_id = $1
-  and c.conversation_id = $2
-  and m.token_count > coalesce((c.policy ->> 'large_message_threshold')::bigint, $3)
+from head as h
+cross join lateral (
+    select message_id, turn, token_count, summary_ts, count(*) filter (where role = 2) over later as calls_after
+    from ai_message
+    where tenant_id = $1
+      and conversation_id = h.conversation_id
+      and message_id > h.boundary
+    window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
+) as m
+where m.token_count > h.large
   and m.summary_ts is null
+  and (not $4::boolean or h.turn - m.turn >= h.radius or m.calls_after > h.calls - 2)
 order by m.message_id
-limit $4
+limit $5

@@ -13,10 +13,14 @@ use anneal_core::{
     turn,
 };
 
+use sqlx::Connection as _;
+
 use crate::{
     Store,
+    conversations::locked,
     error::{Entity, StoreError, violated},
     pool::Link,
+    requests::{self, Earlier, Request},
     rows::{column, encoding_code, json, role_code, tokens},
 };
 
@@ -28,6 +32,8 @@ pub struct Append {
     expected_last: Option<MessageId>,
     digest: Digest,
     roles: Vec<Role>,
+    /// Whether there are tool calls or results among the messages.
+    tools: bool,
     rows: AppendRows,
 }
 
@@ -86,7 +92,20 @@ impl Append {
         }
         let digest = digest::of_append(messages, &rows.contents);
         let roles = messages.iter().map(|message| message.role).collect();
-        Self { conversation, request_id, expected_last, digest, roles, rows }
+        let tools = rows.outlines.iter().any(Option::is_some);
+        Self { conversation, request_id, expected_last, digest, roles, tools, rows }
+    }
+
+    /// The same append with only these of its messages, for a conversation that keeps no tools. The request stays the same.
+    #[must_use]
+    pub fn only(&self, messages: &[Message]) -> Self {
+        let kept = Self::new(self.conversation, self.request_id.clone(), self.expected_last, messages);
+        Self { digest: self.digest, ..kept }
+    }
+
+    /// Its mark among the requests of which nothing else is left.
+    fn request(&self) -> Request<'_> {
+        Request { method: "append_messages", id: self.request_id.as_deref(), digest: self.digest }
     }
 
     /// How many turns start within the append, when the message before it was a user's and when it was not.
@@ -119,12 +138,19 @@ impl Store {
         }
     }
 
+    /// Remembers an append of which nothing is kept, so that its request id has one effect.
+    pub async fn append_nothing(&self, caller: Caller, append: &Append) -> Result<(), StoreError> {
+        let mut db = self.writes.checkout().await?;
+        let put = put_nothing(&mut db, caller, append).await;
+        db.settle(put)
+    }
+
     async fn append_once(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
         let mut db = self.writes.checkout().await?;
-        let stored = insert(&mut db, caller, append).await;
+        let stored = insert(&mut db, caller, append, self.rules.bases()).await;
         let outcome = match stored {
             Ok(Some(moved)) => Ok(fresh(append, &moved)),
-            Ok(None) => refused(&mut db, caller, append).await,
+            Ok(None) => refused(&mut db, caller, append, self.rules.bases()).await,
             Err(error) if violated(&error) == Some("ai_message_request_id_unique") => {
                 let earlier = replay(&mut db, caller, append).await;
                 earlier.and_then(|done| done.ok_or(StoreError::NotFound(Entity::Conversation)))
@@ -135,6 +161,16 @@ impl Store {
     }
 }
 
+async fn put_nothing(db: &mut Link, caller: Caller, append: &Append) -> Result<(), StoreError> {
+    let mut tx = db.begin().await?;
+    locked(&mut tx, caller, append.conversation).await?;
+    if let Earlier::None = requests::find(&mut tx, caller, append.conversation, &append.request()).await? {
+        requests::put(&mut tx, caller, append.conversation, &append.request(), None).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
 /// How the conversation moved.
 struct Moved {
     before_id: i64,
@@ -142,9 +178,9 @@ struct Moved {
     encoding: i16,
 }
 
-/// Stores the append. Returns the newest id before it and the turn after it, or None when the conversation is not there
-/// or its newest message is not the expected one.
-async fn insert(db: &mut Link, caller: Caller, append: &Append) -> Result<Option<Moved>, sqlx::Error> {
+/// Stores the append. Returns the newest id before it and the turn after it, or None when the conversation is not there,
+/// its newest message is not the expected one, or it keeps no tools.
+async fn insert(db: &mut Link, caller: Caller, append: &Append, bases: &str) -> Result<Option<Moved>, sqlx::Error> {
     let rows = &append.rows;
     let (starts_after_user, starts_otherwise) = append.starts();
     let roles: Vec<i16> = append.roles.iter().copied().map(role_code).collect();
@@ -173,6 +209,8 @@ async fn insert(db: &mut Link, caller: Caller, append: &Append) -> Result<Option
         JobKind::CountTokens.code(),
         cl100k,
         cl100k.iter().sum::<i64>(),
+        append.tools,
+        bases,
     )
     .fetch_optional(&mut **db)
     .await
@@ -193,21 +231,30 @@ fn fresh(append: &Append, moved: &Moved) -> Appended {
     }
 }
 
-/// Why nothing was stored: done before, no such conversation, or moved on.
-async fn refused(db: &mut Link, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
+/// Why nothing was stored: done before, no such conversation, moved on, or tools that are not kept.
+async fn refused(db: &mut Link, caller: Caller, append: &Append, bases: &str) -> Result<Appended, StoreError> {
     if let Some(done) = replay(db, caller, append).await? {
         return Ok(done);
     }
-    let newest = sqlx::query_scalar!(
-        "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2",
+    let row = sqlx::query!(
+        r#"select last_message_id, coalesce(policy ->> 'store_tool_messages',
+                  $3::text::jsonb -> coalesce(policy ->> 'profile', '') ->> 'store_tool_messages')
+                  is distinct from 'false' as "keeps_tools!"
+           from ai_conversation where tenant_id = $1 and conversation_id = $2"#,
         caller.tenant().0,
         append.conversation.0,
+        bases,
     )
     .fetch_optional(&mut **db)
     .await?;
-    match (newest, append.expected_last) {
-        (Some(actual), Some(expected)) => Err(StoreError::NotTheNewest { expected, actual: MessageId(actual) }),
-        _ => Err(StoreError::NotFound(Entity::Conversation)),
+    let row = row.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let actual = MessageId(row.last_message_id);
+    match append.expected_last {
+        Some(expected) if expected != actual => Err(StoreError::NotTheNewest { expected, actual }),
+        _ if append.tools && !row.keeps_tools => Err(StoreError::ToolsNotKept),
+        // Another append came between the two statements, and the expectation holds now.
+        Some(expected) => Err(StoreError::NotTheNewest { expected, actual }),
+        None => Err(StoreError::NotFound(Entity::Conversation)),
     }
 }
 
@@ -217,7 +264,14 @@ async fn replay(db: &mut Link, caller: Caller, append: &Append) -> Result<Option
     let rows = sqlx::query_file!("sql/append_replay.sql", caller.tenant().0, append.conversation.0, request_id)
         .fetch_all(&mut **db)
         .await?;
-    let Some(first) = rows.first() else { return Ok(None) };
+    let Some(first) = rows.first() else {
+        let request = append.request();
+        let earlier = requests::find(db, caller, append.conversation, &request).await?;
+        return Ok(match earlier {
+            Earlier::Done(_) => Some(Appended { messages: Vec::new(), replayed: true }),
+            Earlier::None => None,
+        });
+    };
     if first.request_digest.as_deref() != Some(append.digest.as_slice()) {
         return Err(StoreError::RequestIdReused);
     }

@@ -154,6 +154,19 @@ impl Store {
         db.settle(outcome)
     }
 
+    /// Queues a compaction that nobody waits for: not beside one that somebody asked for, not once it is made, and not after
+    /// one that made no progress with the same messages. Returns whether it was queued.
+    pub async fn compact_under_pressure(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        manual: &ManualCompaction,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout().await?;
+        let queued = under_pressure(&mut db, caller, id, manual).await;
+        db.settle(queued)
+    }
+
     /// What has become of a compaction that was queued when the newest valid boundary was `before`.
     pub async fn compaction(
         &self,
@@ -181,6 +194,34 @@ impl Store {
             None => Compaction::NoProgress,
         })
     }
+}
+
+async fn under_pressure(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    manual: &ManualCompaction,
+) -> Result<bool, StoreError> {
+    let mut tx = db.begin().await?;
+    locked(&mut tx, caller, id).await?;
+    let waiting = sqlx::query_scalar!(
+        r#"select (c.stalled_message_id = c.last_message_id or exists (
+                select from ai_job as j
+                where j.tenant_id = $1 and j.conversation_id = $2 and j.kind = $3 and j.argument is not null
+            )) as "waiting!"
+           from ai_conversation as c where c.tenant_id = $1 and c.conversation_id = $2"#,
+        caller.tenant().0,
+        id.0,
+        JobKind::Checkpoint.code(),
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    let needless = waiting || !select(&mut tx, caller, id, None, Some(&manual.request_id), 1).await?.is_empty();
+    if !needless {
+        enqueue_manual_checkpoint(&mut tx, caller, id, json(manual)).await?;
+    }
+    tx.commit().await?;
+    Ok(!needless)
 }
 
 async fn request(

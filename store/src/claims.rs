@@ -4,6 +4,7 @@
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     job::{JobKind, LEASE_SECONDS, MAX_ATTEMPTS},
+    policy::KeepRecent,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -35,6 +36,9 @@ pub struct ManualCompaction {
     pub focus: String,
     /// The caller's request, by which it finds its checkpoint.
     pub request_id: String,
+    /// What it leaves in the tail, where that is not what the policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<KeepRecent>,
 }
 
 /// How a finished job ended.

@@ -7,7 +7,7 @@ use anneal_core::{
     digest::Digest,
     job::JobKind,
     message::{MessageId, Part, Role},
-    policy::Policy,
+    policy::{Policy, PolicyOverrides},
     tokens::{Encoding, Tokens},
     trigger,
 };
@@ -17,9 +17,10 @@ use crate::{
     Store,
     claims::{ClaimedJob, Committed, finish},
     conversations::locked,
-    error::StoreError,
+    error::{Entity, StoreError},
     jobs::enqueue,
-    rows::{self, column, tokens},
+    pool::Link,
+    rows::{self, column, json, tokens},
     summaries::{SummarySpec, kind_code},
     tail,
 };
@@ -31,6 +32,8 @@ pub struct CheckpointMaterial {
     pub policy: Policy,
     /// What the conversation's tokens are counted in.
     pub encoding: Encoding,
+    /// Tokens of the system prompt.
+    pub system_prompt: Tokens,
     /// The last separator.
     pub separator: Option<MessageId>,
     /// The newest checkpoint that holds.
@@ -39,6 +42,13 @@ pub struct CheckpointMaterial {
     pub last_message_id: MessageId,
     /// The messages after the boundary, without content.
     pub tail: Vec<TailItem>,
+}
+
+impl CheckpointMaterial {
+    /// Tokens before the tail: system prompt and the newest checkpoint's summary.
+    pub fn head(&self) -> Tokens {
+        self.system_prompt + self.previous.as_ref().map_or(Tokens::ZERO, |previous| previous.tokens)
+    }
 }
 
 /// The checkpoint whose summary is fed forward.
@@ -93,15 +103,37 @@ pub struct CheckpointDraft {
 }
 
 impl Store {
-    /// What a checkpoint is planned from, in one snapshot. None when the conversation is gone.
+    /// What a job's checkpoint is planned from. None when the conversation is gone.
     pub async fn checkpoint_material(&self, job: &ClaimedJob) -> Result<Option<CheckpointMaterial>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let db = self.jobs.checkout().await?;
+        self.material(db, job.caller(), job.conversation, &PolicyOverrides::default()).await
+    }
+
+    /// What a checkpoint would be planned from, under the overrides of a preview.
+    pub async fn checkpoint_preview(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        preview: &PolicyOverrides,
+    ) -> Result<CheckpointMaterial, StoreError> {
+        let db = self.reads.checkout().await?;
+        self.material(db, caller, id, preview).await?.ok_or(StoreError::NotFound(Entity::Conversation))
+    }
+
+    /// What a checkpoint is planned from, in one snapshot.
+    async fn material(
+        &self,
+        mut db: Link,
+        caller: Caller,
+        id: ConversationId,
+        preview: &PolicyOverrides,
+    ) -> Result<Option<CheckpointMaterial>, StoreError> {
         let mut rows = sqlx::query_file!(
             "sql/checkpoint_material.sql",
-            job.tenant.0,
-            job.conversation.0,
-            column(self.session.large_message_threshold),
-            i64::from(self.session.hot_zone_radius),
+            caller.tenant().0,
+            id.0,
+            self.rules.bases(),
+            json(preview),
         )
         .fetch_all(&mut *db)
         .await?;
@@ -109,8 +141,7 @@ impl Store {
         rows.sort_by_key(|row| row.message_id);
         let mut rows = rows.into_iter();
         let Some(head) = rows.next() else { return Ok(None) };
-        let overrides = serde_json::from_str(head.policy.as_deref().unwrap_or("{}"))
-            .map_err(|_| StoreError::Unreadable("policy"))?;
+        let policy = self.rules.policy(head.policy.as_deref().unwrap_or("{}"), preview, head.window_tokens)?;
         let previous = head.checkpoint_last.map(|last| PreviousCheckpoint {
             last: MessageId(last),
             summary: head.summary.unwrap_or_default(),
@@ -129,7 +160,8 @@ impl Store {
             })
         });
         Ok(Some(CheckpointMaterial {
-            policy: self.session.with(&overrides),
+            policy,
+            system_prompt: tokens(head.bytes.unwrap_or(0)),
             encoding: rows::encoding(head.encoding.unwrap_or(0))?,
             separator: head.separator.map(MessageId),
             previous,
@@ -183,7 +215,7 @@ impl Store {
         let kept = still_there(&mut tx, caller, id, draft).await?;
         let caused = if kept {
             insert(&mut tx, job, draft).await?;
-            trigger::jobs(&tail::state(&mut tx, caller, id, &self.session).await?)
+            trigger::jobs(&tail::state(&mut tx, caller, id, &self.rules).await?)
         } else {
             vec![JobKind::Checkpoint]
         };

@@ -1,15 +1,20 @@
-//! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not read.
+//! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not read. And the one thing
+//! that it writes: a new version of the context's beginning, when a step or anything else has broken the last one.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
-    context::{Body, CheckpointSummary, Material, TailMessage},
+    context::{
+        Body, BreakReason, CheckpointSummary, Made, Material, NewVersion, PrefixVersion, ReadySummary, TailMessage,
+    },
+    digest::Digest,
     message::MessageId,
+    policy::PolicyOverrides,
 };
 
 use crate::{
     Store,
     error::{Entity, StoreError},
-    rows::{self, column, tokens},
+    rows::{self, column, json, tokens},
 };
 
 /// How many turns a current input starts, by what it follows.
@@ -32,20 +37,31 @@ struct MaterialRow {
     summary_tokens: Option<i64>,
     text_bytes: Option<i64>,
     tool_outline: Option<String>,
+    age_seconds: Option<i64>,
     policy: Option<String>,
     encoding: Option<i16>,
     newest: Option<i64>,
     separator: Option<i64>,
     checkpoint_last: Option<i64>,
+    epoch: Option<i64>,
+    prefix_hash: Option<Vec<u8>>,
+    prefix_boundary: Option<i64>,
+    prefix_system_prompt: Option<Vec<u8>>,
+    prefix_swapped: Option<Vec<i64>>,
+    prefix_cut: Option<bool>,
+    window_tokens: Option<i64>,
+    tokens_ratio: Option<f64>,
 }
 
 impl Store {
-    /// Boundary, summary and tail of a conversation; coolness is measured from the turn that `ahead` leads to.
+    /// Boundary, summary and tail of a conversation, under the overrides of this call; coolness is measured from the turn
+    /// that `ahead` leads to.
     pub async fn context_material(
         &self,
         caller: Caller,
         id: ConversationId,
         ahead: TurnsAhead,
+        overrides: &PolicyOverrides,
     ) -> Result<Material, StoreError> {
         let mut db = self.reads.checkout().await?;
         let mut rows = sqlx::query_file_as!(
@@ -55,8 +71,8 @@ impl Store {
             id.0,
             ahead.after_user,
             ahead.otherwise,
-            column(self.session.large_message_threshold),
-            i64::from(self.session.hot_zone_radius),
+            self.rules.bases(),
+            json(overrides),
         )
         .fetch_all(&mut *db)
         .await?;
@@ -64,17 +80,62 @@ impl Store {
         rows.sort_by_key(|row| row.message_id);
         let mut rows = rows.into_iter();
         let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
-        let mut material = self.head(head)?;
-        material.tail = rows.map(tail_message).collect::<Result<_, _>>()?;
+        let mut material = self.head(head, overrides)?;
+        material.tail.reserve(rows.len());
+        for row in rows {
+            material.idle_seconds = row.age_seconds.or(material.idle_seconds);
+            material.tail.push(tail_message(row)?);
+        }
         Ok(material)
     }
 
-    fn head(&self, row: MaterialRow) -> Result<Material, StoreError> {
-        let overrides = serde_json::from_str(row.policy.as_deref().unwrap_or("{}"))
-            .map_err(|_| StoreError::Unreadable("policy"))?;
+    /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version
+    /// holds, and the context must be built again.
+    pub async fn record_prefix(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        new: &NewVersion,
+    ) -> Result<bool, StoreError> {
+        let version = &new.version;
+        let swapped: Vec<i64> = version.swapped.iter().map(|id| id.0).collect();
+        let mut db = self.writes.checkout().await?;
+        let recorded = sqlx::query_file!(
+            "sql/record_prefix.sql",
+            caller.tenant().0,
+            id.0,
+            version.epoch,
+            version.hash.as_slice(),
+            version.boundary.0,
+            version.system_prompt.as_slice(),
+            swapped.last().copied().unwrap_or(0),
+            &swapped,
+            new.at.0,
+            reason_code(new.reason),
+            new.broken_at.0,
+            column(new.rewritten),
+            column(new.saved),
+            version.cut,
+        )
+        .execute(&mut *db)
+        .await?;
+        db.release();
+        Ok(recorded.rows_affected() == 1)
+    }
+
+    fn head(&self, row: MaterialRow, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
+        let policy = self.rules.policy(row.policy.as_deref().unwrap_or("{}"), overrides, row.window_tokens)?;
+        let prefix = version(&row)?;
         let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
             (Some(last), Some(text), Some(count)) => {
-                Some(CheckpointSummary { last: MessageId(last), text, tokens: tokens(count) })
+                let saved = tokens(row.text_bytes.unwrap_or(0));
+                Some(CheckpointSummary {
+                    last: MessageId(last),
+                    text,
+                    tokens: tokens(count),
+                    saved,
+                    made: Made::Stored,
+                })
             }
             _ => None,
         };
@@ -83,19 +144,58 @@ impl Store {
             last_role: row.role.map(rows::role).transpose()?,
             turn: row.turn,
             encoding: rows::encoding(row.encoding.unwrap_or(0))?,
-            policy: self.session.with(&overrides),
+            policy,
             system_prompt: row.content.unwrap_or_default(),
             system_prompt_tokens: tokens(row.tokens),
             separator: row.separator.map(MessageId),
             checkpoint,
             tail: Vec::new(),
+            prefix,
+            idle_seconds: None,
+            tokens_ratio: row.tokens_ratio,
         })
     }
 }
 
+/// The newest recorded version, as far as the next one is compared with it.
+fn version(row: &MaterialRow) -> Result<Option<PrefixVersion>, StoreError> {
+    let Some(epoch) = row.epoch else { return Ok(None) };
+    let swapped = row.prefix_swapped.iter().flatten().map(|id| MessageId(*id));
+    Ok(Some(PrefixVersion {
+        epoch,
+        hash: digest(row.prefix_hash.as_deref())?,
+        boundary: MessageId(row.prefix_boundary.unwrap_or(0)),
+        system_prompt: digest(row.prefix_system_prompt.as_deref())?,
+        swapped: swapped.collect(),
+        cut: row.prefix_cut.unwrap_or(false),
+    }))
+}
+
+fn digest(column: Option<&[u8]>) -> Result<Digest, StoreError> {
+    column.and_then(|bytes| bytes.try_into().ok()).ok_or(StoreError::Unreadable("prefix"))
+}
+
+const fn reason_code(reason: BreakReason) -> i16 {
+    match reason {
+        BreakReason::First => 1,
+        BreakReason::Checkpoint => 2,
+        BreakReason::Separator => 3,
+        BreakReason::SystemPrompt => 4,
+        BreakReason::Swap => 5,
+        BreakReason::Budget => 6,
+        BreakReason::Repair => 7,
+        BreakReason::Idle => 8,
+    }
+}
+
 fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
+    let mut ready = None;
     let body = match (row.content, row.summary) {
-        (Some(content), _) => Body::Original(rows::parts(&content)?),
+        (Some(content), summary) => {
+            let count = tokens(row.summary_tokens.unwrap_or(0));
+            ready = summary.map(|text| ReadySummary { text, tokens: count });
+            Body::Original(rows::parts(&content)?)
+        }
         (None, Some(text)) => Body::Summary {
             text,
             tokens: tokens(row.summary_tokens.unwrap_or(0)),
@@ -114,5 +214,6 @@ fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
         tokens: tokens(row.tokens),
         estimated: row.estimated.unwrap_or(true),
         body,
+        ready,
     })
 }

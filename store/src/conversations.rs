@@ -6,7 +6,7 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     digest::{self, Digest},
     message::MessageId,
-    policy::{Policy, PolicyOverrides},
+    policy::PolicyOverrides,
     tokens::{Encoding, Tokens},
     trigger,
 };
@@ -19,6 +19,7 @@ use crate::{
     jobs,
     requests::{self, Earlier, Request},
     rows::{self, Micros, column, encoding_code, json, tokens},
+    rules::{self, Rules},
     tail,
 };
 
@@ -164,7 +165,7 @@ impl TryFrom<ConversationRow> for Conversation {
                 pinned: row.pinned,
                 metadata: rows::labels(Some(&row.metadata))?,
                 system_prompt: row.system_prompt,
-                policy: serde_json::from_str(&row.policy).map_err(|_| StoreError::Unreadable("policy"))?,
+                policy: rules::overrides(&row.policy)?,
                 encoding: rows::encoding(row.encoding)?,
             },
             status: if row.status == 1 { ConversationStatus::Active } else { ConversationStatus::Archived },
@@ -297,7 +298,7 @@ impl Store {
     ) -> Result<Conversation, StoreError> {
         let request = Request { method: "update_conversation", id: request_id, digest };
         let mut db = self.writes.checkout().await?;
-        let changed = update(&mut db, caller, id, &request, change, &self.session).await;
+        let changed = update(&mut db, caller, id, &request, change, &self.rules).await;
         db.settle(changed)
     }
 
@@ -315,7 +316,7 @@ async fn update(
     id: ConversationId,
     request: &Request<'_>,
     change: &ConversationChange,
-    session: &Policy,
+    rules: &Rules,
 ) -> Result<Conversation, StoreError> {
     let mut tx = db.begin().await?;
     let (revision, encoding) = locked(&mut tx, caller, id).await?;
@@ -339,7 +340,7 @@ async fn update(
         .execute(&mut *tx)
         .await?;
         if change.policy.is_some() {
-            let state = tail::state(&mut tx, caller, id, session).await?;
+            let state = tail::state(&mut tx, caller, id, rules).await?;
             jobs::enqueue(&mut tx, caller, id, &trigger::jobs(&state)).await?;
         }
         requests::put(&mut tx, caller, id, request, None).await?;

@@ -79,7 +79,7 @@ impl Store {
         let row = sqlx::query_file!("sql/record_counts.sql", caller.tenant().0, id.0, &ids, &tokens, last, counted.0)
             .fetch_optional(&mut *tx)
             .await?;
-        let state = tail::state(&mut tx, caller, id, &self.session).await?;
+        let state = tail::state(&mut tx, caller, id, &self.rules).await?;
         let mut caused = trigger::jobs(&state);
         if row.is_none_or(|row| row.last_message_id > last) {
             caused.push(JobKind::CountTokens);

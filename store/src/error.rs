@@ -29,6 +29,9 @@ impl std::fmt::Display for Entity {
 /// A failed call of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// The conversation keeps no tool calls and results, and there are some among the messages to append.
+    #[error("the conversation keeps no tool messages")]
+    ToolsNotKept,
     /// Not there, or another tenant's: the two cannot be told apart.
     #[error("{0} not found")]
     NotFound(Entity),

@@ -17,9 +17,11 @@ mod notify;
 mod pool;
 mod requests;
 mod rows;
+mod rules;
 mod separators;
 mod summaries;
 mod tail;
+mod usage;
 mod verify;
 
 pub use append::{Append, Appended, AppendedMessage};
@@ -42,10 +44,12 @@ pub use rows::Micros;
 pub use separators::Separator;
 pub use summaries::{MessageSummary, SummarySpec, UnsummarizedMessage};
 pub use tail::Usage;
+pub use usage::{Calibration, CallHistory, Reported, Spend, UsageReport};
 pub use verify::{Verified, Violation};
 
-use anneal_core::policy::Policy;
+use anneal_core::policy::Session;
 use pool::{Pool, pool};
+use rules::Rules;
 
 /// The way to the data. Cheap to clone; opens connections when they are needed.
 #[derive(Clone)]
@@ -54,27 +58,27 @@ pub struct Store {
     reads: Pool,
     jobs: Pool,
     /// The server's `[session]` settings, which conversations override key by key.
-    session: Policy,
+    rules: std::sync::Arc<Rules>,
     settings: std::sync::Arc<StoreSettings>,
 }
 
 impl Store {
     /// A store on the database that the settings name. Does not connect yet.
-    pub fn new(settings: StoreSettings, session: Policy) -> Result<Self, StoreError> {
+    pub fn new(settings: StoreSettings, session: Session) -> Result<Self, StoreError> {
         let connect = pool::connect_options(&settings)?;
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         Ok(Self {
             writes: pool(connect.clone(), settings.write_connections, wait),
             reads: pool(connect.clone(), settings.read_connections, wait),
             jobs: pool(connect, settings.job_connections, wait),
-            session,
+            rules: std::sync::Arc::new(Rules::new(session)),
             settings: std::sync::Arc::new(settings),
         })
     }
 
     /// The server's `[session]` settings.
-    pub fn session(&self) -> &Policy {
-        &self.session
+    pub fn session(&self) -> &Session {
+        self.rules.session()
     }
 
     /// One round trip to the database: is it there?

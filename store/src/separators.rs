@@ -4,7 +4,6 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     digest,
     message::MessageId,
-    policy::Policy,
     trigger,
 };
 use sqlx::{Connection as _, PgConnection};
@@ -16,6 +15,7 @@ use crate::{
     jobs,
     requests::{self, Earlier, Request},
     rows::Micros,
+    rules::Rules,
     tail,
 };
 
@@ -54,7 +54,7 @@ impl Store {
         let digest = digest::of_fields([after.0.to_be_bytes().as_slice()]);
         let request = Request { method: "delete_separator", id: request_id, digest };
         let mut db = self.writes.checkout().await?;
-        let boundary = delete(&mut db, caller, id, &request, after, &self.session).await;
+        let boundary = delete(&mut db, caller, id, &request, after, &self.rules).await;
         db.settle(boundary)
     }
 }
@@ -87,7 +87,7 @@ async fn delete(
     id: ConversationId,
     request: &Request<'_>,
     after: MessageId,
-    session: &Policy,
+    rules: &Rules,
 ) -> Result<MessageId, StoreError> {
     let mut tx = db.begin().await?;
     locked(&mut tx, caller, id).await?;
@@ -103,11 +103,18 @@ async fn delete(
         if deleted.rows_affected() == 0 {
             return Err(StoreError::NotFound(Entity::Separator));
         }
-        let state = tail::state(&mut tx, caller, id, session).await?;
+        sqlx::query!(
+            "update ai_conversation set stalled_message_id = 0 where tenant_id = $1 and conversation_id = $2",
+            caller.tenant().0,
+            id.0,
+        )
+        .execute(&mut *tx)
+        .await?;
+        let state = tail::state(&mut tx, caller, id, rules).await?;
         jobs::enqueue(&mut tx, caller, id, &trigger::jobs(&state)).await?;
         requests::put(&mut tx, caller, id, request, None).await?;
     }
-    let boundary = tail::read(&mut tx, caller, id, session).await?.boundary.after();
+    let boundary = tail::boundary(&mut tx, caller, id).await?.after();
     tx.commit().await?;
     Ok(boundary)
 }

@@ -4,6 +4,7 @@ use anneal_core::{
     job::JobKind,
     message::{MessageId, Part, Role},
     tokens::{Encoding, Tokens},
+    trigger::Summarize,
 };
 use sqlx::Connection as _;
 
@@ -14,6 +15,7 @@ use crate::{
     error::StoreError,
     jobs::enqueue,
     rows::{self, column, tokens},
+    tail,
 };
 
 /// Who made a summary, and how.
@@ -56,14 +58,17 @@ pub struct MessageSummary {
 }
 
 impl Store {
-    /// The large messages of the tail that lack a summary, oldest first, without content; at most `limit`.
+    /// The large messages of the tail that are to be summarised now, oldest first, without content; at most `limit`.
     pub async fn unsummarized_messages(&self, job: &ClaimedJob, limit: i64) -> Result<Vec<MessageId>, StoreError> {
         let mut db = self.jobs.checkout().await?;
+        let state = tail::state(&mut db, job.caller(), job.conversation, &self.rules).await?;
+        let nearly_cool = state.summarize() == Summarize::NearlyCool;
         let rows = sqlx::query_file!(
             "sql/unsummarized_messages.sql",
             job.tenant.0,
             job.conversation.0,
-            column(self.session.large_message_threshold),
+            self.rules.bases(),
+            nearly_cool,
             limit,
         )
         .fetch_all(&mut *db)

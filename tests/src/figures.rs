@@ -9,7 +9,7 @@ use crate::{Built, Talk, pb};
 impl Talk<'_> {
     /// How full the context is.
     pub async fn usage(&self) -> pb::GetContextUsageResponse {
-        let ask = pb::GetContextUsageRequest { conversation_id: self.id.clone(), window_tokens: 0 };
+        let ask = pb::GetContextUsageRequest { conversation_id: self.id.clone(), ..Default::default() };
         self.house.contexts().get_context_usage(ask).await.expect("says").into_inner()
     }
 
@@ -63,6 +63,7 @@ impl Talk<'_> {
             request_id: request_id.into(),
             focus: focus.into(),
             wait: Some(wait.try_into().expect("a short time")),
+            ..Default::default()
         };
         self.house.contexts().compact(ask).await.expect("compacts").into_inner()
     }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anneal_core::policy::Policy;
+use anneal_core::policy::Session;
 use anneal_llm::{Extractive, Summarizer};
 use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
 use anneal_proto::v1::{
@@ -99,25 +99,25 @@ async fn template(cluster: &LocalPostgres, admin: &str) -> String {
 impl House {
     /// A house with the default settings.
     pub async fn start() -> Self {
-        Self::with(Policy::default()).await
+        Self::with(Session::default()).await
     }
 
     /// A house whose `[session]` settings are these.
-    pub async fn with(session: Policy) -> Self {
+    pub async fn with(session: Session) -> Self {
         Self::on(database().await, session).await
     }
 
     /// A second house on the same database: another server process, another worker.
     pub async fn beside(&self) -> Self {
-        Self::on(self.url.clone(), *self.store.session()).await
+        Self::on(self.url.clone(), self.store.session().clone()).await
     }
 
     /// A house on a database of the test's own.
     pub async fn at(url: &str) -> Self {
-        Self::on(url.to_owned(), Policy::default()).await
+        Self::on(url.to_owned(), Session::default()).await
     }
 
-    async fn on(url: String, session: Policy) -> Self {
+    async fn on(url: String, session: Session) -> Self {
         let settings = StoreSettings { url: url.clone(), ..StoreSettings::default() };
         let store = Store::new(settings, session).expect("the test's database URL is good");
         let mut server = ServerSettings { drain_delay_ms: 0, ..ServerSettings::default() };

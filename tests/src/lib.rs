@@ -1,26 +1,33 @@
 //! What the tests stand on: a house (own database, server and stepped worker in this process), conversations to talk in,
 //! and real data where it is at hand.
 
-mod chats;
-mod data;
+mod dial;
 mod eventually;
 mod figures;
 mod house;
+mod import;
+mod llm;
 mod process;
 mod refusal;
+mod rendered;
 mod talk;
 mod texts;
 mod waiting;
 
-pub use chats::Chat;
-pub use data::Data;
+pub use dial::{Answer, post};
 pub use eventually::eventually;
 pub use house::{House, Lengths, empty_database, postgres_binaries};
+pub use import::Imported;
+pub use llm::{Llm, start_llm};
 pub use process::{Anneal, Folder, OwnPostgres, Process, Ran};
 pub use refusal::{Refusal, assert_refused, refusal};
-pub use talk::{Append, Built, Talk, assistant, call, media, message, result, text, user};
+pub use rendered::{Recount, Rendered};
+pub use talk::{Append, Built, Talk, assistant, call, media, user};
 pub use texts::{prose, sentence};
 pub use waiting::{Panicking, Waiting};
+
+/// Real conversations, where they are at hand, and how messages are put together.
+pub use anneal_transcripts::{Chat, Data, Family, message, parsed, result, text};
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;

@@ -1,16 +1,11 @@
 //! A conversation in a test: says things, reads them back, builds contexts.
 
-use std::{collections::HashMap, future::IntoFuture, pin::Pin};
+use std::{future::IntoFuture, pin::Pin};
 
 use pb::part::Part;
 use tonic::Status;
 
-use crate::{House, pb};
-
-/// A text part's message.
-pub fn text(role: pb::Role, text: &str) -> pb::NewMessage {
-    message(role, vec![Part::Text(pb::TextPart { text: text.into() })])
-}
+use crate::{House, message, pb, text};
 
 /// A user's text.
 pub fn user(said: &str) -> pb::NewMessage {
@@ -28,22 +23,10 @@ pub fn call(id: &str, input: &str) -> pb::NewMessage {
     message(pb::Role::Assistant, vec![Part::ToolUse(part)])
 }
 
-/// A tool answers.
-pub fn result(id: &str, said: &str) -> pb::NewMessage {
-    let part = pb::ToolResultPart { tool_use_id: id.into(), text: said.into(), ..Default::default() };
-    message(pb::Role::Tool, vec![Part::ToolResult(part)])
-}
-
 /// A user's picture.
 pub fn media(uri: &str) -> pb::NewMessage {
     let part = pb::MediaPart { uri: uri.into(), media_type: "image/png".into(), size_bytes: 0, tokens: 0 };
     message(pb::Role::User, vec![Part::Media(part)])
-}
-
-/// A message of these parts.
-pub fn message(role: pb::Role, parts: Vec<Part>) -> pb::NewMessage {
-    let parts = parts.into_iter().map(|part| pb::Part { part: Some(part) }).collect();
-    pb::NewMessage { role: role.into(), parts, metadata: HashMap::new() }
 }
 
 /// A conversation of a house.
@@ -193,8 +176,21 @@ impl<'a> IntoFuture for Append<'a> {
 }
 
 /// A context that was built.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Built(pub pb::BuildContextResponse);
+
+/// Alike is what sends the same: what is said of the call before, and of what its cache holds, may differ.
+impl PartialEq for Built {
+    fn eq(&self, other: &Self) -> bool {
+        let sent = |built: &Self| pb::BuildContextResponse {
+            prefix_stable_until: 0,
+            cache_break: None,
+            expected_cached_tokens: 0,
+            ..built.0.clone()
+        };
+        sent(self) == sent(other)
+    }
+}
 
 impl Built {
     /// What is said, message by message: role and texts.

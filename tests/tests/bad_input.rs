@@ -317,7 +317,8 @@ async fn budgets_waits_and_focus_texts_have_their_limits() {
     assert_refused(compact("a\0", None).await, Code::InvalidArgument, "INVALID_FIELD", "focus");
     let long = compact(&"a".repeat(4_097), None).await;
     assert_refused(long, Code::InvalidArgument, "LIMIT_EXCEEDED", "focus");
-    let window = pb::GetContextUsageRequest { conversation_id: talk.id.clone(), window_tokens: u64::MAX };
+    let window =
+        pb::GetContextUsageRequest { conversation_id: talk.id.clone(), window_tokens: u64::MAX, ..Default::default() };
     let usage = house.contexts().get_context_usage(window).await.expect("any window").into_inner();
     assert!(usage.used_share > 0.0 && usage.used_share < 1.0);
 }
@@ -344,8 +345,9 @@ async fn policies_that_make_no_sense_are_refused_by_key() {
         keep_recent_turns: Some(u32::MAX),
         large_message_threshold: Some(0),
         hot_zone_radius: Some(i32::MAX as u32),
+        ..Default::default()
     };
-    let talk = house.conversation_under(most).await;
+    let talk = house.conversation_under(most.clone()).await;
     assert_eq!(talk.conversation().await.policy, Some(most));
     talk.turns(3).await;
     house.run_jobs_until_idle().await;

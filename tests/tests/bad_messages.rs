@@ -71,7 +71,7 @@ async fn a_message_has_a_known_role_and_parts_that_fit_it() {
     refuses(&talk, vec![none], INVALID, "messages[0].parts[0]").await;
     let many = pb::NewMessage { parts: vec![pb::Part { part: Some(text("a")) }; 257], ..user("a") };
     refuses(&talk, vec![many], LIMIT, "messages[0].parts").await;
-    let reasoning = || Part::Reasoning(pb::ReasoningPart { text: "hm".into(), signature: String::new() });
+    let reasoning = || Part::Reasoning(pb::ReasoningPart { text: "hm".into(), ..Default::default() });
     let mismatches = [
         (Role::User, tool_use("c", "look")),
         (Role::User, tool_result("c")),

@@ -120,8 +120,12 @@ async fn what_a_clip_left_out_can_be_fetched() {
             range.offset + range.length
         );
         assert!(shown.contains(&mark), "{shown}");
-        let kept: Vec<&str> = shown.split(&mark).map(str::trim).collect();
-        assert!(original.starts_with(kept[0]) && original.ends_with(kept[1]));
+        if shown.starts_with('{') {
+            serde_json::from_str::<serde_json::Value>(&shown).expect("JSON still, the mark among its values");
+        } else {
+            let kept: Vec<&str> = shown.split(&mark).map(str::trim).collect();
+            assert!(original.starts_with(kept[0]) && original.ends_with(kept[1]));
+        }
         assert!(original.contains(&left_out) && original.len() >= left_out.len());
     }
 }

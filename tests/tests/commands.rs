@@ -104,7 +104,7 @@ async fn what_is_imported_twice_is_there_once_and_can_be_looked_at() {
     let address = format!("http://{}", house.addresses.grpc);
     folder.file("talk.jsonl", &sample(30));
     let import =
-        ["import", "--address", &address, "--max-message-count", "10", "--keep-recent-turns", "2", "talk.jsonl"];
+        ["import", "--address", &address, "--max-message-count", "10", "--keep-recent", "2 turns", "talk.jsonl"];
     let first = ok(anneal.run(&import).await);
     assert!(first.contains("1 conversation, 60 messages stored, 0 there already"), "{first}");
     let again = ok(anneal.run(&import).await);

@@ -45,7 +45,8 @@ async fn any_text_comes_back_as_it_was_said() {
         said.push(text(Role::System, &words));
         said.push(call(&id, &words));
         said.push(result(&id, &words));
-        let thought = pb::ReasoningPart { text: words.clone(), signature: words };
+        let thought =
+            pb::ReasoningPart { text: words.clone(), signature: words, provider: "anthropic".into(), redacted: true };
         said.push(message(Role::Assistant, vec![Part::Reasoning(thought)]));
     }
     for batch in said.chunks(100) {
@@ -104,7 +105,7 @@ async fn every_kind_of_part_and_every_label_comes_back() {
         is_error: true,
         media: vec![picture.clone(), picture.clone()],
     };
-    let thought = pb::ReasoningPart { text: String::new(), signature: "opaque==".into() };
+    let thought = pb::ReasoningPart { text: String::new(), signature: "opaque==".into(), ..Default::default() };
     let words = pb::TextPart { text: "look".into() };
     let asks = pb::ToolUsePart { id: "c1".into(), name: "look".into(), input: r#"{"n":1e2}"#.into() };
     let mut said = vec![

@@ -1,7 +1,9 @@
 //! What a context is made of, in which order, and what is mended on the way out.
 
-use anneal_tests::{House, Talk, assistant, call, message, pb, prose, result, sentence, user};
+use anneal_tests::{Built, House, Talk, assert_refused, assistant, call, message, pb, prose, result, sentence, user};
 use pb::{Reason, RepairKind, Representation, Role, Segment};
+use prost::Message as _;
+use tonic::Code;
 
 /// A conversation with this system prompt, checkpointed at 10 messages.
 async fn prompted<'a>(house: &'a House, system_prompt: &str) -> Talk<'a> {
@@ -228,7 +230,8 @@ async fn two_builds_without_a_change_are_identical() {
     assert_eq!(talk.context().await, first);
     let beside = house.beside().await;
     let ask = pb::BuildContextRequest { conversation_id: talk.id.clone(), ..Default::default() };
-    assert_eq!(beside.contexts().build_context(ask).await.expect("builds").into_inner(), first.0, "from any server");
+    let other = beside.contexts().build_context(ask).await.expect("builds").into_inner();
+    assert_eq!(Built(other), first, "from any server");
 }
 
 #[tokio::test]
@@ -236,7 +239,11 @@ async fn a_picture_and_a_system_message_are_sent_in_their_places() {
     let house = House::start().await;
     let talk = house.conversation().await;
     let note = anneal_tests::text(Role::System, "The user is on a train.");
-    let thought = pb::part::Part::Reasoning(pb::ReasoningPart { text: "hm".into(), signature: "s1g".into() });
+    let thought = pb::part::Part::Reasoning(pb::ReasoningPart {
+        text: "hm".into(),
+        signature: "s1g".into(),
+        ..Default::default()
+    });
     let answer = pb::part::Part::Text(pb::TextPart { text: "Nice.".into() });
     let said = vec![anneal_tests::media("https://x.test/a.png"), note, message(Role::Assistant, vec![thought, answer])];
     talk.append_all(said.clone()).await;
@@ -244,4 +251,61 @@ async fn a_picture_and_a_system_message_are_sent_in_their_places() {
     let sent: Vec<_> = built.0.messages.iter().map(|sent| (sent.role, sent.parts.clone())).collect();
     assert_eq!(sent, said.into_iter().map(|said| (said.role, said.parts)).collect::<Vec<_>>());
     assert!(built.0.repairs.is_empty());
+}
+
+#[tokio::test]
+async fn a_provider_gets_one_json_object_that_is_ready_to_send() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    talk.append_all(vec![anneal_tests::text(Role::User, "Hello"), anneal_tests::text(Role::Assistant, "Hi")]).await;
+    let keys = [
+        (pb::Format::OpenaiChat, "{\"messages\":["),
+        (pb::Format::AnthropicMessages, "{\"messages\":["),
+        (pb::Format::GeminiContents, "{\"contents\":["),
+    ];
+    for (format, start) in keys {
+        let ask = pb::BuildContextRequest { format: format.into(), ..Default::default() };
+        let built = talk.build(ask).await.expect("builds");
+        let rendered = built.0.rendered.as_deref().expect("a provider's request");
+        assert!(rendered.starts_with(start) && rendered.contains("Hello"), "{rendered}");
+        assert!(built.0.messages.is_empty());
+        let asked = built.repairs().contains(&(RepairKind::UserAdded, 0));
+        assert_eq!(asked, format != pb::Format::OpenaiChat, "the user ends the conversation where that must be");
+    }
+    assert_eq!(talk.context().await.0.rendered, None);
+    for ask in [
+        pb::BuildContextRequest { format: 9, ..Default::default() },
+        pb::BuildContextRequest { pressure: 9, ..Default::default() },
+    ] {
+        let refused = talk.build(ask).await.expect_err("no such number");
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+}
+
+#[tokio::test]
+async fn a_streamed_context_is_the_same_in_pieces() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    for n in 0..3 {
+        talk.turn(&prose(n * 20_000, 20_000), "I have read it.").await;
+    }
+    let ask = pb::BuildContextRequest {
+        conversation_id: talk.id.clone(),
+        format: pb::Format::OpenaiChat.into(),
+        ..Default::default()
+    };
+    let whole = talk.build(ask.clone()).await.expect("builds");
+    let mut pieces =
+        house.contexts().max_decoding_message_size(2 << 20).stream_context(ask).await.expect("streams").into_inner();
+    let mut bytes = Vec::new();
+    let mut count = 0;
+    while let Some(piece) = pieces.message().await.expect("a piece") {
+        bytes.extend(piece.piece);
+        count += 1;
+    }
+    assert!(count > 3, "{count} pieces of {} bytes", bytes.len());
+    let joined = pb::BuildContextResponse::decode(bytes.as_slice()).expect("decodes");
+    assert_eq!(Built(joined), whole);
+    let nobody = pb::BuildContextRequest { conversation_id: uuid::Uuid::new_v4().to_string(), ..Default::default() };
+    assert_refused(house.contexts().stream_context(nobody).await, Code::NotFound, "CONVERSATION_NOT_FOUND", "");
 }

@@ -33,7 +33,7 @@ async fn dev_once_imports_shows_a_checkpoint_checks_and_leaves() {
     let anneal = Anneal::new(BINARY, &folder, "");
     for round in ["first", "second"] {
         let ran = anneal
-            .run(&["dev", "--once", "--import", "talk.jsonl", "--max-message-count", "20", "--keep-recent-turns", "3"])
+            .run(&["dev", "--once", "--import", "talk.jsonl", "--max-message-count", "20", "--keep-recent", "3 turns"])
             .await;
         assert_eq!(ran.code, Some(0), "{round}: {ran:?}");
         assert!(ran.out.contains("starts after the checkpoint at"), "{round}: {ran:?}");

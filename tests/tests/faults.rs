@@ -41,7 +41,7 @@ impl Load {
         let policy = pb::Policy { max_message_count: Some(40), keep_recent_turns: Some(2), ..Default::default() };
         let mut conversations = Vec::new();
         for _ in 0..CONVERSATIONS {
-            let ask = pb::CreateConversationRequest { policy: Some(policy), ..Default::default() };
+            let ask = pb::CreateConversationRequest { policy: Some(policy.clone()), ..Default::default() };
             let made = ConversationServiceClient::new(channel.clone()).create_conversation(ask).await.expect("creates");
             conversations.push(made.into_inner().conversation_id);
         }

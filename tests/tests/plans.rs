@@ -1,5 +1,6 @@
 //! The hot statements read messages and jobs by index, however many there are: 100,000 of each.
 
+use anneal_core::policy::Session;
 use anneal_tests::House;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -14,14 +15,17 @@ macro_rules! statement {
 }
 
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
+    let bases = || format!("'{}'", Session::default().bases());
+    let nothing = "'{}'";
     let tenant = || TENANT.to_owned();
     let talk = || CONVERSATION.to_owned();
     vec![
-        statement!("context_material", tenant(), talk(), "0", "1", "1000000", "5"),
-        statement!("tail_usage", tenant(), talk(), "1000000", "5"),
-        statement!("checkpoint_material", tenant(), talk(), "1000000", "5"),
+        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing),
+        statement!("tail_usage", tenant(), talk(), bases(), nothing),
+        statement!("checkpoint_material", tenant(), talk(), bases(), nothing),
         statement!("checkpoint_sources", tenant(), talk(), "99000", "99050", "1000000"),
-        statement!("unsummarized_messages", tenant(), talk(), "1000000", "9"),
+        statement!("unsummarized_messages", tenant(), talk(), bases(), "true", "9"),
+        statement!("economics_messages", tenant(), talk(), "10000"),
         statement!("uncounted_messages", tenant(), talk(), "500", "8000000"),
         statement!("list_messages", tenant(), talk(), "50000", "50", "4000000", "true"),
         statement!("list_messages_newest_first", tenant(), talk(), "50000", "50", "4000000", "true"),

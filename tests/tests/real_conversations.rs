@@ -109,7 +109,7 @@ async fn chinese(chats: Vec<Chat>) {
         assert_sound(&talk, &chat.messages).await;
     }
     let messages = chats.into_iter().flat_map(|chat| chat.messages).collect();
-    let all = Chat { system_prompt: String::new(), messages };
+    let all = Chat { messages, ..Default::default() };
     let talk = import(&house, &all, low()).await;
     assert_sound(&talk, &all.messages).await;
     let checkpoints = talk.checkpoints().await;

@@ -30,7 +30,7 @@ async fn a_conversation_is_what_it_was_created_as() {
         (&made.agent_id, &made.user_id, &made.title, made.pinned, &made.metadata, &made.system_prompt),
         (&ask.agent_id, &ask.user_id, &ask.title, true, &ask.metadata, &ask.system_prompt),
     );
-    assert_eq!((made.policy, made.encoding.as_str(), made.status()), (ask.policy, "cl100k_base", Active));
+    assert_eq!((&made.policy, made.encoding.as_str(), made.status()), (&ask.policy, "cl100k_base", Active));
     assert_eq!((made.message_count, made.turn), (0, 0));
     assert_eq!(made.created_time, made.last_activity_time);
     let get = pb::GetConversationRequest { conversation_id: made.conversation_id.clone() };

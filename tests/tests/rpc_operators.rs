@@ -133,7 +133,8 @@ async fn usage_by_segment_agrees_with_the_context() {
     let ask = pb::CreateConversationRequest { system_prompt: "Be brief.".into(), ..Default::default() };
     let talk = house.conversation_with(ask).await;
     talk.turns(5).await;
-    let ask = pb::GetContextUsageRequest { conversation_id: talk.id.clone(), window_tokens: 1_000 };
+    let ask =
+        pb::GetContextUsageRequest { conversation_id: talk.id.clone(), window_tokens: 1_000, ..Default::default() };
     assert!(house.contexts().get_context_usage(ask.clone()).await.expect("usage").into_inner().estimated);
     house.run_jobs_until_idle().await;
     let usage = house.contexts().get_context_usage(ask).await.expect("usage").into_inner();
@@ -163,8 +164,13 @@ async fn a_manual_compaction_waits_for_its_checkpoint_and_repeats_it() {
     let (worker, stopping) = (house.worker(), stop.clone());
     let running = tokio::spawn(async move { worker.run(stopping).await });
     let wait = Some(prost_types::Duration { seconds: 9, nanos: 0 });
-    let ask =
-        pb::CompactRequest { conversation_id: talk.id.clone(), request_id: "k1".into(), focus: "people".into(), wait };
+    let ask = pb::CompactRequest {
+        conversation_id: talk.id.clone(),
+        request_id: "k1".into(),
+        focus: "people".into(),
+        wait,
+        ..Default::default()
+    };
     let first = house.contexts().compact(ask.clone()).await.expect("compacts").into_inner();
     assert_eq!(first.outcome(), pb::CompactOutcome::Created, "{first:?}");
     let again = house.contexts().compact(ask).await.expect("repeats").into_inner();

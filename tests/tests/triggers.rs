@@ -233,8 +233,9 @@ async fn nought_to_five_messages_survive_the_lowest_thresholds() {
         keep_recent_turns: Some(1),
         large_message_threshold: Some(0),
         hot_zone_radius: Some(0),
+        ..Default::default()
     };
-    let talk = house.conversation_under(lowest).await;
+    let talk = house.conversation_under(lowest.clone()).await;
     for count in 0..=5_usize {
         if count > 0 {
             say(&talk, count - 1, 1).await;
@@ -246,7 +247,7 @@ async fn nought_to_five_messages_survive_the_lowest_thresholds() {
         talk.verify().await;
         if count > 0 {
             assert_eq!(built.fate(count as i64).0, Representation::Original, "the newest message stays, of {count}");
-            let talk = house.conversation_under(lowest).await;
+            let talk = house.conversation_under(lowest.clone()).await;
             say(&talk, 0, count).await;
             talk.context().await.assert_covers(count as i64);
             talk.verify().await;

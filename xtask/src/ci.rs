@@ -72,13 +72,20 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
         Step::Fmt => status(cargo(root).args(["fmt", "--all", "--check"])),
         Step::Tidy => tidy::run(root),
         Step::Sql => sql::run(root, &sql::Ask { check: true }),
-        Step::Clippy => {
-            status(cargo(root).args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
-        }
+        Step::Clippy => status(cargo(root).args([
+            "clippy",
+            "--workspace",
+            "--all-features",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])),
         Step::Docs => {
             let mut doc = cargo(root);
             doc.env("RUSTDOCFLAGS", "-D warnings");
-            status(doc.args(["doc", "--no-deps", "--workspace", "--locked", "--quiet"]))
+            status(doc.args(["doc", "--no-deps", "--workspace", "--all-features", "--locked", "--quiet"]))
         }
         Step::Test => test(root, &ask.packages),
     }
@@ -89,10 +96,10 @@ fn test(root: &Path, packages: &[String]) -> Result<ExitCode> {
     let mut command = cargo(root);
     if has_nextest(root) || install_nextest(root)? {
         command.env("PATH", path_with_tools(root)?);
-        command.args(["nextest", "run", "--profile", "ci", "--locked"]);
+        command.args(["nextest", "run", "--profile", "ci", "--all-features", "--locked"]);
     } else {
         eprintln!("ci: cargo-nextest could not be installed; running cargo test");
-        command.args(["test", "--no-fail-fast", "--locked"]);
+        command.args(["test", "--no-fail-fast", "--all-features", "--locked"]);
     }
     if packages.is_empty() {
         command.arg("--workspace");

@@ -9,11 +9,7 @@ use std::{io::Read as _, path::Path, process::ExitCode};
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::{
-    client::Client,
-    command::{ImportArguments, PolicyArguments},
-    words::counted,
-};
+use crate::{client::Client, command::ImportArguments, policy::PolicyArguments, words::counted};
 
 /// Imports files; exit code 1 when a line was refused.
 pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> {

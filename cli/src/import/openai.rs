@@ -141,7 +141,12 @@ fn message(value: Value) -> anyhow::Result<Message> {
             metadata.insert("name".to_owned(), name);
         }
         let mut parts = Vec::new();
-        parts.extend(wire.reasoning_content.map(|text| Part::Reasoning { text, signature: String::new() }));
+        parts.extend(wire.reasoning_content.map(|text| Part::Reasoning {
+            text,
+            signature: String::new(),
+            provider: String::new(),
+            redacted: false,
+        }));
         parts.extend(said);
         parts.extend(wire.refusal.map(|text| Part::Text { text }));
         parts.extend(wire.tool_calls.into_iter().flatten().map(|call| call_part(call.id, call.function)));

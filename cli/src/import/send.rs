@@ -12,7 +12,7 @@ use pb::append_large_message_request::{Frame, Header};
 use super::openai::Talk;
 use crate::{
     client::{Client, refusal},
-    command::PolicyArguments,
+    policy::PolicyArguments,
 };
 
 /// Bytes of text in one call; leaves room for the call's own framing.
@@ -36,21 +36,15 @@ pub(super) async fn talk(
     policy: &PolicyArguments,
     progress: &ProgressBar,
 ) -> anyhow::Result<Sent> {
-    let policy = pb::Policy {
-        token_threshold: policy.token_threshold,
-        max_message_count: policy.max_message_count,
-        keep_recent_turns: policy.keep_recent_turns,
-        large_message_threshold: policy.large_message_threshold,
-        hot_zone_radius: policy.hot_zone_radius,
-    };
-    let key = key(&talk, agent, user, policy);
+    let policy = policy.policy();
+    let key = key(&talk, agent, user, policy.as_ref());
     let create = pb::CreateConversationRequest {
         request_id: format!("import:{key}"),
         agent_id: agent.to_owned(),
         user_id: user.to_owned(),
         title: talk.title.clone(),
         system_prompt: talk.system_prompt,
-        policy: Some(policy),
+        policy,
         ..Default::default()
     };
     let made = client.conversations().create_conversation(create).await.map_err(|status| refusal(&status))?;
@@ -65,7 +59,7 @@ pub(super) async fn talk(
 }
 
 /// Names the conversation by what is in it and how it is to be kept.
-fn key(talk: &Talk, agent: &str, user: &str, policy: pb::Policy) -> String {
+fn key(talk: &Talk, agent: &str, user: &str, policy: Option<&pb::Policy>) -> String {
     let contents: Vec<String> = talk.messages.iter().map(|message| format!("{:?}", message.parts)).collect();
     let messages: Digest = digest::of_append(&talk.messages, &contents);
     let policy = format!("{policy:?}");

@@ -2,14 +2,14 @@
 //!
 //! Cool large messages are swapped before this. Then: old tool results are clipped, the oldest whole turns are dropped,
 //! tool results and exchanges of the newest turn go the same way, the newest user message is clipped in its middle, and
-//! last of all the checkpoint's summary. Every step is in the manifest.
+//! last of all the checkpoint's summary. Every step is in the manifest. A larger budget never takes more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use super::{BudgetTooSmall, Draft, Entry, Reason, Representation, Segment};
+use super::{BudgetTooSmall, Draft, Entry, Pressure, Reason, Representation, Segment, close};
 use crate::{
-    message::{MessageId, PART_JOIN, Part, Role, part_text},
-    tokens::{Encoding, Tokens, clip_middle},
+    message::{MessageId, Part, Role, part_text},
+    tokens::Tokens,
 };
 
 /// What a clipped tool result keeps.
@@ -20,16 +20,45 @@ const LEAST_KEPT: Tokens = Tokens::new(64);
 /// Makes the draft fit its budget, if it has one.
 pub(super) fn fit(draft: &mut Draft) -> Result<(), BudgetTooSmall> {
     let Some(budget) = draft.budget else { return Ok(()) };
-    let total = draft.total();
+    let total = draft.total() + close::reserve(draft);
+    if total <= budget {
+        return Ok(());
+    }
     let mut fitting = Fitting { draft, budget, total };
     let newest = fitting.newest_turn();
-    fitting.clip_results(|entry| entry.turn < newest);
+    fitting.clip_results(CLIPPED_RESULT, |entry| entry.turn < newest);
     fitting.drop_turns(newest);
-    fitting.clip_results(|_| true);
+    fitting.clip_results(CLIPPED_RESULT, |_| true);
     fitting.drop_exchanges();
+    fitting.clip_results(LEAST_KEPT, |_| true);
     fitting.clip_newest();
     fitting.clip_summary();
     if fitting.over() == Tokens::ZERO { Ok(()) } else { Err(fitting.too_small()) }
+}
+
+/// Clips every oversized tool result if a model has refused the context, whatever the budget.
+pub(super) fn relieve(draft: &mut Draft, pressure: Pressure) {
+    if pressure == Pressure::None {
+        return;
+    }
+    for index in 0..draft.entries.len() {
+        clip_results_of(draft, index, CLIPPED_RESULT, Reason::Pressure);
+    }
+}
+
+/// Clips every result of one entry that counts more than `keep`. Returns the tokens gained.
+fn clip_results_of(draft: &mut Draft, index: usize, keep: Tokens, reason: Reason) -> Tokens {
+    let entry = &draft.entries[index];
+    if entry.role != Role::Tool || (entry.tokens <= keep && !entry.estimated) {
+        return Tokens::ZERO;
+    }
+    let mut gained = Tokens::ZERO;
+    for part in 0..draft.entries[index].parts.len() {
+        let text = part_text(&draft.entries[index].parts[part]);
+        let tokens = draft.encoding.counter().count(text);
+        gained += draft.clip(index, part, tokens, keep, reason);
+    }
+    gained
 }
 
 struct Fitting<'a> {
@@ -44,19 +73,21 @@ impl Fitting<'_> {
         self.total.less(self.budget)
     }
 
+    /// The turn from which on nothing is dropped whole: that of the newest user message, or where there is none the last.
     fn newest_turn(&self) -> i32 {
-        self.draft.entries.iter().map(|entry| entry.turn).max().unwrap_or(0)
+        let asked = |entry: &&Entry| entry.is_spoken() && entry.role == Role::User;
+        let user = self.draft.entries.iter().rfind(asked).map(|entry| entry.turn);
+        user.or_else(|| self.draft.entries.iter().map(|entry| entry.turn).max()).unwrap_or(0)
     }
 
-    /// Clips tool results in the middle, oldest first, where `among` says so, until the context fits.
-    fn clip_results(&mut self, among: impl Fn(&Entry) -> bool) {
+    /// Clips tool results to `keep`, oldest first, where `among` says so, until the context fits.
+    fn clip_results(&mut self, keep: Tokens, among: impl Fn(&Entry) -> bool) {
         for index in 0..self.draft.entries.len() {
             if self.over() == Tokens::ZERO {
                 return;
             }
-            let entry = &self.draft.entries[index];
-            if entry.role == Role::Tool && entry.tokens > CLIPPED_RESULT && among(entry) {
-                self.clip(index, CLIPPED_RESULT);
+            if among(&self.draft.entries[index]) {
+                self.total = self.total.less(clip_results_of(self.draft, index, keep, Reason::Budget));
             }
         }
     }
@@ -109,17 +140,22 @@ impl Fitting<'_> {
             index += 1;
             if goes {
                 freed += entry.framed();
-                dropped.extend(entry.message());
+                dropped.extend(&entry.ids);
             }
             !goes
         });
         self.total = self.total.less(freed);
-        for id in dropped {
+        // The results of one tool message may have gone to calls of several turns, of which some stay.
+        let kept: HashSet<MessageId> = if dropped.is_empty() {
+            HashSet::new()
+        } else {
+            self.draft.entries.iter().flat_map(|entry| &entry.ids).copied().collect()
+        };
+        for id in dropped.into_iter().filter(|id| !kept.contains(id)) {
             if let Some(line) = self.draft.fate(id) {
                 line.representation = Representation::Dropped;
                 line.reason = Reason::Budget;
                 line.tokens = Tokens::ZERO;
-                line.clipped.clear();
             }
         }
     }
@@ -146,38 +182,22 @@ impl Fitting<'_> {
         }
     }
 
-    /// Clips the texts of one entry until it counts at most `keep`, the largest first.
+    /// Clips the texts of one entry until it counts at most `keep`, the largest first: what people and models said, not
+    /// calls and thoughts.
     fn clip(&mut self, index: usize, keep: Tokens) {
-        let encoding = self.draft.encoding;
-        let entry = &mut self.draft.entries[index];
-        let before = entry.tokens;
-        let mut texts = clippable(entry, encoding);
-        texts.sort_by_key(|text| std::cmp::Reverse(text.tokens));
-        let mut clipped = Vec::new();
-        for text in texts {
-            let excess = entry.tokens.less(keep);
+        let entry = &self.draft.entries[index];
+        let counter = self.draft.encoding.counter();
+        let texts = entry.parts.iter().enumerate().filter(|(_, part)| matches!(part, Part::Text { .. }));
+        let mut texts: Vec<(usize, Tokens)> =
+            texts.map(|(index, part)| (index, counter.count(part_text(part)))).collect();
+        texts.sort_by_key(|(_, tokens)| std::cmp::Reverse(*tokens));
+        for (part, tokens) in texts {
+            let excess = self.draft.entries[index].tokens.less(keep);
             if excess == Tokens::ZERO {
-                break;
+                return;
             }
-            let room = text.tokens.less(excess).max(LEAST_KEPT);
-            if let Some((range, tokens)) = clip_part(entry, &text, room, encoding) {
-                entry.tokens = entry.tokens.less(text.tokens) + tokens;
-                clipped.push(range);
-            }
-        }
-        if clipped.is_empty() {
-            return;
-        }
-        let (tokens, original, message) = (entry.tokens, entry.original, entry.message());
-        self.total = self.total.less(before) + tokens;
-        if let Some(line) = message.and_then(|id| self.draft.fate(id)) {
-            line.representation = Representation::Clipped;
-            line.reason = Reason::Budget;
-            line.tokens = tokens;
-            if original {
-                line.clipped.extend(clipped);
-                line.clipped.sort_by_key(|range| range.start);
-            }
+            let room = tokens.less(excess).max(LEAST_KEPT);
+            self.total = self.total.less(self.draft.clip(index, part, tokens, room, Reason::Budget));
         }
     }
 
@@ -189,71 +209,4 @@ impl Fitting<'_> {
         let system_prompt = of(Segment::SystemPrompt);
         BudgetTooSmall { budget: self.budget, system_prompt, newest: self.total.less(system_prompt) }
     }
-}
-
-/// A text of an entry that may be clipped: its part, its place in the plain text, its tokens.
-struct Clippable {
-    part: usize,
-    offset: usize,
-    tokens: Tokens,
-}
-
-/// The texts of an entry that may be clipped: what people, models and tools said, not calls and thoughts.
-fn clippable(entry: &Entry, encoding: Encoding) -> Vec<Clippable> {
-    let mut offset = 0;
-    let mut texts = Vec::new();
-    for (part, content) in entry.parts.iter().enumerate() {
-        let text = part_text(content);
-        if matches!(content, Part::Text { .. } | Part::ToolResult { .. }) {
-            texts.push(Clippable { part, offset, tokens: encoding.counter().count(text) });
-        }
-        if !text.is_empty() {
-            offset += text.len() + PART_JOIN.len();
-        }
-    }
-    texts
-}
-
-/// Clips one part's text to `room` tokens. Returns the bytes of the plain text that were left out, and what is left.
-/// A tool result that is JSON is left out whole: half of it would be broken JSON.
-fn clip_part(
-    entry: &mut Entry,
-    clippable: &Clippable,
-    room: Tokens,
-    encoding: Encoding,
-) -> Option<(std::ops::Range<usize>, Tokens)> {
-    let id = entry.message();
-    let original = entry.original;
-    let offset = clippable.offset;
-    let marker = move |range: std::ops::Range<usize>| {
-        let (start, end) = (offset + range.start, offset + range.end);
-        match id {
-            Some(id) if original => {
-                format!("\n[{} bytes left out: bytes {start} to {end} of message {id}]\n", range.len())
-            }
-            _ => format!("\n[{} bytes left out]\n", range.len()),
-        }
-    };
-    let result = matches!(entry.parts[clippable.part], Part::ToolResult { .. });
-    let (Part::Text { text } | Part::ToolResult { text, .. }) = &mut entry.parts[clippable.part] else { return None };
-    if clippable.tokens <= room {
-        return None;
-    }
-    let (clipped, tokens, omitted) = if result && is_json(text) {
-        let line = marker(0..text.len()).trim().to_owned();
-        let tokens = encoding.counter().count(&line);
-        (line, tokens, 0..text.len())
-    } else {
-        let clipped = clip_middle(encoding, text, room, marker)?;
-        (clipped.text, clipped.tokens, clipped.omitted)
-    };
-    if tokens >= clippable.tokens {
-        return None;
-    }
-    *text = clipped;
-    Some((offset + omitted.start..offset + omitted.end, tokens))
-}
-
-fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }

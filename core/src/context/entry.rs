@@ -3,7 +3,7 @@
 use super::{Body, CheckpointSummary, ManifestEntry, Reason, Representation, Segment, TailMessage};
 use crate::{
     cooling,
-    message::{Message, MessageId, Part, Role, ToolMark},
+    message::{Message, MessageId, PART_JOIN, Part, Role, ToolMark, part_text},
     policy::Policy,
     tokens::{Encoding, Tokens, count_message},
     turn,
@@ -25,6 +25,19 @@ pub(super) struct Entry {
     pub(super) estimated: bool,
     /// Whether the parts are the original's, so that a clip can say which bytes it left out.
     pub(super) original: bool,
+    /// One for each part from the first change of the parts on; empty before.
+    pub(super) origins: Vec<Origin>,
+}
+
+/// Where a part's text comes from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Origin {
+    /// Its bytes in the stored message's plain text; None where they are not of it.
+    pub(super) place: Option<std::ops::Range<usize>>,
+    /// The text before it was clipped.
+    pub(super) whole: Option<String>,
+    /// Bytes of `whole` that a clip left out.
+    pub(super) left_out: Vec<std::ops::Range<usize>>,
 }
 
 impl Entry {
@@ -39,7 +52,18 @@ impl Entry {
 
     fn derived(segment: Segment, role: Role, text: String, tokens: Tokens) -> Self {
         let parts = vec![Part::Text { text }];
-        Self { segment, role, parts, ids: Vec::new(), turn: 0, tokens, framings: 1, estimated: false, original: false }
+        Self {
+            segment,
+            role,
+            parts,
+            ids: Vec::new(),
+            turn: 0,
+            tokens,
+            framings: 1,
+            estimated: false,
+            original: false,
+            origins: Vec::new(),
+        }
     }
 
     /// A message of the tail, and its line in the manifest.
@@ -57,6 +81,7 @@ impl Entry {
                 let reason = match (large, cool) {
                     (false, _) => Reason::Small,
                     (true, false) => Reason::Hot,
+                    (true, true) if message.ready.is_some() => Reason::StepPending,
                     (true, true) => Reason::SummaryPending,
                 };
                 (Representation::Original, reason, parts, original_tokens)
@@ -87,6 +112,7 @@ impl Entry {
             framings: 1,
             estimated: message.estimated && original,
             original,
+            origins: Vec::new(),
         };
         (line, entry)
     }
@@ -113,6 +139,7 @@ impl Entry {
                 framings: 1,
                 estimated: false,
                 original: true,
+                origins: Vec::new(),
             }
         })
     }
@@ -122,9 +149,36 @@ impl Entry {
         matches!(self.segment, Segment::Tail | Segment::CurrentInput)
     }
 
-    /// The stored message that it stands for; None for current input.
+    /// The stored message whose parts these are; None for current input.
     pub(super) fn message(&self) -> Option<MessageId> {
-        self.ids.first().copied()
+        self.ids.last().copied()
+    }
+
+    /// Notes where the parts come from; to be called before the first change of them.
+    pub(super) fn note_origins(&mut self) {
+        if self.origins.len() == self.parts.len() {
+            return;
+        }
+        let mut offset = 0;
+        let original = self.original;
+        let origin = |part: &Part| {
+            let bytes = part_text(part).len();
+            let place = original.then_some(offset..offset + bytes);
+            if bytes > 0 {
+                offset += bytes + PART_JOIN.len();
+            }
+            Origin { place, ..Origin::default() }
+        };
+        self.origins = self.parts.iter().map(origin).collect();
+    }
+
+    /// Keeps the parts of which `keep` says so, and their origins; gives back the others.
+    pub(super) fn take_parts(&mut self, mut keep: impl FnMut(&Part) -> bool) -> Vec<(Part, Origin)> {
+        self.note_origins();
+        let parts = std::mem::take(&mut self.parts).into_iter().zip(std::mem::take(&mut self.origins));
+        let (kept, taken): (Vec<_>, Vec<_>) = parts.partition(|(part, _)| keep(part));
+        (self.parts, self.origins) = kept.into_iter().unzip();
+        taken
     }
 }
 
@@ -152,7 +206,7 @@ impl Swapped {
         let counter = encoding.counter();
         let Self { id, original_bytes, .. } = self;
         let mark = format!("[Summary of message {id}; its original of {original_bytes} bytes is kept under that id]\n");
-        let mut around = counter.count(&mark);
+        let mut around = counter.count(&mark) + SEAM;
         let mut text = Some(mark + summary);
         let mut parts = Vec::with_capacity(self.outline.len() + 1);
         if self.role != Role::Tool {
@@ -189,5 +243,9 @@ fn checkpoint_mark(last: MessageId) -> String {
 
 /// What is sent around a checkpoint's summary.
 pub fn checkpoint_tokens_around(last: MessageId, encoding: Encoding) -> Tokens {
-    encoding.counter().count(&checkpoint_mark(last))
+    encoding.counter().count(&checkpoint_mark(last)) + SEAM
 }
+
+/// What mark and summary count more as one text than each by itself, at most: in `o200k_base` the end of the mark takes
+/// slashes with it, so that `/MPL/` behind it is three tokens and alone one. The most among 450,000 beginnings of lines.
+const SEAM: Tokens = Tokens::new(2);

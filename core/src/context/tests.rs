@@ -5,7 +5,11 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::{PART_JOIN, part_text};
+use crate::{
+    message::{Message, PART_JOIN, Part, Role, ToolMark, part_text},
+    policy::Policy,
+    tokens::Encoding,
+};
 
 fn material(tail: Vec<TailMessage>) -> Material {
     Material {
@@ -21,14 +25,19 @@ fn material(tail: Vec<TailMessage>) -> Material {
             last: MessageId(4),
             text: "They spoke of the sea.".into(),
             tokens: Tokens::new(6),
+            saved: Tokens::new(100),
+            made: Made::Stored,
         }),
         tail,
+        prefix: None,
+        idle_seconds: None,
+        tokens_ratio: None,
     }
 }
 
 fn said(id: i64, role: Role, turn: i32, parts: Vec<Part>) -> TailMessage {
     let tokens = crate::tokens::count_parts(Encoding::O200kBase, &parts);
-    TailMessage { id: MessageId(id), role, turn, tokens, estimated: false, body: Body::Original(parts) }
+    TailMessage { id: MessageId(id), role, turn, tokens, estimated: false, body: Body::Original(parts), ready: None }
 }
 
 fn text(text: &str) -> Vec<Part> {
@@ -121,6 +130,7 @@ fn a_swapped_tool_result_keeps_its_place() {
         tokens: Tokens::new(2_000_000),
         estimated: false,
         body,
+        ready: None,
     };
     let context = built(vec![said(5, Role::Assistant, 0, vec![call("a")]), swapped]);
     let Part::ToolResult { id, text, is_error, .. } = &context.messages[3].parts[0] else { panic!("a tool result") };
@@ -148,7 +158,14 @@ fn a_clipped_tool_result_is_never_half_json() {
     )
     .expect("fits");
     let Part::ToolResult { text, .. } = &context.messages[3].parts[0] else { panic!("a tool result") };
-    assert_eq!(text, &format!("[{0} bytes left out: bytes 0 to {0} of message 6]", json.len()));
+    let rows = serde_json::from_str::<serde_json::Value>(text).expect("JSON still")["rows"].clone();
+    let rows = rows.as_array().expect("an array still");
+    let left_out = rows.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>();
+    let line = context.manifest.iter().find(|line| line.first == MessageId(6)).expect("6");
+    let [range] = line.clipped.as_slice() else { panic!("{:?}", line.clipped) };
+    let mark = format!("[{} bytes left out: bytes {} to {} of message 6]", range.len(), range.start, range.end);
+    assert_eq!(left_out, [mark]);
+    assert!(rows.len() > 20 && range.start > 60 && json[range.clone()].starts_with("{\"n\":1}"), "{text}");
 }
 
 #[test]
@@ -238,4 +255,27 @@ proptest! {
             .map(|message| crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE).sum();
         prop_assert!(recounted <= Tokens::new(budget), "counts {recounted} of {budget}");
     }
+}
+
+#[test]
+fn a_summary_that_begins_with_a_slash_is_counted_with_its_mark() {
+    let counter = Encoding::O200kBase.counter();
+    let summary = "/testbed/sympy/core/basic.py:3: DeprecationWarning";
+    let mut tail = vec![said(5, Role::User, 1, text(summary))];
+    let tokens = counter.count(summary);
+    for (id, role, summary) in [(6, Role::Assistant, summary), (7, Role::User, "/MPL/\n+#\n+# Software")] {
+        let tokens = counter.count(summary);
+        let body = Body::Summary { text: summary.into(), tokens, original_bytes: 10_613, outline: Vec::new() };
+        tail.push(TailMessage { body, ..said(id, role, 1, Vec::new()) });
+    }
+    let held =
+        CheckpointSummary { last: MessageId(4), text: summary.into(), tokens, saved: tokens, made: Made::Stored };
+    let context =
+        build(Material { checkpoint: Some(held), ..material(tail) }, Ask::default()).expect("no budget, no refusal");
+    for message in &context.messages {
+        let whole = crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE;
+        assert!(whole <= message.tokens, "{whole} tokens where {} are told of: {:?}", message.tokens, message.parts);
+    }
+    let wanted = checkpoint_tokens_around(MessageId(4), Encoding::O200kBase) + tokens + FRAMING_PER_MESSAGE;
+    assert_eq!(context.messages[1].tokens, wanted);
 }

@@ -95,7 +95,12 @@ mod tests {
     fn every_part() -> Message {
         message(vec![
             Part::Text { text: "hello world".into() },
-            Part::Reasoning { text: "hello world".into(), signature: "c2lnbmF0dXJl".repeat(99) },
+            Part::Reasoning {
+                text: "hello world".into(),
+                signature: "c2lnbmF0dXJl".repeat(99),
+                provider: String::new(),
+                redacted: false,
+            },
             Part::ToolUse { id: "call_0123456789".into(), name: "hello".into(), input: " world".into() },
             Part::ToolResult {
                 id: "call_0123456789".into(),

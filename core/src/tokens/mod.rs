@@ -1,6 +1,7 @@
 //! Counting and estimating tokens.
 
 mod clip;
+mod clip_json;
 mod count;
 mod counter;
 mod cut;
@@ -9,6 +10,7 @@ mod estimate;
 mod sketch;
 
 pub use clip::{Clipped, clip_middle};
+pub use clip_json::{ClippedJson, clip_json};
 pub use count::{FRAMING_PER_MESSAGE, MEDIA_TOKENS, count_message, count_message_while, count_parts};
 pub use counter::Counter;
 pub use cut::MIN_CHUNK;

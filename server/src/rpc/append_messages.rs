@@ -3,10 +3,10 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
-    message::{Message, MessageId},
+    message::{self, Message, MessageId},
 };
 use anneal_proto::v1 as pb;
-use anneal_store::Append;
+use anneal_store::{Append, Appended, StoreError};
 
 use crate::{house::House, parse, status::Failure};
 
@@ -32,14 +32,40 @@ pub(super) async fn append(
     expected: Option<MessageId>,
     messages: &[Message],
 ) -> Result<pb::AppendMessagesResponse, Failure> {
-    let appended = house.store.append(caller, &Append::new(id, request_id, expected, messages)).await?;
-    if !appended.replayed {
+    let append = Append::new(id, request_id, expected, messages);
+    let appended = match house.store.append(caller, &append).await {
+        Err(StoreError::ToolsNotKept) => without_tools(house, caller, &append, messages).await?,
+        appended => appended?,
+    };
+    let skipped = if appended.messages.len() < messages.len() { skipped(messages) } else { Vec::new() };
+    if !appended.replayed && !appended.messages.is_empty() {
         house.bell.ring(&[JobKind::CountTokens]);
     }
-    let messages = appended.messages.iter().map(|message| pb::AppendedMessage {
+    let stored = appended.messages.iter().map(|message| pb::AppendedMessage {
         message_id: message.id.0,
         turn: message.turn,
         tokens: Some(pb::TokenCount { tokens: message.estimate.get(), estimated: true }),
     });
-    Ok(pb::AppendMessagesResponse { messages: messages.collect(), replayed: appended.replayed })
+    Ok(pb::AppendMessagesResponse { messages: stored.collect(), replayed: appended.replayed, skipped })
+}
+
+/// The append to a conversation that keeps no tools.
+async fn without_tools(
+    house: &House,
+    caller: Caller,
+    append: &Append,
+    messages: &[Message],
+) -> Result<Appended, Failure> {
+    let kept: Vec<Message> = message::without_tools(messages).into_iter().map(|(_, message)| message).collect();
+    if kept.is_empty() {
+        house.store.append_nothing(caller, append).await?;
+        return Ok(Appended { messages: Vec::new(), replayed: false });
+    }
+    Ok(house.store.append(caller, &append.only(&kept)).await?)
+}
+
+/// The places of messages that such a conversation does not keep.
+fn skipped(messages: &[Message]) -> Vec<i32> {
+    let kept: Vec<usize> = message::without_tools(messages).into_iter().map(|(place, _)| place).collect();
+    (0..messages.len()).filter(|place| kept.binary_search(place).is_err()).map(|place| place as i32).collect()
 }

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use anneal_core::{
     caller::{Caller, ConversationId},
+    cut::{self, Trigger},
     job::JobKind,
     limits::{COMPACT_WAIT_SECONDS, FOCUS_BYTES},
     message::MessageId,
+    policy::ThresholdContext,
+    tokens::Tokens,
 };
 use anneal_proto::v1 as pb;
-use anneal_store::{Compaction, ManualCompaction};
+use anneal_store::{CheckpointMaterial, Compaction, ManualCompaction};
 use tokio::time::{Instant, sleep};
 
-use crate::{house::House, parse, reply, status::Failure};
+use crate::{house::House, parse, policy, reply, status::Failure};
 
 /// Time between two looks at the job: a checkpoint takes tens of milliseconds without a model, seconds with one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -27,8 +30,15 @@ pub(crate) async fn compact(
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
     parse::label("focus", &ask.focus, FOCUS_BYTES)?;
     let wait = wait(ask.wait)?;
+    if ask.policy.is_some() && !ask.dry_run {
+        return Err(Failure::invalid("policy", "needs dry_run; UpdateConversation changes a conversation's policy"));
+    }
+    if ask.dry_run {
+        let overrides = policy::parse(ask.policy, house.store.session(), Tokens::ZERO)?;
+        return Ok(dry_run(&house.store.checkpoint_preview(caller, id, &overrides).await?));
+    }
     let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-    let manual = ManualCompaction { focus: ask.focus, request_id };
+    let manual = ManualCompaction { focus: ask.focus, request_id, keep: None };
     match house.store.request_compaction(caller, id, &manual).await? {
         Ok(done) => Ok(created(id, done)),
         Err(before) => {
@@ -36,6 +46,38 @@ pub(crate) async fn compact(
             outcome(house, caller, id, before, wait).await
         }
     }
+}
+
+fn dry_run(material: &CheckpointMaterial) -> pb::CompactResponse {
+    match preview(material, Trigger::Manual) {
+        Some(preview) => pb::CompactResponse { preview: Some(preview), ..plain(pb::CompactOutcome::WouldCreate) },
+        None => plain(pb::CompactOutcome::NoProgress),
+    }
+}
+
+/// The figures that thresholds look at.
+pub(super) fn figures(material: &CheckpointMaterial) -> ThresholdContext {
+    cut::figures(&material.tail, material.head())
+}
+
+/// The checkpoint that this trigger would make; None when there is nothing to cut.
+pub(super) fn preview(material: &CheckpointMaterial, trigger: Trigger) -> Option<pb::CompactPreview> {
+    let cut = cut::plan(&material.tail, &material.policy, trigger, material.head())?;
+    let kept = material.tail.iter().filter(|item| item.id > cut.last).count();
+    let summary = material.previous.as_ref().map_or(Tokens::ZERO, |previous| previous.tokens);
+    Some(pb::CompactPreview {
+        last_message_id: cut.last.0,
+        trigger: reply::trigger(trigger).into(),
+        tokens_before: (figures(material).tail + summary).get(),
+        kept_tokens: cut.kept.get(),
+        summarized_messages: (material.tail.len() - kept) as i64,
+        kept_messages: kept as i64,
+        quoted_message_ids: cut.quoted.iter().map(|id| id.0).collect(),
+    })
+}
+
+fn plain(outcome: pb::CompactOutcome) -> pb::CompactResponse {
+    pb::CompactResponse { outcome: outcome.into(), ..Default::default() }
 }
 
 /// Looks until the compaction has ended or the wait is over.
@@ -47,7 +89,6 @@ async fn outcome(
     wait: Duration,
 ) -> Result<pb::CompactResponse, Failure> {
     let until = Instant::now() + wait;
-    let plain = |outcome: pb::CompactOutcome| pb::CompactResponse { outcome: outcome.into(), checkpoint: None };
     loop {
         if Instant::now() >= until {
             return Ok(plain(pb::CompactOutcome::Pending));
@@ -63,10 +104,7 @@ async fn outcome(
 }
 
 fn created(id: ConversationId, checkpoint: anneal_store::Checkpoint) -> pb::CompactResponse {
-    pb::CompactResponse {
-        outcome: pb::CompactOutcome::Created.into(),
-        checkpoint: Some(reply::checkpoint(id, checkpoint)),
-    }
+    pb::CompactResponse { checkpoint: Some(reply::checkpoint(id, checkpoint)), ..plain(pb::CompactOutcome::Created) }
 }
 
 /// How long the caller wants to wait; nothing when that is refused later.

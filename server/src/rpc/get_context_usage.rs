@@ -8,7 +8,7 @@ use anneal_core::{
 };
 use anneal_proto::v1 as pb;
 
-use crate::{house::House, parse, status::Failure};
+use crate::{house::House, parse, policy, reply, status::Failure};
 
 /// How full the context is, by segment.
 pub(crate) async fn get_context_usage(
@@ -17,9 +17,18 @@ pub(crate) async fn get_context_usage(
     ask: pb::GetContextUsageRequest,
 ) -> Result<pb::GetContextUsageResponse, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
-    let usage = house.store.usage(caller, id).await?;
+    let preview = policy::parse(ask.policy, house.store.session(), Tokens::ZERO)?;
+    let usage = house.store.usage(caller, id, &preview).await?;
+    let economics = if ask.economics {
+        let calls = house.store.call_history(caller, id, usage.system_prompt).await?;
+        let policy = usage.state.policy;
+        let replayed = tokio::task::spawn_blocking(move || reply::economics(&calls, &policy)).await;
+        Some(replayed.map_err(|_| Failure::Panicked)?)
+    } else {
+        None
+    };
     let framing = FRAMING_PER_MESSAGE.get();
-    let tail = usage.state.size;
+    let tail = usage.state.figures;
     let one = |segment: pb::Segment, tokens: Tokens| pb::SegmentUsage {
         segment: segment.into(),
         tokens: if tokens == Tokens::ZERO { 0 } else { tokens.get() + framing },
@@ -35,13 +44,18 @@ pub(crate) async fn get_context_usage(
         one(pb::Segment::CheckpointSummary, summary),
         pb::SegmentUsage {
             segment: pb::Segment::Tail.into(),
-            tokens: (tail.tokens + around).get() + tail.messages * framing,
+            tokens: (usage.sent + around).get() + tail.messages * framing,
             messages: tail.messages as i64,
         },
     ];
     let total_tokens = segments.iter().map(|segment| segment.tokens).sum();
     let policy = usage.state.policy;
-    let window_tokens = if ask.window_tokens == 0 { policy.token_threshold.get() } else { ask.window_tokens };
+    let threshold = policy.threshold(&tail).get();
+    let window_tokens = match ask.window_tokens {
+        0 if policy.window_known => policy.window.get(),
+        0 => threshold,
+        window => window,
+    };
     Ok(pb::GetContextUsageResponse {
         segments,
         total_tokens,
@@ -50,9 +64,12 @@ pub(crate) async fn get_context_usage(
         swapped_messages: usage.swapped.len() as i64,
         saved_tokens: usage.saved.get(),
         estimated: usage.estimated > 0,
-        tail_tokens: tail.tokens.get(),
-        token_threshold: policy.token_threshold.get(),
+        tail_tokens: tail.tail.get(),
+        token_threshold: threshold,
         tail_messages: tail.messages as i64,
         max_message_count: policy.max_message_count,
+        pending_saved_tokens: usage.sent.less(tail.tail).get(),
+        model_window_tokens: if policy.window_known { policy.window.get() } else { 0 },
+        economics,
     })
 }

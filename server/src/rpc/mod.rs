@@ -3,6 +3,7 @@
 pub(crate) mod append_large_message;
 pub(crate) mod append_messages;
 pub(crate) mod build_context;
+pub(crate) mod classify_error;
 pub(crate) mod compact;
 pub(crate) mod create_conversation;
 pub(crate) mod delete_conversation;
@@ -17,6 +18,8 @@ pub(crate) mod list_checkpoints;
 pub(crate) mod list_conversations;
 pub(crate) mod list_jobs;
 pub(crate) mod list_messages;
+pub(crate) mod report_usage;
 pub(crate) mod requeue_job;
+pub(crate) mod stream_context;
 pub(crate) mod update_conversation;
 pub(crate) mod verify_conversation;

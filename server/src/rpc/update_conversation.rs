@@ -4,7 +4,7 @@ use anneal_core::{caller::Caller, digest, limits::TITLE_BYTES};
 use anneal_proto::v1 as pb;
 use anneal_store::{ConversationChange, ConversationStatus};
 
-use crate::{house::House, parse, reply, status::Failure};
+use crate::{house::House, parse, policy, reply, status::Failure};
 
 /// Changes the fields that the mask names.
 pub(crate) async fn update_conversation(
@@ -22,8 +22,14 @@ pub(crate) async fn update_conversation(
         return Err(Failure::invalid("update_mask", "must name at least one field"));
     }
     let mut change = ConversationChange { revision: revision(&ask.etag)?, ..ConversationChange::default() };
-    for path in &paths {
-        apply(house, &mut change, path, &new)?;
+    for path in paths.iter().filter(|path| *path != "policy") {
+        apply(&mut change, path, &new)?;
+    }
+    if paths.iter().any(|path| path == "policy") {
+        let stored = house.store.conversation(caller, id).await?.given;
+        let prompt = change.system_prompt.as_ref().unwrap_or(&stored.system_prompt);
+        let prompt = stored.encoding.counter().count(prompt);
+        change.policy = Some(policy::parse(new.policy, house.store.session(), prompt)?);
     }
     let wanted = format!("{paths:?}{change:?}");
     let digest = digest::of_fields([wanted.as_bytes()]);
@@ -34,14 +40,13 @@ pub(crate) async fn update_conversation(
     Ok(reply::conversation(changed))
 }
 
-fn apply(house: &House, change: &mut ConversationChange, path: &str, new: &pb::Conversation) -> Result<(), Failure> {
+fn apply(change: &mut ConversationChange, path: &str, new: &pb::Conversation) -> Result<(), Failure> {
     match path {
         "title" => change.title = Some(parse::label("conversation.title", &new.title, TITLE_BYTES)?.into()),
         "status" => change.status = Some(status(new.status)?),
         "pinned" => change.pinned = Some(new.pinned),
         "metadata" => change.metadata = Some(parse::metadata("conversation.metadata", new.metadata.clone())?),
         "system_prompt" => change.system_prompt = Some(parse::system_prompt(&new.system_prompt)?.into()),
-        "policy" => change.policy = Some(parse::policy(new.policy, house.store.session())?),
         _ => {
             let fields = "title, status, pinned, metadata, system_prompt, policy";
             return Err(Failure::invalid("update_mask", format!("may name {fields}")));

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use anneal_core::{
-    cut::{self, Cut, TailSize, Trigger},
+    cut::{self, Cut, Trigger},
     digest,
     message::{MessageId, plain_text},
+    policy::Policy,
     tokens::Tokens,
 };
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
@@ -24,17 +25,19 @@ const LEAST_TARGET: Tokens = Tokens::new(48);
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
     let material = worker.store.checkpoint_material(job).await?;
     let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
-    let size = size(&material);
-    let due = cut::due(size, &material.policy);
+    let figures = cut::figures(&material.tail, material.head());
+    let due = cut::due(&figures, &material.policy);
     let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
         // Somebody else's checkpoint, a separator or a new policy has made this one needless.
         let finished = worker.store.finish_job(job).await?;
         return Ok(Committed { finished, caused: Vec::new(), kept: true });
     };
-    let Some(cut) = cut::plan(&material.tail, &material.policy, trigger) else {
+    let keep = job.manual.as_ref().and_then(|manual| manual.keep).unwrap_or(material.policy.keep_recent);
+    let policy = Policy { keep_recent: keep, ..material.policy };
+    let Some(cut) = cut::plan(&material.tail, &policy, trigger, material.head()) else {
         return no_progress(worker, job, &material, "no message can be cut off").await;
     };
-    let before = size.tokens + material.previous.as_ref().map_or(Tokens::ZERO, |previous| previous.tokens);
+    let before = figures.tail + material.previous.as_ref().map_or(Tokens::ZERO, |previous| previous.tokens);
     match draft(worker, job, &material, cut, trigger, before).await {
         Ok(draft) if draft.tokens_after < before => commit(worker, job, &draft).await,
         Ok(_) | Err(JobError::Summary(SummaryFailure::NotShorter | SummaryFailure::NothingSaid)) => {
@@ -42,10 +45,6 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
         }
         Err(error) => Err(error),
     }
-}
-
-fn size(material: &CheckpointMaterial) -> TailSize {
-    TailSize { tokens: material.tail.iter().map(|item| item.tokens).sum(), messages: material.tail.len() as u64 }
 }
 
 /// Reads what the cut takes, has it summarised, and drafts the checkpoint. No connection is held meanwhile.

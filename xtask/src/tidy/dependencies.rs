@@ -8,8 +8,9 @@ use super::tree::{Tree, finding};
 const PREFIX: &str = "anneal-";
 
 /// What a crate may use of ours: (folder, in its code, besides that in its own tests).
-const HOUSES: [(&str, &[&str], &[&str]); 12] = [
-    ("core", &[], &[]),
+const HOUSES: [(&str, &[&str], &[&str]); 14] = [
+    ("core", &[], &["shapes"]),
+    ("shapes", &[], &[]),
     ("proto", &[], &[]),
     ("process", &[], &[]),
     ("local-postgres", &[], &[]),
@@ -18,8 +19,25 @@ const HOUSES: [(&str, &[&str], &[&str]); 12] = [
     ("server", &["core", "store", "llm", "proto", "process"], &["local-postgres"]),
     ("worker", &["core", "store", "llm", "process"], &["local-postgres"]),
     ("cli", &["core", "store", "llm", "proto", "process", "server", "worker", "local-postgres"], &[]),
-    ("bench", &["core", "proto", "local-postgres"], &[]),
-    ("tests", &["core", "store", "llm", "proto", "process", "server", "worker", "cli", "local-postgres", "bench"], &[]),
+    ("transcripts", &["core", "proto"], &[]),
+    ("bench", &["core", "proto", "local-postgres", "tests", "transcripts"], &[]),
+    (
+        "tests",
+        &[
+            "core",
+            "store",
+            "llm",
+            "proto",
+            "process",
+            "server",
+            "worker",
+            "cli",
+            "local-postgres",
+            "shapes",
+            "transcripts",
+        ],
+        &[],
+    ),
     ("xtask", &["local-postgres"], &[]),
 ];
 

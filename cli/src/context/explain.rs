@@ -1,0 +1,281 @@
+//! The manifest in words: every message, how it is sent and why; then repairs, the provider's cache, the checkpoint that is due.
+
+use std::fmt::Write as _;
+
+use anneal_proto::v1 as pb;
+use pb::{BreakReason, Reason, RepairKind, Representation};
+
+use super::page::head;
+use crate::{
+    compact,
+    paint::{Paint, harmless},
+    words::{counted, wrapped},
+};
+
+/// Hex digits of a hash that are shown.
+const HASH_BYTES: usize = 6;
+
+/// Everything that the answer says beside what is sent.
+pub(super) fn explained(about: &pb::Conversation, context: &pb::BuildContextResponse, paint: Paint) -> String {
+    let mut page = head(about, context, paint);
+    messages(&mut page, context, paint);
+    repairs(&mut page, context, paint);
+    prefix(&mut page, context, paint);
+    due(&mut page, context, paint);
+    totals(&mut page, context, paint);
+    page
+}
+
+/// Neighbours that are sent alike.
+struct Run<'a> {
+    first: i64,
+    last: i64,
+    tokens: u64,
+    original: u64,
+    entry: &'a pb::ManifestEntry,
+}
+
+fn messages(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
+    let _ = writeln!(page, "{}", paint.bold("messages"));
+    if context.manifest.is_empty() {
+        page.push_str("  none are stored\n");
+    }
+    for run in runs(&context.manifest) {
+        let ids = if run.first == run.last { run.first.to_string() } else { format!("{}-{}", run.first, run.last) };
+        let tokens = if run.original == 0 || run.original == run.tokens {
+            run.tokens.to_string()
+        } else {
+            format!("{} -> {}", run.original, run.tokens)
+        };
+        let heat = match run.entry.representation() {
+            Representation::Checkpoint | Representation::BeforeSeparator => "",
+            _ if run.entry.cool => "cool",
+            _ => "hot",
+        };
+        let (sent, why) = (sent_as(run.entry.representation()), why(run.entry.reason()));
+        let _ = writeln!(page, "  {ids:>11}  {sent:<14}  {heat:<4}  {tokens:>16}  {why}");
+        for range in &run.entry.clipped {
+            let (id, offset, length) = (run.first, range.offset, range.length);
+            let _ = writeln!(
+                page,
+                "{:15}left out: GetMessage {{\"message_id\":{id},\"range\":{{\"offset\":{offset},\"length\":{length}}}}}",
+                ""
+            );
+        }
+    }
+    page.push('\n');
+}
+
+fn runs(manifest: &[pb::ManifestEntry]) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for entry in manifest {
+        match runs.last_mut() {
+            Some(run) if run.goes_on_with(entry) => {
+                run.last = entry.last_message_id;
+                run.tokens += entry.tokens;
+                run.original += entry.original_tokens;
+            }
+            _ => runs.push(Run {
+                first: entry.first_message_id,
+                last: entry.last_message_id,
+                tokens: entry.tokens,
+                original: entry.original_tokens,
+                entry,
+            }),
+        }
+    }
+    runs
+}
+
+impl Run<'_> {
+    /// Whether the entry shares this line. What is large or clipped has one of its own.
+    fn goes_on_with(&self, entry: &pb::ManifestEntry) -> bool {
+        let alike = |one: &pb::ManifestEntry| (one.representation(), one.reason(), one.cool);
+        let shares = match entry.representation() {
+            Representation::Original => entry.reason() == Reason::Small,
+            Representation::Dropped | Representation::Repaired => true,
+            _ => false,
+        };
+        shares && alike(self.entry) == alike(entry)
+    }
+}
+
+const fn sent_as(representation: Representation) -> &'static str {
+    match representation {
+        Representation::Original => "as it was said",
+        Representation::Summary => "its summary",
+        Representation::Checkpoint => "in a summary",
+        Representation::BeforeSeparator | Representation::Dropped => "not sent",
+        Representation::Clipped => "clipped",
+        Representation::Repaired => "left out",
+        Representation::Unspecified => "?",
+    }
+}
+
+const fn why(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Small => "not large",
+        Reason::Hot => "large, too young to be swapped",
+        Reason::SummaryPending => "large and cool, its summary is not ready",
+        Reason::Cool => "large, cool and summarised",
+        Reason::StepPending => "large and cool: swapped with the next step",
+        Reason::Checkpointed => "covered by the checkpoint",
+        Reason::Separated => "a separator stands after it",
+        Reason::Budget => "the budget asked for it",
+        Reason::ResultWithoutCall => "a tool's result without a call",
+        Reason::Empty => "nothing of it is left to send",
+        Reason::Pressure => "because the model has refused more",
+        Reason::Repeated => "said again directly after",
+        Reason::Unspecified => "?",
+    }
+}
+
+/// A paragraph for each kind of repair: what was done, and where.
+fn repairs(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
+    if context.repairs.is_empty() {
+        return;
+    }
+    let mut kinds: Vec<(RepairKind, Vec<String>)> = Vec::new();
+    for repair in &context.repairs {
+        let place = place(repair);
+        match kinds.iter_mut().find(|(kind, _)| *kind == repair.kind()) {
+            Some((_, places)) => places.push(place),
+            None => kinds.push((repair.kind(), vec![place])),
+        }
+    }
+    let _ = writeln!(page, "{}", paint.bold(&counted(context.repairs.len(), "repair")));
+    for (kind, places) in kinds {
+        page.push_str(&wrapped(&format!("{}: {}", repaired(kind), places.join(", "))));
+    }
+    page.push('\n');
+}
+
+/// The message and the call concerned.
+fn place(repair: &pb::Repair) -> String {
+    let call = harmless(&repair.tool_use_id);
+    match (repair.message_id, repair.kind()) {
+        (0, RepairKind::UserAdded) => "once".to_owned(),
+        (0, _) if call.is_empty() => "the input".to_owned(),
+        (0, _) => format!("call {call} of the input"),
+        (id, _) if call.is_empty() => id.to_string(),
+        (id, _) => format!("{id} (call {call})"),
+    }
+}
+
+const fn repaired(kind: RepairKind) -> &'static str {
+    match kind {
+        RepairKind::Merged => "joined to the message before, which has the same role",
+        RepairKind::ResultAdded => "a call without a result got a synthetic one",
+        RepairKind::ResultDropped => "a result without a call was left out",
+        RepairKind::EmptyDropped => "a message with nothing in it was left out",
+        RepairKind::ResultMoved => "a result that came late was moved up to its call",
+        RepairKind::RepeatFolded => "said again after a failed turn, sent once",
+        RepairKind::UserAdded => "a user message was put in where the provider wants one",
+        RepairKind::RoleChanged => "an application's message became the user's, marked as what it is",
+        RepairKind::IdChanged => "a call and its result got an id that the provider takes",
+        RepairKind::InputWrapped => "a call's input that is no JSON object was put into one",
+        RepairKind::ReasoningDropped => "thoughts that the provider would not take back were left out",
+        RepairKind::MediaDescribed => "media that the provider does not take there are described in words",
+        RepairKind::NameChanged => "a tool got a name that the provider takes",
+        RepairKind::TextAdded => "a failed result without a text got one",
+        RepairKind::Unspecified => "?",
+    }
+}
+
+/// What the provider's cache should hold of this context, and what has broken it.
+fn prefix(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
+    let hash: String = context.prefix_hash.iter().take(HASH_BYTES).fold(String::new(), |mut hash, byte| {
+        let _ = write!(hash, "{byte:02x}");
+        hash
+    });
+    let stable = match context.prefix_stable_until {
+        0 => "nothing is known to have been sent before".to_owned(),
+        id => format!("sent the same before up to message {id}"),
+    };
+    let _ = writeln!(page, "{}\n  hash {hash}; {stable}", paint.bold("beginning"));
+    let _ = writeln!(
+        page,
+        "  the provider's cache should hold {} of {} tokens",
+        context.expected_cached_tokens, context.total_tokens
+    );
+    if let Some(broken) = &context.cache_break {
+        let at = match broken.at_message_id {
+            0 => "everything".to_owned(),
+            id => format!("message {id} and what follows"),
+        };
+        let _ = writeln!(page, "  broken: {}; {at} is sent anew", broke(broken.reason()));
+        let saving = match (broken.saved_tokens_per_call, broken.pays_back_after_calls) {
+            (0, _) => String::new(),
+            (saved, calls) => {
+                format!("; saves {saved} in each call, pays back after {}", counted(calls as usize, "call"))
+            }
+        };
+        let _ = writeln!(page, "  {} tokens are written to the cache again{saving}", broken.rewritten_tokens);
+    }
+    page.push('\n');
+}
+
+const fn broke(reason: BreakReason) -> &'static str {
+    match reason {
+        BreakReason::Checkpoint => "a checkpoint has moved the boundary",
+        BreakReason::Separator => "a separator was put or taken away",
+        BreakReason::SystemPrompt => "another system prompt",
+        BreakReason::Swap => "cool large messages gave way to their summaries",
+        BreakReason::Budget => "budget or pressure cut other messages than before",
+        BreakReason::Repair => "a late result took the place of a synthetic one",
+        BreakReason::Idle => "the last model call is too old",
+        BreakReason::Unspecified => "?",
+    }
+}
+
+fn due(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
+    let _ = writeln!(page, "{}", paint.bold("due"));
+    match &context.due {
+        Some(preview) => page.push_str(&compact::previewed(preview)),
+        None => page.push_str("  nothing\n"),
+    }
+    page.push('\n');
+}
+
+fn totals(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
+    let estimated = if context.estimated { ", some estimated" } else { "" };
+    let model = match context.model_tokens {
+        0 => "the model has reported none of its own".to_owned(),
+        tokens => format!("about {tokens} of the model's own"),
+    };
+    let _ = writeln!(page, "{}\n  {} tokens{estimated}; {model}", paint.bold("total"), context.total_tokens);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: i64, representation: Representation, reason: Reason) -> pb::ManifestEntry {
+        pb::ManifestEntry {
+            first_message_id: id,
+            last_message_id: id,
+            representation: representation.into(),
+            reason: reason.into(),
+            tokens: 10,
+            original_tokens: 10,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn small_neighbours_share_a_line_and_large_ones_do_not() {
+        let small = |id| entry(id, Representation::Original, Reason::Small);
+        let hot = |id| entry(id, Representation::Original, Reason::Hot);
+        let manifest = [small(1), small(2), hot(3), hot(4), pb::ManifestEntry { cool: true, ..small(5) }, small(6)];
+        let lines: Vec<(i64, i64, u64)> = runs(&manifest).iter().map(|run| (run.first, run.last, run.tokens)).collect();
+        assert_eq!(lines, [(1, 2, 20), (3, 3, 10), (4, 4, 10), (5, 5, 10), (6, 6, 10)]);
+    }
+
+    #[test]
+    fn every_reason_and_every_repair_has_words() {
+        let reasons = (0..64).filter_map(|number| Reason::try_from(number).ok()).skip(1);
+        assert!(reasons.map(why).all(|words| words.len() > 2 && words.len() <= 44), "a column of 44 characters");
+        let kinds = (0..64).filter_map(|number| RepairKind::try_from(number).ok()).skip(1);
+        assert!(kinds.map(repaired).all(|words| words.len() > 2));
+    }
+}

@@ -1,0 +1,79 @@
+//! What commands print for people: bars, colours where a terminal is, and texts that cannot take the terminal over.
+
+use std::{fmt::Write as _, io::IsTerminal as _};
+
+/// Characters of the longest bar.
+const BAR: usize = 40;
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Paint {
+    /// Escape codes around words.
+    Coloured,
+    /// Words alone.
+    Plain,
+}
+
+impl Paint {
+    /// Colours when standard output is a terminal.
+    pub(crate) fn of_output() -> Self {
+        if std::io::stdout().is_terminal() { Self::Coloured } else { Self::Plain }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.colour("1", text)
+    }
+
+    pub(crate) fn colour(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Coloured => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Self::Plain => text.to_owned(),
+        }
+    }
+
+    /// A line for each figure: its name, a bar (the longest for the greatest), the figure. Zeros are left out.
+    pub(crate) fn bars(self, rows: &[Bar<'_>]) -> String {
+        let most = rows.iter().map(|row| row.tokens).max().unwrap_or(0).max(1);
+        let mut lines = String::new();
+        for row in rows.iter().filter(|row| row.tokens > 0) {
+            let length = (row.tokens as usize * BAR).div_ceil(most as usize);
+            let bar = self.colour(row.colour, &format!("{:<BAR$}", "█".repeat(length)));
+            let _ = writeln!(lines, "  {:<16} {bar} {}{}", row.name, row.tokens, row.note);
+        }
+        lines
+    }
+}
+
+/// One line with a bar.
+#[derive(Debug)]
+pub(crate) struct Bar<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) tokens: u64,
+    /// The terminal's number of its colour.
+    pub(crate) colour: &'a str,
+    /// What stands after the figure.
+    pub(crate) note: String,
+}
+
+/// The text without control characters but line ends and tabs: what somebody stored must not reach the terminal.
+pub(crate) fn harmless(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_escape_sequence_does_not_reach_the_terminal() {
+        assert_eq!(harmless("a\u{1b}[2J\u{9b}b\n"), "a\u{fffd}[2J\u{fffd}b\n");
+    }
+
+    #[test]
+    fn bars_stand_in_proportion_and_zeros_are_left_out() {
+        let bar = |name, tokens| Bar { name, tokens, colour: "31", note: String::new() };
+        let text = Paint::Plain.bars(&[bar("all", 80), bar("none", 0), bar("half", 40), bar("one", 1)]);
+        let lengths: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
+        assert_eq!(lengths, [BAR, BAR / 2, 1], "{text}");
+    }
+}

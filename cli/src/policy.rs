@@ -1,0 +1,85 @@
+//! Policies on the command line: what imported conversations override, and what a preview looks with.
+
+use anneal_core::{
+    policy::{Cooling, KeepRecent, LargeSummaries, PolicyOverrides, Profile, TokenThreshold},
+    tokens::Tokens,
+};
+use anneal_proto::v1 as pb;
+use clap::{Args, ValueEnum};
+
+/// What is overridden of the server's [session] settings.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct PolicyArguments {
+    /// A preset: default, agents, zeroclaw, claw0, ai-panel or openclaw
+    #[arg(long, value_name = "PROFILE", value_parser = profile)]
+    profile: Option<Profile>,
+    /// A checkpoint is made at this many tokens of the tail; or `auto`, or `window - 16384`
+    #[arg(long, value_name = "TOKENS")]
+    token_threshold: Option<TokenThreshold>,
+    /// A checkpoint is made at this many messages of the tail; 0: never for their number
+    #[arg(long, value_name = "MESSAGES")]
+    max_message_count: Option<u32>,
+    /// What a checkpoint leaves in the tail: `5 turns`, `20000 tokens`, `50 %` or `last user message`
+    #[arg(long, value_name = "AMOUNT")]
+    keep_recent: Option<KeepRecent>,
+    /// Messages with more tokens are summarised, and swapped once they are cool
+    #[arg(long, value_name = "TOKENS")]
+    large_message_threshold: Option<u64>,
+    /// A message is cool when it is more than this many turns old
+    #[arg(long, value_name = "TURNS")]
+    hot_zone_radius: Option<u32>,
+    /// With stepped cooling: or when more than this many model calls have followed it; 0: never
+    #[arg(long, value_name = "CALLS")]
+    hot_zone_calls: Option<u32>,
+    /// When cool large messages give way to their summaries
+    #[arg(long, value_enum)]
+    cooling: Option<CoolingArgument>,
+    /// When large messages are summarised
+    #[arg(long, value_enum)]
+    large_summaries: Option<LargeSummariesArgument>,
+    /// The model that the conversation is for: gives window and prices
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CoolingArgument {
+    Strict,
+    Stepped,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LargeSummariesArgument {
+    Eager,
+    Lazy,
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    Profile::named(name).ok_or_else(|| format!("there are {}", Profile::ALL.map(Profile::name).join(", ")))
+}
+
+impl PolicyArguments {
+    /// The policy as it is sent; None when nothing is overridden.
+    pub(crate) fn policy(&self) -> Option<pb::Policy> {
+        let overrides = PolicyOverrides {
+            profile: self.profile,
+            token_threshold: self.token_threshold,
+            max_message_count: self.max_message_count,
+            keep_recent: self.keep_recent,
+            large_message_threshold: self.large_message_threshold.map(Tokens::new),
+            hot_zone_radius: self.hot_zone_radius,
+            hot_zone_calls: self.hot_zone_calls,
+            cooling: self.cooling.map(|cooling| match cooling {
+                CoolingArgument::Strict => Cooling::Strict,
+                CoolingArgument::Stepped => Cooling::Stepped,
+            }),
+            large_summaries: self.large_summaries.map(|when| match when {
+                LargeSummariesArgument::Eager => LargeSummaries::Eager,
+                LargeSummariesArgument::Lazy => LargeSummaries::Lazy,
+            }),
+            model: self.model.clone(),
+            ..PolicyOverrides::default()
+        };
+        (overrides != PolicyOverrides::default()).then(|| anneal_server::policy(overrides))
+    }
+}

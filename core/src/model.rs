@@ -1,0 +1,191 @@
+//! What is known of models: their context windows, and what their providers ask for cached input.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{policy::PolicyError, tokens::Tokens};
+
+/// Prices of input that a provider caches, in thousandths of the price of plain input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prices {
+    /// Of input that is read from the cache.
+    pub cached: u32,
+    /// Of input that is written to it.
+    pub write: u32,
+}
+
+impl Default for Prices {
+    /// Anthropic's.
+    fn default() -> Self {
+        Self { cached: 100, write: 1_250 }
+    }
+}
+
+impl Prices {
+    /// How much dearer it is to write a token than to read it from the cache: `(write - cached) / cached`.
+    pub fn rho(self) -> f64 {
+        f64::from(self.write.saturating_sub(self.cached)) / f64::from(self.cached.max(1))
+    }
+
+    pub(crate) const fn with(self, cached: Option<u32>, write: Option<u32>) -> Self {
+        Self {
+            cached: if let Some(price) = cached { price } else { self.cached },
+            write: if let Some(price) = write { price } else { self.write },
+        }
+    }
+
+    pub(crate) fn check(self) -> Result<(), PolicyError> {
+        if self.cached == 0 || self.cached > 10_000 {
+            return Err(PolicyError::new("cache_read_price", "from 1 to 10000 (thousandths of plain input's price)"));
+        }
+        if self.write == 0 || self.write > 10_000 {
+            return Err(PolicyError::new("cache_write_price", "from 1 to 10000 (thousandths of plain input's price)"));
+        }
+        Ok(())
+    }
+}
+
+/// One model's figures; None where they are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Model {
+    /// Its context window.
+    pub window: Option<Tokens>,
+    /// Its provider's prices for cached input.
+    pub prices: Option<Prices>,
+}
+
+impl Model {
+    /// The same with the window that a provider has named, where that is smaller or the only one.
+    #[must_use]
+    pub fn with_learnt(self, learnt: Option<Tokens>) -> Self {
+        let window = match (self.window, learnt) {
+            (Some(window), Some(learnt)) => Some(window.min(learnt)),
+            (window, learnt) => window.or(learnt),
+        };
+        Self { window, ..self }
+    }
+}
+
+/// What the operator says of a model, in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Its context window, in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<Tokens>,
+    /// Price of input read from the cache, in thousandths of plain input's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_read_price: Option<u32>,
+    /// Price of input written to the cache, in thousandths of plain input's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_price: Option<u32>,
+}
+
+/// The models that the configuration speaks of; others come from the shipped table.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Models(BTreeMap<String, ModelSettings>);
+
+impl Models {
+    /// What is known of a model: the configuration's entry for exactly this name, then the shipped table's longest prefix.
+    /// A provider in front (`anthropic/claude-…`) and letter case do not matter to the table.
+    pub fn find(&self, name: &str) -> Model {
+        let known = known(name);
+        let Some(said) = self.0.get(name) else { return known };
+        let says_prices = said.cache_read_price.or(said.cache_write_price).is_some();
+        let prices = (says_prices || known.prices.is_some())
+            .then(|| known.prices.unwrap_or_default().with(said.cache_read_price, said.cache_write_price));
+        Model { window: said.window_tokens.or(known.window), prices }
+    }
+
+    /// Checks that every entry makes sense.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        for (name, said) in &self.0 {
+            self.find(name).prices.unwrap_or_default().check()?;
+            if said.window_tokens.is_some_and(|window| window == Tokens::ZERO) {
+                return Err(PolicyError::new("window_tokens", "at least 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prefix of the name, window, prices of cached and of written input.
+type Known = (&'static str, u64, Option<(u32, u32)>);
+
+/// Models as their providers published them in November 2026. Those of open weights cost what their host asks: no prices.
+const KNOWN: [Known; 34] = [
+    ("claude-", 200_000, Some((100, 1_250))),
+    ("gpt-5", 400_000, Some((100, 1_000))),
+    ("gpt-4.1", 1_047_576, Some((250, 1_000))),
+    ("gpt-4o", 128_000, Some((500, 1_000))),
+    ("gpt-4-turbo", 128_000, None),
+    ("gpt-4-32k", 32_768, None),
+    ("gpt-4", 8_192, None),
+    ("gpt-3.5-turbo", 16_385, None),
+    ("gpt-oss", 131_072, None),
+    ("o1", 200_000, Some((500, 1_000))),
+    ("o1-mini", 128_000, Some((500, 1_000))),
+    ("o3", 200_000, Some((250, 1_000))),
+    ("o3-mini", 200_000, Some((500, 1_000))),
+    ("o4-mini", 200_000, Some((250, 1_000))),
+    ("gemini-", 1_048_576, Some((250, 1_000))),
+    ("gemini-1.5-pro", 2_097_152, Some((250, 1_000))),
+    ("deepseek-", 131_072, Some((100, 1_000))),
+    ("grok-4", 256_000, Some((250, 1_000))),
+    ("grok-3", 131_072, Some((250, 1_000))),
+    ("kimi-k2", 262_144, Some((250, 1_000))),
+    ("glm-4", 131_072, Some((200, 1_000))),
+    ("glm-4.6", 204_800, Some((200, 1_000))),
+    ("minimax-m2", 204_800, None),
+    ("qwen3", 262_144, None),
+    ("qwen2.5", 131_072, None),
+    ("mistral-large", 131_072, None),
+    ("mistral-medium", 131_072, None),
+    ("mistral-small", 131_072, None),
+    ("codestral", 262_144, None),
+    ("command-r", 128_000, None),
+    ("command-a", 256_000, None),
+    ("llama-3", 131_072, None),
+    ("llama-4", 1_048_576, None),
+    ("gemma-3", 131_072, None),
+];
+
+fn known(name: &str) -> Model {
+    let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+    let fitting = KNOWN.iter().filter(|(prefix, ..)| name.starts_with(prefix));
+    let Some((_, window, prices)) = fitting.max_by_key(|(prefix, ..)| prefix.len()) else { return Model::default() };
+    Model { window: Some(Tokens::new(*window)), prices: prices.map(|(cached, write)| Prices { cached, write }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_names_the_model() {
+        let window = |name| Models::default().find(name).window.map(Tokens::get);
+        assert_eq!(window("gpt-4o-mini"), Some(128_000));
+        assert_eq!(window("gpt-4"), Some(8_192));
+        assert_eq!(window("openai/GPT-4.1-nano"), Some(1_047_576));
+        assert_eq!(window("my-own"), None);
+    }
+
+    #[test]
+    fn the_configuration_wins_over_the_table_and_a_provider_may_lower_both() {
+        let said = ModelSettings { window_tokens: Some(Tokens::new(32_000)), ..ModelSettings::default() };
+        let models = Models(BTreeMap::from([("gpt-4o".to_owned(), said)]));
+        let model = models.find("gpt-4o");
+        assert_eq!(model.window, Some(Tokens::new(32_000)));
+        assert_eq!(model.prices, Some(Prices { cached: 500, write: 1_000 }));
+        assert_eq!(model.with_learnt(Some(Tokens::new(8_000))).window, Some(Tokens::new(8_000)));
+        assert_eq!(Model::default().with_learnt(Some(Tokens::new(8_000))).window, Some(Tokens::new(8_000)));
+    }
+
+    #[test]
+    fn rho_is_what_writing_costs_against_reading() {
+        assert!((Prices::default().rho() - 11.5).abs() < 1e-9);
+        assert!((Prices { cached: 20, write: 1_000 }.rho() - 49.0).abs() < 1e-9);
+    }
+}

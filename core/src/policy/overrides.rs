@@ -1,0 +1,61 @@
+//! The keys that somebody sets: a conversation, a call, or the server's `[session]` section.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cooling, KeepRecent, LargeSummaries, Profile, TokenThreshold};
+use crate::tokens::Tokens;
+
+macro_rules! overrides {
+    ($($(#[$doc:meta])* $key:ident: $kind:ty,)*) => {
+        /// The keys that are set; an absent key leaves what stood before. Stored as jsonb, read from `[session]`.
+        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct PolicyOverrides {
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $key: Option<$kind>,)*
+        }
+
+        impl PolicyOverrides {
+            /// The names of all keys.
+            pub const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            /// These keys, and below them those of `other`.
+            #[must_use]
+            pub fn over(self, other: Self) -> Self {
+                Self { $($key: self.$key.or(other.$key),)* }
+            }
+        }
+    };
+}
+
+overrides! {
+    /// A shipped preset, which the other keys change further.
+    profile: Profile,
+    /// See [`super::Policy::token_threshold`].
+    token_threshold: TokenThreshold,
+    /// See [`super::Policy::max_message_count`].
+    max_message_count: u32,
+    /// See [`super::Policy::keep_recent`].
+    keep_recent: KeepRecent,
+    /// See [`super::Policy::large_message_threshold`].
+    large_message_threshold: Tokens,
+    /// See [`super::Policy::hot_zone_radius`].
+    hot_zone_radius: u32,
+    /// See [`super::Policy::hot_zone_calls`].
+    hot_zone_calls: u32,
+    /// See [`super::Policy::cooling`].
+    cooling: Cooling,
+    /// See [`super::Policy::large_summaries`].
+    large_summaries: LargeSummaries,
+    /// See [`super::Policy::store_tool_messages`].
+    store_tool_messages: bool,
+    /// See [`super::Policy::cache_ttl_seconds`].
+    cache_ttl_seconds: u32,
+    /// The model that the conversation is for: gives window and prices.
+    model: String,
+    /// The model's context window, where it is not the known one.
+    window_tokens: Tokens,
+    /// Price of cached input, in thousandths of plain input's, where it is not the model's known one.
+    cache_read_price: u32,
+    /// Price of input that is written to the cache, in thousandths of plain input's.
+    cache_write_price: u32,
+}

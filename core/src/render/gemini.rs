@@ -1,0 +1,148 @@
+//! Gemini's contents: calls and answers go together by their names and their order.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    Format, json,
+    media::{Place, Source, sendable},
+};
+use crate::{
+    context::{Context, Segment},
+    message::{Part, Role},
+};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request<'c> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_instruction: Option<Instruction<'c>>,
+    contents: Vec<Content<'c>>,
+}
+
+#[derive(Serialize)]
+struct Instruction<'c> {
+    parts: Vec<Piece<'c>>,
+}
+
+#[derive(Serialize)]
+struct Content<'c> {
+    role: &'static str,
+    parts: Vec<Piece<'c>>,
+    /// Whether it holds what tools answered.
+    #[serde(skip)]
+    answers: bool,
+}
+
+#[derive(Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum Piece<'c> {
+    Text {
+        text: &'c str,
+    },
+    Call {
+        function_call: Call<'c>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thought_signature: Option<&'c str>,
+    },
+    Response {
+        function_response: Response<'c>,
+    },
+    Inline {
+        inline_data: Inline<'c>,
+    },
+    File {
+        file_data: File<'c>,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'c> {
+    name: &'c str,
+    args: &'c RawValue,
+}
+
+#[derive(Serialize)]
+struct Response<'c> {
+    name: &'c str,
+    response: Outcome<'c>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome<'c> {
+    Result(&'c str),
+    Error(&'c str),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Inline<'c> {
+    mime_type: &'static str,
+    data: &'c str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'c> {
+    mime_type: &'static str,
+    file_uri: &'c str,
+}
+
+pub(super) fn request(context: &Context) -> Request<'_> {
+    let mut request = Request { system_instruction: None, contents: Vec::with_capacity(context.messages.len()) };
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    for message in &context.messages {
+        let pieces = pieces(&message.parts, message.role, &mut names);
+        if pieces.is_empty() {
+            continue;
+        }
+        if message.segment == Segment::SystemPrompt {
+            request.system_instruction.get_or_insert_with(|| Instruction { parts: Vec::new() }).parts.extend(pieces);
+            continue;
+        }
+        let role = if message.role == Role::Assistant { "model" } else { "user" };
+        // What the user says after answers stands by itself: answers share their content with nothing else.
+        let answers = message.role == Role::Tool;
+        match request.contents.last_mut() {
+            Some(last) if last.role == role && last.answers == answers => last.parts.extend(pieces),
+            _ => request.contents.push(Content { role, parts: pieces, answers }),
+        }
+    }
+    request
+}
+
+fn pieces<'c>(parts: &'c [Part], role: Role, names: &mut HashMap<&'c str, &'c str>) -> Vec<Piece<'c>> {
+    let mut pieces = Vec::with_capacity(parts.len());
+    let mut thought_signature = None;
+    for part in parts {
+        let signed = thought_signature.take();
+        match part {
+            Part::Text { text } if text.trim().is_empty() => {}
+            Part::Text { text } => pieces.push(Piece::Text { text }),
+            Part::Reasoning { signature, .. } => thought_signature = Some(signature.as_str()),
+            Part::ToolUse { id, name, input } => {
+                names.insert(id, name);
+                let function_call = Call { name, args: json::raw(input) };
+                pieces.push(Piece::Call { function_call, thought_signature: signed });
+            }
+            Part::ToolResult { id, text, is_error, .. } => {
+                let response = if *is_error { Outcome::Error(text) } else { Outcome::Result(text) };
+                let name = names.get(id.as_str()).copied().unwrap_or("unknown");
+                pieces.push(Piece::Response { function_response: Response { name, response } });
+            }
+            Part::Media(media) => {
+                pieces.extend(sendable(media, Format::GeminiContents, Place::of(role)).map(|sendable| {
+                    let mime_type = sendable.media_type;
+                    match sendable.source {
+                        Source::Inline(data) => Piece::Inline { inline_data: Inline { mime_type, data } },
+                        Source::Url(file_uri) => Piece::File { file_data: File { mime_type, file_uri } },
+                    }
+                }));
+            }
+        }
+    }
+    pieces
+}

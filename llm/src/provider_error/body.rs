@@ -1,0 +1,130 @@
+//! What a body is by its form: nothing, a page, words, one JSON document, or a stream of events.
+
+use serde_json::{Deserializer, Value};
+
+/// A body, read.
+#[derive(Debug, PartialEq)]
+pub(super) enum Body<'b> {
+    Empty,
+    /// HTML: somebody between us and the provider speaks.
+    Page,
+    Words(&'b str),
+    Json(Value),
+    /// Server-sent events, or a JSON document per line.
+    Stream(Stream),
+}
+
+/// Events in their order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Stream {
+    pub(super) events: Vec<Event>,
+    /// Whether it said `[DONE]`.
+    pub(super) is_done: bool,
+}
+
+/// One event of a stream.
+#[derive(Debug, PartialEq)]
+pub(super) enum Event {
+    /// Its name says that it is an error.
+    Error(Value),
+    Other(Value),
+}
+
+/// The form of a body with this content type.
+pub(super) fn read<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
+    let text = text.trim_start_matches('\u{feff}').trim();
+    if text.is_empty() {
+        Body::Empty
+    } else if text.starts_with('<') || content_type.is_some_and(|kind| kind.trim_start().starts_with("text/html")) {
+        Body::Page
+    } else if is_events(text) {
+        Body::Stream(events(text))
+    } else if text.starts_with(['{', '[', '"']) {
+        serde_json::from_str(text).map_or_else(|_| lines(text), Body::Json)
+    } else {
+        Body::Words(text)
+    }
+}
+
+fn is_events(text: &str) -> bool {
+    let field = ["data:", "event:", "id:", "retry:"].iter().any(|field| text.starts_with(field));
+    // A comment keeps a connection open; llama.cpp once sent errors in a field of their own.
+    field || text.starts_with(':') || field_of("error", text).is_some_and(|value| value.starts_with('{'))
+}
+
+/// A document per line. A body that breaks off keeps the documents before the break.
+fn lines(text: &str) -> Body<'_> {
+    let documents = Deserializer::from_str(text).into_iter::<Value>().map_while(Result::ok);
+    let events: Vec<Event> = documents.filter(Value::is_object).map(Event::Other).collect();
+    if events.is_empty() { Body::Words(text) } else { Body::Stream(Stream { events, is_done: false }) }
+}
+
+fn field_of<'t>(name: &str, line: &'t str) -> Option<&'t str> {
+    line.strip_prefix(name)?.strip_prefix(':').map(str::trim_start)
+}
+
+/// Reads server-sent events, the last one also without its blank line.
+fn events(text: &str) -> Stream {
+    let mut stream = Stream::default();
+    let (mut name, mut data) = ("", String::new());
+    for line in text.lines() {
+        if line.is_empty() {
+            dispatch(name, &data, &mut stream);
+            (name, data) = ("", String::new());
+        } else if let Some(value) = field_of("event", line) {
+            name = value;
+        } else if let Some(value) = field_of("data", line) {
+            let more = if data.is_empty() { "" } else { "\n" };
+            data.push_str(more);
+            data.push_str(value);
+        } else if let Some(value) = field_of("error", line) {
+            dispatch("error", value, &mut stream);
+        }
+    }
+    dispatch(name, &data, &mut stream);
+    stream
+}
+
+fn dispatch(name: &str, data: &str, stream: &mut Stream) {
+    let is_error = name.trim() == "error";
+    match serde_json::from_str::<Value>(data) {
+        Ok(value) if is_error => stream.events.push(Event::Error(value)),
+        Ok(value) => stream.events.push(Event::Other(value)),
+        Err(_) if is_error && !data.is_empty() => stream.events.push(Event::Error(Value::from(data))),
+        Err(_) => stream.is_done |= data.trim() == "[DONE]",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_read_by_its_form() {
+        assert_eq!(read(" \r\n", None), Body::Empty);
+        assert_eq!(read("<!DOCTYPE html>", None), Body::Page);
+        assert_eq!(read("sorry", Some("text/html; charset=utf-8")), Body::Page);
+        assert_eq!(read("error: sorry", None), Body::Words("error: sorry"));
+        assert_eq!(read("\u{feff}{\"a\":1}", None), Body::Json(json!({"a": 1})));
+        assert_eq!(read("{broken", None), Body::Words("{broken"));
+        let deep = "[".repeat(100_000);
+        assert_eq!(read(&deep, None), Body::Words(&deep));
+    }
+
+    #[test]
+    fn events_are_read_with_any_line_ends_and_without_the_last_one() {
+        for text in [
+            ": hi\n\ndata: {\"a\":1}\n\nevent: error\ndata: {\"b\":2}\n\ndata: [DONE]\n\n",
+            "data:{\"a\":1}\r\n\r\nevent:error\r\ndata:{\"b\":2}\r\n\r\ndata: [DONE]",
+            "data: {\"a\":1}\n\nerror: {\"b\":2}\n\ndata: [DONE]",
+        ] {
+            let events = vec![Event::Other(json!({"a": 1})), Event::Error(json!({"b": 2}))];
+            assert_eq!(read(text, None), Body::Stream(Stream { events, is_done: true }), "{text}");
+        }
+        let lines = read("{\"a\":1}\n{\"b\":2}\n{\"c\":", None);
+        let events = vec![Event::Other(json!({"a": 1})), Event::Other(json!({"b": 2}))];
+        assert_eq!(lines, Body::Stream(Stream { events, is_done: false }));
+    }
+}

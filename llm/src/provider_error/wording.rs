@@ -1,0 +1,233 @@
+//! How providers word an overflow: each wording stands at the start of the message, or it does not count.
+
+use super::{
+    OverflowKind,
+    shape::{self, Numbers},
+};
+
+/// What a wording proves.
+#[derive(Clone, Copy)]
+enum Proves {
+    /// This kind.
+    Kind(OverflowKind),
+    /// Input, or input plus output, as the numbers say.
+    Fit,
+    /// A quota below the request: only if more was asked for than is ever granted.
+    Quota,
+}
+
+use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, OutputTruncated, QuotaTooSmall};
+use Proves::{Fit, Kind, Quota};
+
+/// A wording's rule, what it proves, its shape.
+type Wording = (&'static str, Proves, &'static str);
+
+/// OpenAI's sentence, which vLLM, DeepSeek, OpenRouter, llama-cpp-python and many others have taken over.
+#[rustfmt::skip]
+const MAXIMUM_CONTEXT_LENGTH: &[Wording] = &[
+    ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {n} tokens ({parts})"),
+    ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {output} output tokens and your prompt contains {prompt} input tokens"),
+    ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} your request has {prompt} input tokens plus {output} `max_tokens`"),
+    ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens{,} However{,} your request has {prompt} input tokens"),
+    ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens{,} However{,} your messages resulted in {prompt} tokens"),
+    ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens{,} However{,} your prompt contains {prompt} tokens"),
+    ("maximum-context-length", Fit, "`max_tokens` or `max_completion_tokens` is too large: {output}. This {word} maximum context length is {limit} tokens and your request has {prompt} input tokens"),
+    ("maximum-context-length", Fit, "`max_tokens` is too large: {output}. This {word} maximum context length is {limit} tokens and your request has {prompt} input tokens"),
+    ("maximum-context-length", Kind(Input), "This {word} maximum context length is {limit} tokens"),
+    ("maximum-context-length-of-input", Kind(Input), "Invalid `{word}`: maximum context length is {limit} tokens"),
+    ("configured-input-limit", Kind(Input), "Input tokens exceed the configured limit of {limit} tokens. Your messages resulted in {prompt} tokens"),
+    ("configured-input-limit", Kind(Input), "Input tokens exceed the configured limit of {limit} tokens"),
+    ("exceeds-context-window", Kind(Input), "Your input exceeds the context window of this model"),
+    ("reduce-messages", Kind(Input), "Please reduce the length of the messages or completion"),
+];
+
+/// Hosted models.
+#[rustfmt::skip]
+const HOSTED: &[Wording] = &[
+    ("prompt-is-too-long", Kind(Input), "prompt is too long: {prompt} tokens > {limit} maximum"),
+    ("prompt-is-too-long", Kind(Input), "prompt is too long"),
+    ("prompt-is-too-long", Kind(Input), "prompt too long"),
+    ("exceed-context-limit", Fit, "input length and `max_tokens` exceed context limit: {prompt} + {output} > {limit}"),
+    ("gemini-input-token-count", Kind(Input), "The input token count ({prompt}) exceeds the maximum number of tokens allowed ({limit})"),
+    ("gemini-input-token-count", Kind(Input), "The input token count exceeds the maximum number of tokens allowed {limit}"),
+    ("vertex-input-token-count", Kind(Input), "Unable to submit request because the input token count is {prompt} but the model only supports up to {limit}"),
+    ("vertex-input-token-count", Kind(Input), "Unable to submit request because the input token count is {prompt} but model only supports up to {limit}"),
+    ("bedrock-input-too-long", Kind(Input), "Input is too long for requested model"),
+    ("bedrock-input-too-long", Kind(Input), "Input is too long"),
+    ("context-exceeded", Kind(Input), "Maximum context length exceeded"),
+    ("context-exceeded", Kind(Input), "Context length exceeded"),
+    ("context-exceeded", Kind(Input), "Context window exceeded"),
+    ("total-length", Kind(Input), "The total length of all messages is too long"),
+    ("bedrock-nova", Kind(Input), "Input Tokens Exceeded: Number of input tokens exceeds maximum length"),
+    ("bedrock-titan", Kind(Input), "Too many input tokens. Max input tokens: {limit}, request input token count: {prompt}"),
+    ("cohere-prompt", Kind(Input), "too many tokens: total number of tokens in the prompt cannot exceed {limit} - received {prompt}"),
+    ("cohere-size-limit", Kind(Input), "too many tokens: size limit exceeded by {n} tokens. {any}The limit for this model is {limit} tokens"),
+    ("cohere-size-limit", Kind(Input), "too many tokens: size limit exceeded by {n} tokens"),
+    ("xai-prompt-length", Kind(Input), "This model's maximum prompt length is {limit} but the request contains {prompt} tokens"),
+    ("mistral-too-large", Kind(Input), "Prompt contains {prompt} tokens{any}too large for model with {limit} maximum context length"),
+    ("fireworks-prompt", Kind(Input), "The prompt is too long: {prompt}, model maximum context length: {limit}"),
+    ("copilot-prompt", Kind(Input), "prompt token count of {prompt} exceeds the limit of {limit}"),
+    ("cloudflare-window", Fit, "The estimated number of input and maximum output tokens ({output}) exceeded this model context window limit ({limit})"),
+    ("watsonx-limit", Kind(Input), "Invalid input argument for Model `{word}`: the number of input tokens {prompt} cannot exceed the total tokens limit {limit} for this model"),
+    ("watsonx-limit", Kind(Input), "the number of input tokens {prompt} cannot exceed the total tokens limit {limit} for this model"),
+    ("deepinfra-input", Kind(Input), "Requested input length {prompt} exceeds maximum input length {limit}"),
+    ("moonshot-limit", Kind(Input), "Your request exceeded model token limit: {limit} (requested: {prompt})"),
+    ("moonshot-limit", Kind(Input), "Your request exceeded model token limit: {limit}"),
+    ("moonshot-max-length", Kind(Input), "model max length exceeded, max length: {limit}"),
+    ("qwen-input-range", Kind(Input), "Range of input length should be [1,{_}{limit}]"),
+    ("zhipu-max-length", Kind(Input), "Prompt exceeds max length"),
+    ("zhipu-max-length", Kind(Input), "Prompt \u{8d85}\u{957f}"),
+    ("volcengine-length", Kind(Input), "Input length {prompt} exceeds the maximum length {limit}"),
+    ("volcengine-total", Kind(Input), "Total tokens of image and text exceed max message tokens"),
+    ("minimax-window", Kind(Input), "invalid params, context window exceeds limit"),
+    ("minimax-window", Kind(Input), "invalid params, context window exceeds limit ({n})"),
+];
+
+/// Servers that people run themselves.
+#[rustfmt::skip]
+const SERVERS: &[Wording] = &[
+    ("llamacpp-context-size", Kind(Input), "request ({prompt} tokens) exceeds the available context size ({limit} tokens)"),
+    ("llamacpp-context-size", Kind(Input), "the request exceeds the available context size"),
+    ("llamacpp-context-size", Kind(Input), "Context size has been exceeded"),
+    ("llamacpp-python-window", Kind(Input), "Requested tokens ({prompt}) exceed context window of {limit}"),
+    ("vllm-prompt-length", Kind(Input), "The decoder prompt (length {prompt}) is longer than the maximum model length of {limit}"),
+    ("vllm-prompt-length", Kind(Input), "The prompt (length {prompt}) is longer than the maximum model length of {limit}"),
+    ("sglang-input", Kind(Input), "The input ({prompt} tokens) is longer than the model's context length ({limit} tokens)"),
+    ("sglang-input", Kind(Input), "The input is longer than the model's context length"),
+    ("sglang-allowed", Kind(Input), "Input length ({prompt} tokens) exceeds the maximum allowed length ({limit} tokens)"),
+    ("sglang-requested", Fit, "Requested token count exceeds the model's maximum context length of {limit} tokens. You requested a total of {n} tokens: {prompt} tokens from the input messages and {output} tokens for the completion"),
+    ("sglang-requested", Kind(Input), "Requested token count exceeds the model's maximum context length of {limit} tokens"),
+    ("tgi-total", Fit, "`inputs` tokens + `max_new_tokens` must be <= {limit}. Given: {prompt} `inputs` tokens and {output} `max_new_tokens`"),
+    ("tgi-total", Fit, "`inputs` tokens + `max_new_tokens` must be <= {limit}"),
+    ("tgi-inputs", Kind(Input), "`inputs` must have less than {limit} tokens. Given: {prompt}"),
+    ("ollama-context", Kind(Input), "prompt too long; exceeded max context length by {n} tokens"),
+    ("ollama-context", Kind(Input), "the input length exceeds the context length"),
+    ("ollama-context", Kind(Input), "input length exceeds maximum context length"),
+    ("lmstudio-keep", Kind(Input), "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: {n}{_}>={_}n_ctx: {limit})"),
+    ("lmstudio-keep", Kind(Input), "The number of tokens to keep from the initial prompt is greater than the context length"),
+    ("lmstudio-keep", Kind(Input), "Cannot truncate prompt with n_keep ({n}) >= n_ctx ({limit})"),
+    ("lmstudio-keep", Kind(Input), "Trying to keep the first {prompt} tokens when context the overflows. However, the model is loaded with context length of only {limit} tokens"),
+    ("lmstudio-keep", Kind(Input), "Trying to keep the first {prompt} tokens when the context overflows. However, the model is loaded with context length of only {limit} tokens"),
+    ("lmstudio-reached", Kind(OutputTruncated), "Reached context length of {limit} tokens with model"),
+    ("context-length-of-model", Kind(Input), "Input length ({prompt}) exceeds model's maximum context length ({limit})"),
+    ("context-length-of-model", Kind(Input), "Input length ({prompt}) exceeds the model's maximum context length ({limit})"),
+    ("allowed-input-length", Kind(Input), "Input length {prompt} exceeds the maximum allowed input length of {limit} tokens"),
+    ("configured-context-size", Kind(Input), "prompt has {prompt} tokens, but the configured context size is {limit} tokens"),
+    ("tensorrt-prompt", Kind(Input), "Prompt length ({prompt}) exceeds maximum input length ({limit})"),
+    ("tabby-sequence", Kind(Input), "Context length {prompt} is greater than max_seq_len {limit}"),
+];
+
+/// Limits that are not the window: bytes of a request, characters of one text, tokens of a plan.
+#[rustfmt::skip]
+const OTHER_LIMITS: &[Wording] = &[
+    ("openai-string-length", Kind(MessageTooLong), "Invalid `{word}`: string too long. Expected a string with maximum length {n}, but got a string with length {n} instead"),
+    ("jackson-string-length", Kind(MessageTooLong), "String value length ({n}) exceeds the maximum allowed ({n}, from `StreamReadConstraints.getMaxStringLength()`)"),
+    ("jackson-string-length", Kind(MessageTooLong), "String length ({n}) exceeds the maximum length ({n})"),
+    ("bedrock-titan-length", Kind(MessageTooLong), "Malformed input request: {any}expected maxLength: {n}, actual: {n}, please reformat your input and try again"),
+    ("request-bytes", Kind(Bytes), "Request exceeds the maximum size"),
+    ("request-bytes", Kind(Bytes), "Request exceeds the maximum allowed number of bytes"),
+    ("request-bytes", Kind(Bytes), "Request payload size exceeds the limit: {n} bytes"),
+    ("request-bytes", Kind(Bytes), "Request body too large"),
+    ("request-bytes", Kind(Bytes), "http: request body too large"),
+    ("request-bytes", Kind(Bytes), "Request entity too large"),
+    ("request-bytes", Kind(Bytes), "Payload too large"),
+    ("request-bytes", Kind(Bytes), "Failed to buffer the request body: length limit exceeded"),
+    ("request-bytes", Kind(Bytes), "messages: too many total text bytes: {n} > {n}"),
+    ("request-bytes", Kind(Bytes), "Sent message larger than max ({n} vs. {n})"),
+    ("github-models-tokens", Kind(QuotaTooSmall), "Request body too large for {word} model. Max size: {n} tokens"),
+    ("tokens-per-time", Quota, "Request too large for {any}: Limit {limit}, Requested {prompt}"),
+    ("tokens-per-time", Quota, "Request too large for {any}: Limit {limit}, Used {n}, Requested {prompt}"),
+    ("tokens-per-time", Quota, "Rate limit reached for {any}: Limit {limit}, Requested {prompt}"),
+    ("tokens-per-time", Quota, "Rate limit reached for {any}: Limit {limit}, Used {n}, Requested {prompt}"),
+    ("openrouter-prompt-credits", Kind(QuotaTooSmall), "Prompt tokens limit exceeded: {prompt} > {limit}"),
+];
+
+/// What a message says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The wording's name.
+    pub(super) rule: &'static str,
+    pub(super) kind: OverflowKind,
+    /// Tokens that fit the window; of other limits, none.
+    pub(super) limit: Option<u64>,
+    pub(super) prompt: Option<u64>,
+}
+
+/// What the start of a message says, by the first wording that fits.
+pub(super) fn read(message: &str) -> Option<Said> {
+    negative_room(message).or_else(|| {
+        let all = [MAXIMUM_CONTEXT_LENGTH, HOSTED, SERVERS, OTHER_LIMITS];
+        all.into_iter().flatten().find_map(|(rule, proves, wording)| {
+            let numbers = shape::find(wording, message)?;
+            let kind = kind(*proves, numbers)?;
+            let of_window = kind.is_overflow() || kind == OutputTruncated;
+            // No model has a window of nothing: a limit of 0 is a fault of the server, not a fact about it.
+            let limit = numbers.limit.filter(|limit| of_window && *limit > 0);
+            Some(Said { rule, kind, limit, prompt: numbers.prompt.filter(|_| of_window) })
+        })
+    })
+}
+
+fn kind(proves: Proves, numbers: Numbers) -> Option<OverflowKind> {
+    match proves {
+        Kind(kind) => Some(kind),
+        // Room for output cannot be what is wrong where the prompt alone is too long. Without a number for either side,
+        // a wording that names both is about both.
+        Fit => match (numbers.input, numbers.limit) {
+            (Some(_), _) if !numbers.with_output => Some(Input),
+            (Some(input), Some(limit)) if input >= limit => Some(Input),
+            _ => Some(InputPlusOutput),
+        },
+        Quota => numbers.limit.zip(numbers.prompt).is_some_and(|(limit, asked)| asked > limit).then_some(QuotaTooSmall),
+    }
+}
+
+/// vLLM takes the prompt from the window and finds no room: the number is what is missing. From 0 and -1 nothing follows:
+/// callers send them by mistake, or to mean "no limit".
+fn negative_room(message: &str) -> Option<Said> {
+    let missing = shape::find("max_tokens must be at least 1, got -{limit}", message)?.limit?;
+    let said = Said { rule: "vllm-negative-room", kind: Input, limit: None, prompt: None };
+    (missing > 1).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wording_matches_itself_with_numbers_put_in() {
+        for (rule, _, wording) in [MAXIMUM_CONTEXT_LENGTH, HOSTED, SERVERS, OTHER_LIMITS].into_iter().flatten() {
+            let mut text = (*wording).to_owned();
+            let fill = [
+                ("{parts}", "90 in the messages, 20 in the completion"),
+                ("{any}", ""),
+                ("{word}", "x"),
+                ("{_}", ""),
+                ("{,}", "."),
+                ("{limit}", "100"),
+                ("{prompt}", "120"),
+                ("{output}", "30"),
+                ("{n}", "7"),
+            ];
+            for (hole, filled) in fill {
+                text = text.replace(hole, filled);
+            }
+            assert_eq!(read(&text).map(|said| said.rule), Some(*rule), "{text}");
+            assert_eq!(read(&format!("The user wrote: {text}")), None, "{text}");
+            assert_eq!(read(&format!("'{text}'")).filter(|_| !wording.starts_with('`')), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_room_is_an_overflow_and_a_wrong_number_is_not() {
+        let kind = |text| read(text).map(|said| said.kind);
+        assert_eq!(kind("max_tokens must be at least 1, got -186."), Some(Input));
+        for wrong in [
+            "max_tokens must be at least 1",
+            "max_tokens must be at least 1, got 0.",
+            "max_tokens must be at least 1, got -1.",
+        ] {
+            assert_eq!(kind(wrong), None, "{wrong}");
+        }
+    }
+}

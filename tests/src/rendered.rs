@@ -1,0 +1,114 @@
+//! Rendered contexts as a provider reads them: what it would refuse, what is said in them, what that counts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anneal_core::tokens::{Encoding, FRAMING_PER_MESSAGE};
+use anneal_shapes::{anthropic_messages, gemini_contents, openai_chat};
+use pb::{Format, part::Part};
+use serde_json::{Value, value::RawValue};
+
+use crate::{Built, pb};
+
+/// A context in its format, read back.
+pub struct Rendered {
+    /// Its format.
+    pub format: Format,
+    /// The request; null without a provider's format.
+    pub body: Value,
+    /// Everything said in it: texts, names and inputs of calls, results; each as it stands there.
+    pub texts: Vec<String>,
+    /// Its messages, the system prompt among them.
+    pub messages: u64,
+}
+
+impl Rendered {
+    /// Reads what was built for this format. Fails with what is wrong with it.
+    pub fn read(built: &Built, format: Format) -> Result<Self, String> {
+        let Some(json) = &built.0.rendered else {
+            let texts = built.0.messages.iter().flat_map(|message| &message.parts).flat_map(neutral_texts).collect();
+            let messages = built.0.messages.len() as u64;
+            return if format == Format::Unspecified {
+                Ok(Self { format, body: Value::Null, texts, messages })
+            } else {
+                Err("nothing was rendered".into())
+            };
+        };
+        let body: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        let mut texts = Vec::new();
+        let whole: Box<RawValue> = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        said(&whole, "", &mut texts).map_err(|e| e.to_string())?;
+        let list = body["messages"].as_array().or(body["contents"].as_array()).map_or(0, Vec::len);
+        let system = body.get("system").or(body.get("systemInstruction")).is_some();
+        Ok(Self { format, body, texts, messages: list as u64 + u64::from(system) })
+    }
+
+    /// What the provider would refuse; empty for a good request.
+    pub fn refusals(&self) -> Vec<String> {
+        let refusals = match self.format {
+            Format::Unspecified => Vec::new(),
+            Format::OpenaiChat => openai_chat(&self.body),
+            Format::AnthropicMessages => anthropic_messages(&self.body),
+            Format::GeminiContents => gemini_contents(&self.body),
+        };
+        refusals.iter().map(ToString::to_string).collect()
+    }
+
+    /// Whether one of its texts holds this.
+    pub fn says(&self, some: &str) -> bool {
+        self.texts.iter().any(|text| text.contains(some))
+    }
+}
+
+fn neutral_texts(part: &pb::Part) -> Vec<String> {
+    match part.part.as_ref() {
+        Some(Part::Text(part)) => vec![part.text.clone()],
+        Some(Part::ToolUse(part)) => vec![part.name.clone(), part.input.clone()],
+        Some(Part::ToolResult(part)) => vec![part.text.clone()],
+        Some(Part::Reasoning(part)) => vec![part.text.clone()],
+        Some(Part::Media(_)) | None => Vec::new(),
+    }
+}
+
+/// Collects what is said under a key; the input of a call as it stands, key by key in its own order.
+fn said(value: &RawValue, key: &str, texts: &mut Vec<String>) -> serde_json::Result<()> {
+    const SAID: [&str; 8] = ["text", "thinking", "name", "content", "result", "error", "arguments", "output"];
+    let json = value.get();
+    match json.as_bytes().first() {
+        _ if ["input", "args"].contains(&key) => texts.push(json.to_owned()),
+        Some(b'{') => {
+            for (key, value) in serde_json::from_str::<BTreeMap<String, &RawValue>>(json)? {
+                said(value, &key, texts)?;
+            }
+        }
+        Some(b'[') => {
+            for value in serde_json::from_str::<Vec<&RawValue>>(json)? {
+                said(value, key, texts)?;
+            }
+        }
+        Some(b'"') if SAID.contains(&key) => texts.push(serde_json::from_str(json)?),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Counts texts anew, each text once.
+#[derive(Default)]
+pub struct Recount(HashMap<String, u64>);
+
+impl Recount {
+    /// What the request counts at least: its texts, and 4 tokens for each message.
+    pub fn tokens(&mut self, rendered: &Rendered) -> u64 {
+        let texts: u64 = rendered.texts.iter().map(|text| self.text(text)).sum();
+        texts + FRAMING_PER_MESSAGE.get() * rendered.messages
+    }
+
+    /// What a text counts.
+    pub fn text(&mut self, text: &str) -> u64 {
+        if let Some(known) = self.0.get(text) {
+            return *known;
+        }
+        let tokens = Encoding::O200kBase.counter().count(text).get();
+        self.0.insert(text.to_owned(), tokens);
+        tokens
+    }
+}

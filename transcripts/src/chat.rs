@@ -1,0 +1,54 @@
+//! One conversation, and how its messages are put together.
+
+use std::collections::HashMap;
+
+use crate::pb::{self, part::Part};
+
+/// One conversation of a file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Chat {
+    /// What tells it from others of its family.
+    pub name: String,
+    /// Its system prompt; empty when it has none.
+    pub system_prompt: String,
+    /// What was said.
+    pub messages: Vec<pb::NewMessage>,
+}
+
+impl Chat {
+    /// The same under this name.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// Several conversations as one, said one after the other; the first one's system prompt stands for all.
+    #[must_use]
+    pub fn joined(name: impl Into<String>, chats: &[Self]) -> Self {
+        Self {
+            name: name.into(),
+            system_prompt: chats.first().map(|chat| chat.system_prompt.clone()).unwrap_or_default(),
+            messages: chats.iter().flat_map(|chat| chat.messages.iter().cloned()).collect(),
+        }
+    }
+}
+
+/// A message of these parts. Without any it has an empty text: an answer that was broken off before it began is one too.
+pub fn message(role: pb::Role, mut parts: Vec<Part>) -> pb::NewMessage {
+    if parts.is_empty() {
+        parts.push(Part::Text(pb::TextPart::default()));
+    }
+    let parts = parts.into_iter().map(|part| pb::Part { part: Some(part) }).collect();
+    pb::NewMessage { role: role.into(), parts, metadata: HashMap::new() }
+}
+
+/// A message of one text.
+pub fn text(role: pb::Role, text: &str) -> pb::NewMessage {
+    message(role, vec![Part::Text(pb::TextPart { text: text.into() })])
+}
+
+/// A tool's answer.
+pub fn result(id: &str, said: &str) -> pb::NewMessage {
+    let part = pb::ToolResultPart { tool_use_id: id.into(), text: said.into(), ..Default::default() };
+    message(pb::Role::Tool, vec![Part::ToolResult(part)])
+}
