@@ -233,7 +233,7 @@ impl<'a> Replay<'a> {
         let saved_behind: Tokens =
             cool[1..].iter().filter(|(index, _)| *index < last).map(|(index, _)| saved(*index)).sum();
         let stepped = Stepped { rewritten: behind.less(saved_behind), prices: self.policy.prices, free };
-        cooling::decide(&candidates, &stepped).is_some()
+        cooling::decide(&candidates, &stepped)
     }
 
     fn summary_of(&self, index: usize) -> Tokens {

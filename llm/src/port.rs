@@ -56,6 +56,20 @@ pub enum Purpose {
     Message,
 }
 
+/// The least that a summary is given room for.
+const LEAST_TARGET: Tokens = Tokens::new(48);
+
+impl Purpose {
+    /// How long a summary of `source` tokens may be: at most `most`, at most half of a range or a tenth of a message.
+    pub fn target(self, source: Tokens, most: Tokens) -> Tokens {
+        let share = match self {
+            Self::Range => 2,
+            Self::Message => 10,
+        };
+        Tokens::new(source.get() / share).min(most).max(LEAST_TARGET)
+    }
+}
+
 /// A user message that the summary must hold word for word: the opening of a turn that is being split.
 #[derive(Debug, Clone, Copy)]
 pub struct Quote<'a> {

@@ -14,8 +14,6 @@ use anneal_llm::{Extractive, Purpose, Quote, Source, SourceBody, Summarizer as _
 pub(crate) const KEEP: KeepRecent = KeepRecent::Share(50);
 /// The longest summary.
 const TARGET: Tokens = Tokens::new(2_000);
-/// The shortest room for one.
-const LEAST_TARGET: Tokens = Tokens::new(48);
 
 /// Puts a summary in the place of the older half of the tail. Leaves the material as it is when there is nothing to cut, or
 /// nothing shorter to say.
@@ -49,7 +47,7 @@ async fn summary(material: &Material, cut: &Cut, gone: usize, before: Tokens) ->
         quoted: cut.quoted.first().map(|id| Quote { message_id: *id, text: &quoted }),
         sources: &sources,
         focus: None,
-        target: Tokens::new(before.get() / 2).min(TARGET).max(LEAST_TARGET),
+        target: Purpose::Range.target(before, TARGET),
         measure: &measure,
     };
     let summary = Extractive.summarize(&ask).await.ok()?;

@@ -210,7 +210,7 @@ async fn insert(db: &mut Link, caller: Caller, append: &Append, bases: &str) -> 
         cl100k,
         cl100k.iter().sum::<i64>(),
         append.tools,
-        bases,
+        append.tools.then_some(bases),
     )
     .fetch_optional(&mut **db)
     .await

@@ -52,8 +52,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     let tokens = head.iter().chain(&input).map(Entry::framed).sum();
     let around = swap::Around { boundary, system_prompt, tokens, budget: ask.budget, format: ask.format, current_turn };
     let cool = swap::swap(&mut material, &around);
-    let shape = prefix::Shape { budgeted: ask.budget.is_some(), format: ask.format };
-    let before = prefix::Before::of(&material, &shape);
+    let before = prefix::Before::of(&material);
 
     let mut draft = Draft {
         encoding,

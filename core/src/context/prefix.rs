@@ -8,7 +8,6 @@ use crate::{
     boundary::Boundary,
     digest::Digest,
     message::{MessageId, Part, Role},
-    render::Format,
     tokens::Tokens,
 };
 
@@ -97,39 +96,29 @@ pub struct Prefix {
     pub new: Option<NewVersion>,
 }
 
-/// What is asked for, as far as the beginning depends on it.
-pub(super) struct Shape {
-    pub(super) budgeted: bool,
-    pub(super) format: Format,
-}
-
 /// What is needed of the material once it is taken apart.
 pub(super) struct Before {
     pub(super) version: Option<PrefixVersion>,
     pub(super) last_call: Option<MessageId>,
     pub(super) cold: bool,
     pub(super) rho: f64,
-    pub(super) budgeted: bool,
     pub(super) checkpoint_saved: Tokens,
     /// Where the checkpoint's summary comes from.
     pub(super) made: Made,
     /// Messages of the tail that their summaries stand for.
     pub(super) swapped: Vec<MessageId>,
-    pub(super) format: Format,
 }
 
 impl Before {
     /// Of the material as it is sent: after what is to be swapped has been.
-    pub(super) fn of(material: &Material, ask: &Shape) -> Self {
+    pub(super) fn of(material: &Material) -> Self {
         let swapped = material.tail.iter().filter(|message| matches!(message.body, Body::Summary { .. }));
         Self {
             version: material.prefix.clone(),
             last_call: material.last_call(),
             cold: material.is_cold(),
             rho: material.policy.prices.rho(),
-            budgeted: ask.budgeted,
             swapped: swapped.map(|message| message.id).collect(),
-            format: ask.format,
             checkpoint_saved: material.checkpoint.as_ref().map_or(Tokens::ZERO, |held| held.saved),
             made: material.checkpoint.as_ref().map_or(Made::Stored, |held| held.made),
         }
@@ -195,7 +184,7 @@ fn hash(draft: &Draft, before: &Before, boundary: Boundary, system_prompt: Diges
         // The checkpoint that will be stored at the same boundary reads otherwise.
         (Boundary::Checkpoint(_), Made::ForThisCall) => 3,
     };
-    hash.update([kind, before.format as u8]);
+    hash.update([kind, draft.format as u8]);
     hash.update(boundary.after().0.to_le_bytes());
     for id in &before.swapped {
         hash.update(id.0.to_le_bytes());
@@ -266,7 +255,7 @@ fn reason(
     match (swap, moved) {
         (Some(_), _) if cut => (BreakReason::Swap, start),
         (Some(at), _) => (BreakReason::Swap, at),
-        (None, _) if cut || before.budgeted => (BreakReason::Budget, start),
+        (None, _) if cut || draft.budget.is_some() => (BreakReason::Budget, start),
         (None, Some(repair)) => (BreakReason::Repair, repair.message.unwrap_or_default()),
         (None, None) => (BreakReason::Repair, start),
     }

@@ -3,7 +3,7 @@
 use super::{Body, Material, TailMessage};
 use crate::{
     boundary::Boundary,
-    cooling::{self, Candidate, Place, Step, Stepped},
+    cooling::{self, Candidate, Place, Stepped},
     digest::Digest,
     message::{MessageId, Role, outline, plain_text_bytes},
     policy::Cooling,
@@ -62,7 +62,7 @@ fn step(material: &Material, around: &Around, ages: &[Option<u64>]) -> bool {
         prices: material.policy.prices,
         free: breaks_anyway(material, around) || is_over(material, around),
     };
-    matches!(cooling::decide(&candidates, &stepped), Some(Step::Rent | Step::Free))
+    cooling::decide(&candidates, &stepped)
 }
 
 /// A cool large message that has its summary and is still sent as it was said.

@@ -2,7 +2,7 @@
 
 mod stepped;
 
-pub use stepped::{Candidate, LEAST_SAVED, RENT_SHARE, Step, Stepped, decide};
+pub use stepped::{Candidate, Stepped, decide};
 
 use crate::{
     message::Role,

@@ -7,9 +7,9 @@
 use crate::{message::MessageId, model::Prices, tokens::Tokens};
 
 /// The share of the cost of a break that waiting may cost before the swap.
-pub const RENT_SHARE: f64 = 0.5;
+const RENT_SHARE: f64 = 0.5;
 /// Tokens that a swap must save at least.
-pub const LEAST_SAVED: Tokens = Tokens::new(3_000);
+const LEAST_SAVED: Tokens = Tokens::new(3_000);
 
 /// A large, summarised, cool message that is still sent as it was said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,27 +34,15 @@ pub struct Stepped {
     pub free: bool,
 }
 
-/// Why all candidates are swapped now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Waiting has cost enough.
-    Rent,
-    /// The prefix breaks anyway, or is cold.
-    Free,
-}
-
 /// Whether to swap all candidates in the next context.
-pub fn decide(candidates: &[Candidate], stepped: &Stepped) -> Option<Step> {
-    if candidates.is_empty() {
-        return None;
-    }
-    if stepped.free {
-        return Some(Step::Free);
+pub fn decide(candidates: &[Candidate], stepped: &Stepped) -> bool {
+    if candidates.is_empty() || stepped.free {
+        return !candidates.is_empty();
     }
     let saved: Tokens = candidates.iter().map(|candidate| candidate.saved).sum();
     let rent: f64 = candidates.iter().map(|candidate| candidate.saved.get() as f64 * candidate.calls as f64).sum();
     let price = RENT_SHARE * stepped.prices.rho() * stepped.rewritten.get() as f64;
-    (rent >= price && saved >= LEAST_SAVED).then_some(Step::Rent)
+    rent >= price && saved >= LEAST_SAVED
 }
 
 #[cfg(test)]
@@ -72,27 +60,27 @@ mod tests {
     #[test]
     fn a_swap_waits_until_waiting_has_cost_half_of_it() {
         // 0.5 * 11.5 * 10,000 = 57,500 = 4,000 * 14.375
-        assert_eq!(decide(&[candidate(4_000, 14)], &at(10_000)), None);
-        assert_eq!(decide(&[candidate(4_000, 15)], &at(10_000)), Some(Step::Rent));
-        assert_eq!(decide(&[candidate(2_000, 15), candidate(2_000, 14)], &at(10_000)), Some(Step::Rent));
+        assert!(!decide(&[candidate(4_000, 14)], &at(10_000)));
+        assert!(decide(&[candidate(4_000, 15)], &at(10_000)));
+        assert!(decide(&[candidate(2_000, 15), candidate(2_000, 14)], &at(10_000)));
     }
 
     #[test]
     fn a_swap_saves_three_thousand_tokens_or_waits() {
-        assert_eq!(decide(&[candidate(2_999, 1_000)], &at(10)), None);
-        assert_eq!(decide(&[candidate(3_000, 1_000)], &at(10)), Some(Step::Rent));
+        assert!(!decide(&[candidate(2_999, 1_000)], &at(10)));
+        assert!(decide(&[candidate(3_000, 1_000)], &at(10)));
     }
 
     #[test]
     fn a_swap_that_costs_nothing_does_not_wait() {
-        assert_eq!(decide(&[candidate(1, 0)], &Stepped { free: true, ..at(1_000_000) }), Some(Step::Free));
-        assert_eq!(decide(&[], &Stepped { free: true, ..at(0) }), None);
+        assert!(decide(&[candidate(1, 0)], &Stepped { free: true, ..at(1_000_000) }));
+        assert!(!decide(&[], &Stepped { free: true, ..at(0) }));
     }
 
     #[test]
     fn dear_writes_and_cheap_reads_make_swaps_wait_longer() {
         let deepseek = Stepped { prices: Prices { cached: 20, write: 1_000 }, ..at(10_000) };
-        assert_eq!(decide(&[candidate(4_000, 61)], &deepseek), None);
-        assert_eq!(decide(&[candidate(4_000, 62)], &deepseek), Some(Step::Rent));
+        assert!(!decide(&[candidate(4_000, 61)], &deepseek));
+        assert!(decide(&[candidate(4_000, 62)], &deepseek));
     }
 }

@@ -27,6 +27,21 @@ macro_rules! overrides {
     };
 }
 
+impl PolicyOverrides {
+    /// The keys that `store/sql` reads by name; the others are left out.
+    pub(super) fn read_by_statements(self) -> Self {
+        Self {
+            large_message_threshold: self.large_message_threshold,
+            hot_zone_radius: self.hot_zone_radius,
+            hot_zone_calls: self.hot_zone_calls,
+            cooling: self.cooling,
+            store_tool_messages: self.store_tool_messages,
+            model: self.model,
+            ..Self::default()
+        }
+    }
+}
+
 overrides! {
     /// A shipped preset, which the other keys change further.
     profile: Profile,

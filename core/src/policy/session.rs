@@ -68,10 +68,10 @@ impl Session {
     }
 
     /// The same for statements that decide about coolness themselves: a JSON object from profile name ("" for none) to
-    /// its keys.
+    /// those of its keys that statements read. It goes with every context: no more than that.
     pub fn bases(&self) -> String {
         let all = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some));
-        let bases = all.map(|profile| (profile.map_or("", Profile::name), self.base(profile)));
+        let bases = all.map(|profile| (profile.map_or("", Profile::name), self.base(profile).read_by_statements()));
         let bases: std::collections::BTreeMap<&str, PolicyOverrides> = bases.collect();
         serde_json::to_string(&bases).unwrap_or_default()
     }

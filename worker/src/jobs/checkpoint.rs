@@ -19,9 +19,6 @@ use crate::{
     summarize::Material,
 };
 
-/// The least that a summary is given room for.
-const LEAST_TARGET: Tokens = Tokens::new(48);
-
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
     let material = worker.store.checkpoint_material(job).await?;
     let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
@@ -72,7 +69,7 @@ async fn draft(
             quoted: quote(&sources, &cut.quoted),
             sources: sources.into_iter().map(source).collect(),
             focus: job.manual.as_ref().map(|manual| manual.focus.clone()).unwrap_or_default(),
-            target: worker.lengths.checkpoint_tokens.min(half(taken)).max(LEAST_TARGET),
+            target: Purpose::Range.target(taken, worker.lengths.checkpoint_tokens),
         })
         .await?;
     Ok(CheckpointDraft {
@@ -87,10 +84,6 @@ async fn draft(
         trigger,
         duration_ms: i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX),
     })
-}
-
-const fn half(tokens: Tokens) -> Tokens {
-    Tokens::new(tokens.get() / 2)
 }
 
 /// The opening user messages of a split turn, as one text.

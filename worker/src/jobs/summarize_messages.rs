@@ -1,6 +1,6 @@
 //! Summarises the large messages of a tail that lack a summary.
 
-use anneal_core::tokens::{Encoding, Tokens};
+use anneal_core::tokens::Encoding;
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
 use anneal_store::{ClaimedJob, MessageSummary, SummarySpec, UnsummarizedMessage};
 use tracing::{info, warn};
@@ -13,8 +13,6 @@ use crate::{
 
 /// Messages summarised in one run; more wait for the next run of the same job. One message is in memory at a time.
 const MESSAGES: i64 = 8;
-/// The least that a summary is given room for.
-const LEAST_TARGET: Tokens = Tokens::new(48);
 
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
     let waiting = worker.store.unsummarized_messages(job, MESSAGES + 1).await?;
@@ -45,7 +43,6 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
 /// The summary of one message; None when none would be shorter, which trying again does not change.
 async fn summarize(worker: &Worker, message: UnsummarizedMessage) -> Result<Option<SummarySpec>, JobError> {
     let encoding = message.encoding;
-    let tenth = Tokens::new(message.tokens.get() / 10);
     let made = worker.summaries.make(Material {
         purpose: Purpose::Message,
         encoding,
@@ -53,7 +50,7 @@ async fn summarize(worker: &Worker, message: UnsummarizedMessage) -> Result<Opti
         quoted: None,
         sources: vec![Source { message_id: message.id, role: message.role, body: SourceBody::Original(message.parts) }],
         focus: String::new(),
-        target: worker.lengths.message_tokens.min(tenth).max(LEAST_TARGET),
+        target: Purpose::Message.target(message.tokens, worker.lengths.message_tokens),
     });
     match made.await {
         Err(JobError::Summary(SummaryFailure::NothingSaid)) => Ok(Some(blank(encoding))),
