@@ -4,7 +4,8 @@ use std::{env, error::Error, fs, path::Path};
 
 use prost::Message as _;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
+    "anneal/v1/chat_service.proto",
     "anneal/v1/conversation_service.proto",
     "anneal/v1/message_service.proto",
     "anneal/v1/context_service.proto",

@@ -1,6 +1,9 @@
 //! What is measured: the `anneal` binary beside this one, on a durable PostgreSQL of its own.
 
-use std::{path::PathBuf, process::Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
 use anneal_proto::v1::{
@@ -26,20 +29,28 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) async fn start() -> anyhow::Result<Self> {
+        Self::start_with("").await
+    }
+
+    /// A house whose processes read this settings file.
+    pub(crate) async fn start_with(file: &str) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
         let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
         let mut settings = Settings::new(folder.join("postgres"), Binaries::find(wanted.as_deref())?);
         settings.extra = vec![("shared_buffers".into(), "512MB".into()), ("max_wal_size".into(), "4GB".into())];
         let postgres = LocalPostgres::start(settings).await?;
         let url = postgres.url("postgres");
-        let migrated = anneal(&url)?.arg("migrate").stdout(Stdio::null()).status().await?;
+        let config = folder.join("anneal.toml");
+        std::fs::write(&config, file)?;
+        let anneal = || anneal(&url, &config);
+        let migrated = anneal()?.arg("migrate").stdout(Stdio::null()).status().await?;
         anyhow::ensure!(migrated.success(), "anneal migrate failed");
-        let mut server = anneal(&url)?
+        let mut server = anneal()?
             .args(["--set", "server.grpc_address=127.0.0.1:0", "--set", "server.http_address=127.0.0.1:0", "server"])
             .stderr(Stdio::piped())
             .spawn()?;
         let address = format!("http://{}", grpc_address(&mut server).await?);
-        let worker = anneal(&url)?
+        let worker = anneal()?
             .args(["--set", "worker.http_address=127.0.0.1:0", "--set", "log.filter=warn", "worker"])
             .spawn()?;
         Ok(Self { postgres, folder, server, worker, address })
@@ -87,11 +98,11 @@ impl House {
 }
 
 /// The binary that was built beside this one.
-fn anneal(url: &str) -> anyhow::Result<Command> {
+fn anneal(url: &str, config: &Path) -> anyhow::Result<Command> {
     let beside = std::env::current_exe()?.with_file_name("anneal");
     anyhow::ensure!(beside.is_file(), "there is no {}: build anneal-cli with the same profile", beside.display());
     let mut command = Command::new(beside);
-    command.env("ANNEAL_DATABASE_URL", url).kill_on_drop(true);
+    command.env("ANNEAL_DATABASE_URL", url).env("ANNEAL_CONFIG", config).kill_on_drop(true);
     Ok(command)
 }
 

@@ -10,7 +10,9 @@ mod context;
 mod count;
 mod figures;
 mod house;
+mod isolation;
 mod replay;
+mod silent_model;
 
 use figures::Figures;
 use house::House;
@@ -38,6 +40,9 @@ async fn main() -> anyhow::Result<()> {
             context::measure(&house, &mut figures).await?;
         }
         house.stop().await?;
+    }
+    if runs("isolation") {
+        isolation::measure(&mut figures).await?;
     }
     figures.write()
 }

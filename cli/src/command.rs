@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// Lists background jobs; requeues or discards dead ones
     Jobs(JobsArguments),
+    /// Shows the language models: calls, tokens of the day, breakers
+    Models(ServerArguments),
 }
 
 /// Which server to talk to.

@@ -1,14 +1,19 @@
 //! Settings: a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then arguments; later ones win.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anneal_core::{
+    admission::BreakerSettings,
     model::Models,
     policy::{PolicyOverrides, Session},
     tokens::Tokens,
 };
+use anneal_llm::{
+    ModelAccess,
+    provider::{CallableModels, Model, Providers},
+};
 use anneal_process::telemetry::LogSettings;
-use anneal_server::ServerSettings;
+use anneal_server::{ChatSettings, ServerSettings};
 use anneal_store::StoreSettings;
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
@@ -34,14 +39,31 @@ pub(crate) struct Config {
     pub(crate) session: PolicyOverrides,
     /// What is known of models beyond the shipped table, by name.
     pub(crate) models: Models,
-    /// How long summaries may be.
+    /// The providers of models, by name.
+    pub(crate) providers: Providers,
+    /// Who writes summaries, and how long they may be.
     pub(crate) summarizer: SummarizerSettings,
+    /// Turns that the server runs itself.
+    pub(crate) chat: ChatSettings,
+    /// When calls of a model are given up for a while.
+    pub(crate) breaker: BreakerSettings,
+    /// What a tenant may use.
+    pub(crate) budget: BudgetSettings,
     /// What is logged.
     pub(crate) log: LogSettings,
 }
 
-/// Sections that variables can set. Models have names with dots and slashes: they belong in the file.
-const SECTIONS: [&str; 6] = ["database", "server", "worker", "session", "summarizer", "log"];
+/// What a tenant's calls of models may use.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct BudgetSettings {
+    /// Tokens read and written in a day (UTC) by one tenant's calls; 0: any number.
+    pub(crate) tokens_per_day: Tokens,
+}
+
+/// Sections that variables can set. Models and providers have names of their own: they belong in the file.
+const SECTIONS: [&str; 9] =
+    ["database", "server", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
 const FILE: &str = "anneal.toml";
 
 /// The settings in force, checked.
@@ -71,6 +93,7 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     }
     let config: Config = figment.extract().context("the settings cannot be read")?;
     config.models.check().context("models")?;
+    config.check_counts()?;
     config.rules().policy(&PolicyOverrides::default(), None).check(Tokens::ZERO).context("session")?;
     Ok(config)
 }
@@ -126,8 +149,23 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     };
     shown.session = rules.resolved(&PolicyOverrides::default()).over(resolved);
     shown.database.url = without_password(&shown.database.url);
+    for provider in shown.providers.values_mut() {
+        provider.proxy = provider.proxy.as_deref().map(without_password);
+        provider.url = provider.url.as_deref().map(without_secrets);
+    }
     print!("{}", toml::to_string(&shown)?);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The smallest window of a model that writes summaries: instructions, answer, and something to summarise.
+const SUMMARIZER_WINDOW: Tokens = Tokens::new(3_072);
+/// Summaries of one kind that a worker may make at once: each holds a thread while its model thinks.
+const SUMMARIES_AT_ONCE: u32 = 128;
+
+/// A provider's URL that may be shown, also one that will be refused for what is in it.
+fn without_secrets(url: &str) -> String {
+    let shown = without_password(url);
+    shown.split_once('?').map_or_else(|| shown.clone(), |(address, _)| format!("{address}?***"))
 }
 
 /// A database URL that may be shown.
@@ -150,6 +188,54 @@ impl Config {
         Session::new(self.session.clone(), self.models.clone())
     }
 
+    /// The models that this process may call, or what to do about the settings that forbid it.
+    pub(crate) fn model_access(&self) -> anyhow::Result<Arc<ModelAccess>> {
+        let models = CallableModels::new(&self.providers, &self.models)?;
+        let tokens_per_day = (self.budget.tokens_per_day > Tokens::ZERO).then_some(self.budget.tokens_per_day);
+        let access = Arc::new(ModelAccess { models, breaker: self.breaker, tokens_per_day });
+        // Servers and workers read one file: each says what is wrong in it, whoever it is for.
+        self.summarizer_model(&access)?;
+        served("chat.model", &self.chat.model, &access)?;
+        Ok(access)
+    }
+
+    /// The model that writes summaries; None: the built-in summariser does.
+    pub(crate) fn summarizer_model(&self, access: &ModelAccess) -> anyhow::Result<Option<Arc<Model>>> {
+        let model = served("summarizer.model", &self.summarizer.model, access)?;
+        if let Some(model) = &model {
+            let (window, tokens) = (model.window(), self.budget.tokens_per_day);
+            anyhow::ensure!(
+                window >= SUMMARIZER_WINDOW,
+                "summarizer.model is {:?}, whose window of {window} tokens is too small to be told what a summary is: \
+                 choose one with {SUMMARIZER_WINDOW} or more",
+                self.summarizer.model
+            );
+            anyhow::ensure!(
+                tokens == Tokens::ZERO || tokens >= window,
+                "budget.tokens_per_day is {tokens}, less than one call of {:?} may use: set at least {window}, or 0 for \
+                 any number",
+                self.summarizer.model
+            );
+        }
+        Ok(model)
+    }
+
+    /// Numbers that would stop what they are to steer.
+    fn check_counts(&self) -> anyhow::Result<()> {
+        let counts = [
+            ("worker.count_batch", self.worker.count_batch, u32::MAX),
+            ("worker.count_concurrency", self.worker.count_concurrency, u32::MAX),
+            ("worker.summary_concurrency", self.worker.summary_concurrency, SUMMARIES_AT_ONCE),
+            ("breaker.failures", self.breaker.failures, 1_000_000),
+            ("breaker.model_failures", self.breaker.model_failures, 1_000_000),
+            ("breaker.cooldown_seconds", self.breaker.cooldown_seconds, 86_400),
+        ];
+        for (name, count, most) in counts {
+            anyhow::ensure!(count >= 1 && count <= most, "{name} is {count}; it must be from 1 to {most}");
+        }
+        Ok(())
+    }
+
     /// The database's URL, or what to do when there is none.
     pub(crate) fn database_url(&self) -> anyhow::Result<&str> {
         anyhow::ensure!(
@@ -159,6 +245,20 @@ impl Config {
         );
         Ok(&self.database.url)
     }
+}
+
+/// The model that a setting names; None where it names none.
+fn served(setting: &str, name: &str, access: &ModelAccess) -> anyhow::Result<Option<Arc<Model>>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let model = access.models.find(name).with_context(|| {
+        format!(
+            "{setting} is {name:?}, which no provider serves: add [models.{name:?}] with provider = \"…\" to the \
+             settings file"
+        )
+    })?;
+    Ok(Some(Arc::clone(model)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `anneal dev`: a private PostgreSQL in a folder, migrated; server and worker in this process.
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
 use anneal_process::{shutdown, telemetry};
@@ -71,12 +71,15 @@ async fn on_postgres(
 ) -> anyhow::Result<ExitCode> {
     config.database.url = database(postgres).await?;
     let store = Store::new(config.database.clone(), config.rules())?;
+    let access = config.model_access()?;
+    let model = config.summarizer_model(&access)?;
     let (open, opened) = oneshot::channel();
     let server = tokio::spawn({
         let (store, stop, settings) = (store.clone(), stop.clone(), config.server.clone());
-        async move { serve(store, &settings, metrics, open, stop).await }
+        let (models, chat) = (Arc::clone(&access), config.chat.clone());
+        async move { serve(store, &settings, models, chat, metrics, open, stop).await }
     });
-    let worker = processes::worker_on(store, &config);
+    let worker = processes::worker_on(store, &config, access, model);
     let worker = tokio::spawn({
         let stop = stop.clone();
         async move { worker.run(stop).await }

@@ -10,6 +10,7 @@ mod health;
 mod import;
 mod jobs;
 mod migrate;
+mod models;
 mod paint;
 mod policy;
 mod processes;
@@ -55,5 +56,6 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Compact(arguments) => compact::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Jobs(arguments) => jobs::run(arguments).await,
+        Command::Models(server) => models::run(server).await,
     }
 }

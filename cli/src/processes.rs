@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use anneal_llm::Extractive;
+use anneal_llm::{Extractive, ModelAccess, provider::Model};
 use anneal_process::{
     http::{self, Readiness},
     shutdown, telemetry,
@@ -23,9 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(25);
 pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
     let stop = shutdown::on_signals()?;
+    let models = config.model_access()?;
     let store = open(&config).await?;
     let (open, _) = oneshot::channel();
-    let mut serving = std::pin::pin!(serve(store, &config.server, metrics, open, stop.clone()));
+    let mut serving =
+        std::pin::pin!(serve(store, &config.server, models, config.chat.clone(), metrics, open, stop.clone()));
     tokio::select! {
         served = &mut serving => served?,
         () = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await } => {
@@ -40,6 +42,8 @@ pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
 pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
     let stop = shutdown::on_signals()?;
+    let access = config.model_access()?;
+    let model = config.summarizer_model(&access)?;
     let store = open(&config).await?;
     let listener = http::bind(config.worker.http_address)
         .await
@@ -55,14 +59,21 @@ pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
     let changed = |ready| info!(ready, "the database {}", if ready { "answers" } else { "does not answer" });
     tokio::spawn(readiness.clone().watch(check, changed, stop.clone()));
     let web = tokio::spawn(http::serve(listener, http::router(readiness, metrics), stop.clone()));
-    worker_on(store, &config).run(stop).await;
+    worker_on(store, &config, access, model).run(stop).await;
     web.await?.context("the HTTP port failed")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A worker with the built-in summariser.
-pub(crate) fn worker_on(store: Store, config: &Config) -> Worker {
-    Worker::new(store, Arc::new(Extractive), config.worker.clone(), config.summarizer)
+/// A worker whose summaries the model writes, or the built-in summariser.
+pub(crate) fn worker_on(store: Store, config: &Config, access: Arc<ModelAccess>, model: Option<Arc<Model>>) -> Worker {
+    let worker = Worker::new(store, Arc::new(Extractive), config.worker.clone(), config.summarizer.clone());
+    match model {
+        Some(model) => {
+            info!(model = model.name(), "summaries are written by {}", model.name());
+            worker.with_model(access, model)
+        }
+        None => worker,
+    }
 }
 
 /// The store, once the schema is known to fit.

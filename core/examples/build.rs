@@ -73,6 +73,7 @@ fn material(messages: usize) -> Material {
         prefix: None,
         idle_seconds: None,
         tokens_ratio: None,
+        learnt_window: None,
     }
 }
 

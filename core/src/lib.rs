@@ -1,5 +1,6 @@
 //! What anneal decides. Pure: no async, no I/O, no clock, no protobuf, no SQL.
 
+pub mod admission;
 pub mod boundary;
 pub mod caller;
 pub mod context;

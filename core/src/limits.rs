@@ -52,5 +52,11 @@ pub const COMPACT_WAIT_SECONDS: u64 = 60;
 pub const DEADLINE_DEFAULT_SECONDS: u64 = 10;
 /// Seconds that a call may take at most.
 pub const DEADLINE_MOST_SECONDS: u64 = 60;
+/// Seconds that a turn of a chat may take, and takes at most when its caller sets no deadline.
+pub const CHAT_DEADLINE_SECONDS: u64 = 600;
+/// Tools that a turn may offer to its model.
+pub const TOOLS: usize = 128;
+/// Bytes of all their names, descriptions and schemas.
+pub const TOOLS_BYTES: usize = 256 * 1024;
 /// Streams that one connection may have open.
 pub const STREAMS_PER_CONNECTION: u32 = 128;

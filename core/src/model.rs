@@ -68,9 +68,21 @@ impl Model {
 }
 
 /// What the operator says of a model, in the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
+    /// The provider that serves it, by its name in the configuration; None: this model is not called from here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// What the provider calls it; None: the same name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served_as: Option<String>,
+    /// Most tokens that it may be asked to write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<Tokens>,
+    /// Calls of it that all processes together may have under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrent_calls: Option<u32>,
     /// Its context window, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
@@ -97,6 +109,11 @@ impl Models {
         let prices = (says_prices || known.prices.is_some())
             .then(|| known.prices.unwrap_or_default().with(said.cache_read_price, said.cache_write_price));
         Model { window: said.window_tokens.or(known.window), prices }
+    }
+
+    /// What the configuration says, model by model.
+    pub fn said(&self) -> impl Iterator<Item = (&str, &ModelSettings)> {
+        self.0.iter().map(|(name, said)| (name.as_str(), said))
     }
 
     /// Checks that every entry makes sense.

@@ -151,6 +151,7 @@ impl Talk {
             prefix: self.version.clone(),
             idle_seconds: Some(self.idle),
             tokens_ratio: None,
+            learnt_window: None,
         }
     }
 

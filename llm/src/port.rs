@@ -1,11 +1,14 @@
 //! The port: what is asked of a summariser, what it answers, and the one check that every answer passes.
 
-use std::{error::Error, future::Future, pin::Pin, time::Duration};
+use std::{future::Future, pin::Pin};
 
 use anneal_core::{
+    digest::Digest,
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
+
+use crate::provider::{Answer, Call, CallFailure, Closed};
 
 /// A future that can be sent between threads and is called through a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -210,13 +213,16 @@ pub enum SummaryFailure {
     /// The model stopped at its output limit: the text may end anywhere.
     #[error("summary was cut off by the model's output limit")]
     CutOff,
+    /// The provider's filter stopped the model: it would stop the same answer again.
+    #[error("summary was stopped by the provider's filter")]
+    Filtered,
     /// No gain: the original is the better summary.
     #[error("summary is not shorter than its source")]
     NotShorter,
     /// It would not leave the room that it was asked to leave.
     #[error("summary has {tokens} tokens, its target is {target}")]
     OverTarget {
-        /// What it counts.
+        /// What it counts; of an answer that was too long to be read, what it counts at least.
         tokens: Tokens,
         /// What was asked for.
         target: Tokens,
@@ -224,29 +230,76 @@ pub enum SummaryFailure {
     /// The target is too small for anything at all.
     #[error("nothing fits into {0} tokens")]
     NoRoom(Tokens),
-    /// The sources are longer than the model's window: split them.
-    #[error("sources exceed the summariser's window")]
-    Overflow {
-        /// The window, when the error names it.
-        window: Option<Tokens>,
-    },
-    /// The model cannot be reached, is overloaded or limits the rate: try later.
-    #[error("summariser unavailable")]
-    Unavailable {
-        /// When the provider asks to come back.
-        retry_after: Option<Duration>,
-        /// What went wrong.
-        #[source]
-        source: Box<dyn Error + Send + Sync>,
-    },
-    /// The provider refuses this request (key, policy, request shape): trying again changes nothing.
-    #[error("summariser refused")]
-    Refused(#[source] Box<dyn Error + Send + Sync>),
+    /// The model wrote something that no reader should be given as a summary.
+    #[error("summary is unfit: {0}")]
+    Unfit(Unfit),
+    /// The model gave no answer.
+    #[error(transparent)]
+    Call(#[from] CallFailure),
+    /// The model is not called now.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// Something else than the model stands in the way: ours to mend, and no failure of its.
+    #[error("the summary was interrupted: {0}")]
+    Interrupted(&'static str),
+}
+
+/// What is wrong with a text that a model wrote as a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It is JSON, and not the object that was asked for.
+    #[error("it is not the object that was asked for")]
+    NotTheSchema,
+    /// It refuses, or says next to nothing of a long source.
+    #[error("it says nothing of its source")]
+    SaysNothing,
+    /// It says the same again and again.
+    #[error("it repeats itself")]
+    Loops,
+    /// It is a piece of its source.
+    #[error("it copies its source")]
+    Copies,
+    /// It goes on with the conversation, or forges its marks.
+    #[error("it speaks with the marks of a conversation")]
+    RoleMarks,
+    /// It is written in a script that its source hardly uses.
+    #[error("it is in another script than its source")]
+    OtherScript,
+    /// It describes the lines in which its source was told, not what they say.
+    #[error("it speaks of the form of its source")]
+    SpeaksOfForm,
+    /// Most of what it speaks of stands nowhere in its source.
+    #[error("it is not about its source")]
+    Invents,
+    /// Names, paths or numbers that its source lives on are not in it.
+    #[error("it leaves out identifiers of its source")]
+    MissesIdentifiers,
 }
 
 impl SummaryFailure {
     /// Whether the same ask may succeed later.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Empty | Self::CutOff | Self::OverTarget { .. } | Self::Unavailable { .. })
+        match self {
+            Self::Call(failure) => failure.is_retryable(),
+            Self::Closed(_) | Self::Interrupted(_) => true,
+            _ => false,
+        }
     }
+
+    /// Whether a model wrote something, and it was not good enough; another answer may be.
+    pub const fn is_bad_writing(&self) -> bool {
+        matches!(self, Self::Empty | Self::CutOff | Self::OverTarget { .. } | Self::Unfit(_))
+    }
+}
+
+/// What stands around the calls that a summary needs: who admits them, what they cost, and what earlier runs have finished.
+pub trait Desk: Send + Sync {
+    /// Calls the model once it is admitted, and settles what that cost.
+    fn ask<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>>;
+
+    /// The part of this digest that an earlier run of the same job has finished.
+    fn recall<'a>(&'a self, part: &'a Digest) -> BoxFuture<'a, Option<String>>;
+
+    /// Keeps a finished part for the next run, should this one not come to its end.
+    fn keep<'a>(&'a self, part: &'a Digest, text: &'a str) -> BoxFuture<'a, ()>;
 }

@@ -4,7 +4,7 @@ use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use anneal_core::{
     caller::Caller,
-    limits::{DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS},
+    limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS},
 };
 use futures::FutureExt as _;
 use tokio::{
@@ -12,9 +12,25 @@ use tokio::{
     time::Instant,
 };
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
-use tracing::{Instrument as _, debug, info_span};
+use tracing::{Instrument as _, Span, debug, info_span};
 
 use crate::{house::House, status::Failure};
+
+/// How long calls of a kind may take, in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadlines {
+    /// When the caller does not say.
+    default: u64,
+    /// Whatever the caller says.
+    most: u64,
+}
+
+impl Deadlines {
+    /// Calls that ask the database and answer.
+    const UNARY: Self = Self { default: DEADLINE_DEFAULT_SECONDS, most: DEADLINE_MOST_SECONDS };
+    /// Calls that wait for a model.
+    pub(crate) const CHAT: Self = Self { default: CHAT_DEADLINE_SECONDS, most: CHAT_DEADLINE_SECONDS };
+}
 
 /// One call under way.
 pub(crate) struct Call {
@@ -23,16 +39,27 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     started: Instant,
     deadline: Duration,
+    /// Its room among the calls under way, taken until it is dropped.
     _room: OwnedSemaphorePermit,
 }
 
 impl Call {
     /// Takes in a call: finds its caller and its deadline, refuses it when too many are under way.
     pub(crate) fn begin<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
+        Self::begin_within(house, name, request, Deadlines::UNARY)
+    }
+
+    /// The same for a call that may take another time than most.
+    pub(crate) fn begin_within<T>(
+        house: &House,
+        name: &'static str,
+        request: &Request<T>,
+        deadlines: Deadlines,
+    ) -> Result<Self, Status> {
         let room = enter(&house.calls).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let caller = request.extensions().get::<Caller>().copied();
         let caller = caller.ok_or_else(|| Status::unauthenticated("no credential"))?;
-        let deadline = deadline(request.metadata());
+        let deadline = deadline(request.metadata(), deadlines);
         Ok(Self { name, caller, started: Instant::now(), deadline, _room: room })
     }
 
@@ -44,16 +71,31 @@ impl Call {
 
     /// Runs a call within its deadline and answers it.
     pub(crate) async fn run<T>(self, work: impl Future<Output = Result<T, Failure>>) -> Result<Response<T>, Status> {
-        let span = info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant());
+        let span = self.span();
         // A bug in one call must not take its connection, and with it the calls of others, away.
         let work = AssertUnwindSafe(work).catch_unwind().map(|ended| ended.unwrap_or(Err(Failure::Panicked)));
         let timed = async { tokio::time::timeout(self.deadline, work).await.unwrap_or(Err(Failure::Deadline)) };
         let outcome = timed.instrument(span.clone()).await.map(Response::new).map_err(Status::from);
         let code = outcome.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        span.in_scope(|| self.ended(code));
+        outcome
+    }
+
+    /// The span that everything done for the call belongs to.
+    pub(crate) fn span(&self) -> Span {
+        info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant())
+    }
+
+    /// When its time is up.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.started + self.deadline
+    }
+
+    /// Takes down how long the call took and how it ended.
+    pub(crate) fn ended(&self, code: Code) {
         let seconds = self.started.elapsed().as_secs_f64();
         metrics::histogram!("rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
             .record(seconds);
-        let _entered = span.enter();
         let duration_ms = seconds * 1_000.0;
         debug!(
             code = code_name(code),
@@ -62,7 +104,6 @@ impl Call {
             self.name,
             code_name(code)
         );
-        outcome
     }
 }
 
@@ -72,9 +113,9 @@ pub(crate) fn enter(room: &std::sync::Arc<Semaphore>) -> Result<OwnedSemaphorePe
 }
 
 /// The caller's `grpc-timeout`, within what the server allows.
-fn deadline(metadata: &MetadataMap) -> Duration {
+fn deadline(metadata: &MetadataMap, allowed: Deadlines) -> Duration {
     let asked = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(parse_timeout);
-    asked.unwrap_or(Duration::from_secs(DEADLINE_DEFAULT_SECONDS)).min(Duration::from_secs(DEADLINE_MOST_SECONDS))
+    asked.unwrap_or(Duration::from_secs(allowed.default)).min(Duration::from_secs(allowed.most))
 }
 
 /// A gRPC timeout: up to eight digits and a unit (`H`, `M`, `S`, `m`, `u`, `n`).

@@ -2,28 +2,42 @@
 
 use std::sync::Arc;
 
+use anneal_llm::ModelAccess;
 use anneal_store::{Doorbell, Store};
 use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::settings::ServerSettings;
+use crate::settings::{ChatSettings, ServerSettings};
 
-/// The store, the workers' doorbell, and room for calls. Cheap to clone.
+/// The store, the workers' doorbell, models, and room for calls. Cheap to clone.
 #[derive(Clone)]
 pub struct House {
     /// The way to the data.
     pub store: Store,
     /// Tells workers that there is work.
     pub bell: Doorbell,
+    /// The models that may be called.
+    pub models: Arc<ModelAccess>,
+    /// How turns are run.
+    pub chat: ChatSettings,
+    /// Turns under way: they outlive their callers' connections until what is to be stored is stored.
+    pub(crate) turns: TaskTracker,
+    /// Cancelled when the server stops and turns under way have had their time.
+    pub(crate) turns_end: CancellationToken,
     pub(crate) calls: Arc<Semaphore>,
     pub(crate) large_appends: Arc<Semaphore>,
 }
 
 impl House {
-    /// A house on a store.
-    pub fn new(store: Store, settings: &ServerSettings) -> Self {
+    /// A house on a store, with these models to call.
+    pub fn new(store: Store, settings: &ServerSettings, models: Arc<ModelAccess>, chat: ChatSettings) -> Self {
         Self {
             store,
             bell: Doorbell::default(),
+            models,
+            chat,
+            turns: TaskTracker::new(),
+            turns_end: CancellationToken::new(),
             calls: Arc::new(Semaphore::new(settings.concurrent_calls as usize)),
             large_appends: Arc::new(Semaphore::new(settings.concurrent_large_appends as usize)),
         }

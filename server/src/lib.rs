@@ -2,7 +2,9 @@
 
 mod build;
 mod call;
+mod context;
 mod house;
+mod learning;
 mod page;
 mod parse;
 mod policy;
@@ -13,10 +15,11 @@ mod run;
 mod services;
 mod settings;
 mod status;
+mod turn;
 mod wire;
 
 pub use house::House;
 pub use policy::reply as policy;
 pub use reply::{part, role};
 pub use run::{Addresses, ServerError, serve};
-pub use settings::ServerSettings;
+pub use settings::{ChatSettings, ServerSettings};

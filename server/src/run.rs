@@ -1,21 +1,23 @@
 //! The server process: opens its ports, answers, and leaves in good order.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anneal_core::{
     caller::{Caller, TenantId},
     limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_PER_CONNECTION},
     tokens::Encoding,
 };
+use anneal_llm::ModelAccess;
 use anneal_process::http::{self, Readiness};
 use anneal_proto::v1::{
-    context_service_server::ContextServiceServer, conversation_service_server::ConversationServiceServer,
-    message_service_server::MessageServiceServer, operator_service_server::OperatorServiceServer,
+    chat_service_server::ChatServiceServer, context_service_server::ContextServiceServer,
+    conversation_service_server::ConversationServiceServer, message_service_server::MessageServiceServer,
+    operator_service_server::OperatorServiceServer,
 };
 use anneal_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
     Request, Status,
     service::Routes,
@@ -27,7 +29,12 @@ use tonic_health::{
 };
 use tracing::{info, warn};
 
-use crate::{house::House, services::Services, settings::ServerSettings, wire};
+use crate::{
+    house::House,
+    services::Services,
+    settings::{ChatSettings, ServerSettings},
+    wire,
+};
 
 /// Why the server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +59,12 @@ pub struct Addresses {
     pub http: SocketAddr,
 }
 
-/// Serves until `stop` is cancelled, then finishes the calls under way. Says where it listens on `open`.
+/// Serves until `stop` is cancelled, then finishes the calls under way; turns within `stop_seconds`. Says where it listens on `open`.
 pub async fn serve(
     store: Store,
     settings: &ServerSettings,
+    models: Arc<ModelAccess>,
+    chat: ChatSettings,
     metrics: PrometheusHandle,
     open: oneshot::Sender<Addresses>,
     stop: CancellationToken,
@@ -65,7 +74,8 @@ pub async fn serve(
     let address = |listener: &TcpListener| listener.local_addr().map_err(|error| ServerError::Serving(error.into()));
     let addresses = Addresses { grpc: address(&grpc)?, http: address(&http_listener)? };
 
-    let house = House::new(store.clone(), settings);
+    let house = House::new(store.clone(), settings, models, chat);
+    let (turns, turns_end) = (house.turns.clone(), house.turns_end.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
@@ -83,11 +93,31 @@ pub async fn serve(
     // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
     let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
     let drain = drain(stop, readiness, health, Duration::from_millis(u64::from(settings.drain_delay_ms)));
-    let served = grpc_server(settings)
+    let patience = Duration::from_secs(u64::from(settings.stop_seconds));
+    let closing = {
+        let turns_end = turns_end.clone();
+        async move {
+            drain.await;
+            tokio::spawn(async move {
+                tokio::time::sleep(patience).await;
+                turns_end.cancel();
+            });
+        }
+    };
+    let serving = grpc_server(settings)
         .layer(tower::util::MapResponseLayer::new(wire::explain::<tonic::body::Body>))
         .add_routes(routes(house, settings, health_service)?)
-        .serve_with_incoming_shutdown(incoming, drain)
-        .await;
+        .serve_with_incoming_shutdown(incoming, closing);
+    let served = tokio::select! {
+        served = serving => served,
+        () = left_unread(&turns, &turns_end) => {
+            warn!("some callers do not read what is left of their answers, leaving them");
+            Ok(())
+        }
+    };
+    // A turn whose caller has gone may still be storing its answer.
+    turns.close();
+    turns.wait().await;
     background.cancel();
     served.map_err(|error| ServerError::Serving(error.into()))?;
     match web.await {
@@ -132,6 +162,7 @@ fn routes(house: House, settings: &ServerSettings, health: HealthServer<impl Hea
         .add_service(service!(ConversationServiceServer))
         .add_service(service!(MessageServiceServer))
         .add_service(service!(ContextServiceServer))
+        .add_service(service!(ChatServiceServer))
         .add_service(service!(OperatorServiceServer));
     if settings.reflection {
         let reflection = tonic_reflection::server::Builder::configure()
@@ -180,6 +211,7 @@ async fn announce(health: &HealthReporter, ready: bool) {
         "anneal.v1.ConversationService",
         "anneal.v1.MessageService",
         "anneal.v1.ContextService",
+        "anneal.v1.ChatService",
         "anneal.v1.OperatorService",
     ];
     for name in names {
@@ -194,4 +226,15 @@ async fn drain(stop: CancellationToken, readiness: Readiness, health: HealthRepo
     announce(&health, false).await;
     tokio::time::sleep(delay).await;
     info!("closing the door, finishing the calls under way");
+}
+
+/// What callers get to read the last of their answers once no turn is under way.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Returns when the time of turns is up and whoever reads has had what they came to.
+async fn left_unread(turns: &TaskTracker, turns_end: &CancellationToken) {
+    turns_end.cancelled().await;
+    turns.close();
+    turns.wait().await;
+    tokio::time::sleep(FAREWELL).await;
 }

@@ -1,14 +1,19 @@
-//! The four services: each RPC is taken in, run and answered the same way; what it does is in `rpc/`.
+//! The five services: each RPC is taken in, run and answered the same way; what it does is in `rpc/`.
 
 use anneal_proto::v1::{
-    self as pb, context_service_server::ContextService, conversation_service_server::ConversationService,
-    message_service_server::MessageService, operator_service_server::OperatorService,
+    self as pb, chat_service_server::ChatService, context_service_server::ContextService,
+    conversation_service_server::ConversationService, message_service_server::MessageService,
+    operator_service_server::OperatorService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::{call::Call, house::House, rpc};
+use crate::{
+    call::{Call, Deadlines},
+    house::House,
+    rpc, turn,
+};
 
-/// Serves all four.
+/// Serves all five.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) house: House,
@@ -160,6 +165,16 @@ impl ContextService for Services {
 }
 
 #[tonic::async_trait]
+impl ChatService for Services {
+    type ChatStream = turn::Events;
+
+    async fn chat(&self, request: Request<pb::ChatRequest>) -> Result<Response<Self::ChatStream>, Status> {
+        let call = Call::begin_within(&self.house, "chat", &request, Deadlines::CHAT)?;
+        rpc::chat::chat(&self.house, call, request.into_inner())
+    }
+}
+
+#[tonic::async_trait]
 impl OperatorService for Services {
     async fn list_jobs(&self, request: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
         run!(self, request, list_jobs)
@@ -178,6 +193,13 @@ impl OperatorService for Services {
         request: Request<pb::GetQueueStatsRequest>,
     ) -> Result<Response<pb::GetQueueStatsResponse>, Status> {
         run!(self, request, get_queue_stats)
+    }
+
+    async fn get_model_stats(
+        &self,
+        request: Request<pb::GetModelStatsRequest>,
+    ) -> Result<Response<pb::GetModelStatsResponse>, Status> {
+        run!(self, request, get_model_stats)
     }
 
     async fn verify_conversation(

@@ -22,6 +22,16 @@ pub struct ServerSettings {
     pub concurrent_large_appends: u32,
     /// Milliseconds between NOT_SERVING and closing the door, so that load balancers notice.
     pub drain_delay_ms: u32,
+    /// Seconds that turns under way get to finish once the door is closed.
+    pub stop_seconds: u32,
+}
+
+/// Turns that the server runs itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChatSettings {
+    /// The model that answers where neither the call nor the conversation names one; empty: none.
+    pub model: String,
 }
 
 impl Default for ServerSettings {
@@ -34,6 +44,7 @@ impl Default for ServerSettings {
             concurrent_calls: 1_024,
             concurrent_large_appends: 4,
             drain_delay_ms: 1_000,
+            stop_seconds: 20,
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use anneal_core::context::BudgetTooSmall;
+use anneal_core::{context::BudgetTooSmall, tokens::Tokens};
+use anneal_llm::provider::{CallFailure, Closed};
 use anneal_store::{Entity, StoreError};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -26,7 +27,16 @@ pub(crate) enum Reason {
     LastMessageMismatch,
     EtagMismatch,
     TransactionConflict,
+    TurnInProgress,
+    TurnOvertaken,
+    ToolsNotKept,
     BudgetTooSmall,
+    ContextOverflow,
+    ModelNotConfigured,
+    ModelRefused,
+    ModelUnavailable,
+    ModelBusy,
+    TenantBudgetSpent,
     Overloaded,
     DatabaseUnavailable,
     DeadlineExceeded,
@@ -34,7 +44,8 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    const fn name(self) -> &'static str {
+    /// Its name: what ErrorInfo says.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::InvalidField => "INVALID_FIELD",
             Self::LimitExceeded => "LIMIT_EXCEEDED",
@@ -47,7 +58,16 @@ impl Reason {
             Self::LastMessageMismatch => "LAST_MESSAGE_MISMATCH",
             Self::EtagMismatch => "ETAG_MISMATCH",
             Self::TransactionConflict => "TRANSACTION_CONFLICT",
+            Self::TurnInProgress => "TURN_IN_PROGRESS",
+            Self::TurnOvertaken => "TURN_OVERTAKEN",
+            Self::ToolsNotKept => "TOOLS_NOT_KEPT",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
+            Self::ContextOverflow => "CONTEXT_OVERFLOW",
+            Self::ModelNotConfigured => "MODEL_NOT_CONFIGURED",
+            Self::ModelRefused => "MODEL_REFUSED",
+            Self::ModelUnavailable => "MODEL_UNAVAILABLE",
+            Self::ModelBusy => "MODEL_BUSY",
+            Self::TenantBudgetSpent => "TENANT_BUDGET_SPENT",
             Self::Overloaded => "OVERLOADED",
             Self::DatabaseUnavailable => "DATABASE_UNAVAILABLE",
             Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
@@ -62,9 +82,18 @@ impl Reason {
                 Code::NotFound
             }
             Self::RequestIdReused => Code::AlreadyExists,
-            Self::LastMessageMismatch | Self::EtagMismatch | Self::TransactionConflict => Code::Aborted,
-            Self::BudgetTooSmall | Self::Overloaded => Code::ResourceExhausted,
-            Self::DatabaseUnavailable => Code::Unavailable,
+            Self::LastMessageMismatch
+            | Self::EtagMismatch
+            | Self::TransactionConflict
+            | Self::TurnInProgress
+            | Self::TurnOvertaken => Code::Aborted,
+            Self::ToolsNotKept | Self::ContextOverflow | Self::ModelNotConfigured | Self::ModelRefused => {
+                Code::FailedPrecondition
+            }
+            Self::BudgetTooSmall | Self::ModelBusy | Self::TenantBudgetSpent | Self::Overloaded => {
+                Code::ResourceExhausted
+            }
+            Self::ModelUnavailable | Self::DatabaseUnavailable => Code::Unavailable,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Internal => Code::Internal,
         }
@@ -75,7 +104,9 @@ impl Reason {
         match self {
             Self::TransactionConflict => Some(Duration::from_millis(20)),
             Self::Overloaded => Some(Duration::from_millis(200)),
-            Self::DatabaseUnavailable => Some(Duration::from_secs(1)),
+            Self::DatabaseUnavailable | Self::ModelUnavailable | Self::ModelBusy | Self::TurnInProgress => {
+                Some(Duration::from_secs(1))
+            }
             _ => None,
         }
     }
@@ -99,6 +130,30 @@ pub(crate) enum Failure {
     /// The context cannot be made small enough.
     #[error(transparent)]
     Budget(#[from] BudgetTooSmall),
+    /// No model of this name can be called from here.
+    #[error("{}", if .model.is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
+    ModelNotConfigured { model: String },
+    /// A model gave no answer.
+    #[error("{failure}")]
+    Model { model: String, failure: CallFailure },
+    /// A model is not even called.
+    #[error("{closed}")]
+    NotAdmitted { model: String, closed: Closed },
+    /// Whatever was left out, the context did not fit the model.
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
+    /// The turn's lease ended: this process was stopped, or cut off from the database.
+    #[error("the turn was interrupted")]
+    TurnLost,
+    /// This process stops, and the turn would not end in time.
+    #[error("the server is stopping")]
+    Stopping,
+    /// The provider gave up an answer that waited for its reader.
+    #[error("the answer was cut off while its caller did not read")]
+    SlowReader,
+    /// A repeated turn that was never answered, in a conversation that has gone on without it.
+    #[error("the conversation has gone on since the question was stored")]
+    TurnOvertaken,
     /// Too many calls under way.
     #[error("too many calls are under way")]
     Overloaded,
@@ -108,6 +163,21 @@ pub(crate) enum Failure {
     /// The caller's time is up.
     #[error("the call took longer than its deadline")]
     Deadline,
+}
+
+/// The sizes of a context that did not fit its model in the end; all in the model's tokens.
+#[derive(Debug, thiserror::Error)]
+#[error("a context of {context} tokens and {output} for the answer do not fit the model's window of {window}")]
+pub(crate) struct Overflow {
+    pub(crate) model: String,
+    /// The model's window, as far as known.
+    pub(crate) window: Tokens,
+    /// The last context.
+    pub(crate) context: Tokens,
+    /// Room for the answer.
+    pub(crate) output: Tokens,
+    /// Calls of the model.
+    pub(crate) attempts: u32,
 }
 
 impl Failure {
@@ -121,12 +191,30 @@ impl Failure {
         Self::Limit { field: field.into(), description: format!("at most {most} {unit}") }
     }
 
-    fn reason(&self) -> Reason {
+    /// Its stable reason.
+    pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Invalid { .. } => Reason::InvalidField,
             Self::Limit { .. } => Reason::LimitExceeded,
             Self::Malformed(_) => Reason::MalformedRequest,
             Self::Budget(_) => Reason::BudgetTooSmall,
+            Self::ModelNotConfigured { .. } => Reason::ModelNotConfigured,
+            Self::Model { failure, .. } => match failure {
+                CallFailure::Overflow { .. } => Reason::ContextOverflow,
+                CallFailure::Refused { .. } => Reason::ModelRefused,
+                CallFailure::Limited { .. } | CallFailure::Unavailable { .. } | CallFailure::Broken(_) => {
+                    Reason::ModelUnavailable
+                }
+            },
+            Self::NotAdmitted { closed, .. } => match closed {
+                Closed::Breaker { .. } => Reason::ModelUnavailable,
+                Closed::Busy => Reason::ModelBusy,
+                Closed::Budget { .. } => Reason::TenantBudgetSpent,
+                Closed::Turn => Reason::TurnInProgress,
+            },
+            Self::Overflow(_) => Reason::ContextOverflow,
+            Self::TurnLost | Self::Stopping | Self::SlowReader => Reason::ModelUnavailable,
+            Self::TurnOvertaken => Reason::TurnOvertaken,
             Self::Overloaded => Reason::Overloaded,
             Self::Deadline => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
@@ -141,10 +229,8 @@ impl Failure {
                 StoreError::Conflict(_) | StoreError::LeaseLost => Reason::TransactionConflict,
                 StoreError::Busy | StoreError::Unavailable(_) => Reason::DatabaseUnavailable,
                 StoreError::Slow(_) => Reason::DeadlineExceeded,
-                StoreError::Database(_)
-                | StoreError::Unreadable(_)
-                | StoreError::BadUrl(_)
-                | StoreError::ToolsNotKept => Reason::Internal,
+                StoreError::ToolsNotKept => Reason::ToolsNotKept,
+                StoreError::Database(_) | StoreError::Unreadable(_) | StoreError::BadUrl(_) => Reason::Internal,
             },
         }
     }
@@ -166,13 +252,41 @@ impl Failure {
                 facts.insert("system_prompt_tokens".to_owned(), sizes.system_prompt.to_string());
                 facts.insert("newest_message_tokens".to_owned(), sizes.newest.to_string());
             }
+            Self::ModelNotConfigured { model } | Self::NotAdmitted { model, .. } => {
+                facts.insert("model".to_owned(), model.clone());
+            }
+            Self::Model { model, failure } => {
+                facts.insert("model".to_owned(), model.clone());
+                if let CallFailure::Limited { status, .. } | CallFailure::Refused { status } = failure {
+                    facts.insert("provider_status".to_owned(), status.to_string());
+                }
+            }
+            Self::Overflow(sizes) => {
+                facts.insert("model".to_owned(), sizes.model.clone());
+                facts.insert("window_tokens".to_owned(), sizes.window.to_string());
+                facts.insert("context_tokens".to_owned(), sizes.context.to_string());
+                facts.insert("output_tokens".to_owned(), sizes.output.to_string());
+                facts.insert("attempts".to_owned(), sizes.attempts.to_string());
+            }
             _ => {}
         }
         details.set_error_info(reason.name(), DOMAIN, facts);
-        if let Some(wait) = reason.retry_after() {
+        if let Some(wait) = self.retry_after(reason) {
             details.set_retry_info(Some(wait));
         }
         details
+    }
+
+    /// How long a caller should wait: what the failure itself says, or else what its reason does.
+    fn retry_after(&self, reason: Reason) -> Option<Duration> {
+        let said = match self {
+            Self::Model { failure, .. } => failure.retry_after(),
+            Self::NotAdmitted { closed: Closed::Breaker { opens_in, .. } | Closed::Budget { opens_in }, .. } => {
+                Some(*opens_in)
+            }
+            _ => None,
+        };
+        said.or_else(|| reason.retry_after())
     }
 }
 

@@ -1,7 +1,7 @@
 -- Checkpoints and separators of a conversation, the newest 10,000 of each kind, in no order.
 (
-    select last_message_id as "after!", token_usage as "summary?", coalesce(kind = 1, false) as "by_model!",
-        tokens_before - tokens_after + token_usage as "read!", (extract(epoch from created_ts) * 1000000)::bigint as "at_us!"
+    select last_message_id as "after!", token_usage as "summary?", input_tokens as "read!", output_tokens as "written!",
+        (extract(epoch from created_ts) * 1000000)::bigint as "at_us!"
     from ai_conversation_checkpoint
     where tenant_id = $1
       and conversation_id = $2
@@ -10,7 +10,7 @@
 )
 union all
 (
-    select after_message_id, null, false, 0, (extract(epoch from created_ts) * 1000000)::bigint
+    select after_message_id, null, 0, 0, (extract(epoch from created_ts) * 1000000)::bigint
     from ai_separator
     where tenant_id = $1
       and conversation_id = $2

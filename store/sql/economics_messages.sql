@@ -1,6 +1,7 @@
 -- The newest $3 messages without content, for a replay of what they cost.
 select message_id, role, turn, coalesce(token_count, token_estimate) as "tokens!", summary_tokens,
-    coalesce(summary_kind = 1, false) as "by_model!", (extract(epoch from created_ts) * 1000000)::bigint as "at_us!"
+    coalesce(summary_input_tokens, 0) as "read!",
+    coalesce(summary_output_tokens, 0) as "written!", (extract(epoch from created_ts) * 1000000)::bigint as "at_us!"
 from ai_message
 where tenant_id = $1
   and conversation_id = $2

@@ -1,4 +1,5 @@
--- Marks a conversation dirty for the kinds $3, in their order; new work resets neither attempts nor backoff. $4: the
+-- Marks a conversation dirty for the kinds $3, in their order; new work resets neither attempts nor backoff, and does not
+-- call back what was put off (last_error says why). $4: the
 -- argument of a manual compaction, which also goes ahead of the others.
 insert into ai_job as j (tenant_id, kind, conversation_id, priority, argument, argument_generation)
 select $1, kind, $2, case when $4::text is null then 0 else -1 end, $4::text::json, case when $4 is not null then 1 end
@@ -8,7 +9,7 @@ on conflict (kind, conversation_id) do update set
     generation = j.generation + 1,
     priority = least(j.priority, excluded.priority),
     due_ts = case
-        when j.state = 0 and (j.attempts = 0 or excluded.argument is not null) then least(j.due_ts, excluded.due_ts)
+        when j.state = 0 and (j.attempts = 0 and j.last_error is null or excluded.argument is not null) then least(j.due_ts, excluded.due_ts)
         else j.due_ts
     end,
     argument = coalesce(excluded.argument, j.argument),

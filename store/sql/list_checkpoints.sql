@@ -1,6 +1,7 @@
 -- Checkpoints of a conversation, newest boundary first, below a place ($3 last, $4 first); $5: only of this request.
 select k.first_message_id, k.last_message_id, k.summary, k.token_usage, k.kind, k.model, k.prompt_version,
     k.source_first_message_id, k.source_digest, k.tokens_before, k.tokens_after, k.generation, k.trigger_kind, k.focus,
+    k.model_calls, k.input_tokens, k.output_tokens, k.duration_ms,
     (extract(epoch from k.created_ts) * 1000000)::bigint as "created_us!",
     k.first_message_id = coalesce(
         (select max(after_message_id) from ai_separator where conversation_id = k.conversation_id), 0

@@ -1,6 +1,8 @@
--- Gives a claimed job back unstarted: its attempt does not count.
+-- Gives a claimed job back: its attempt does not count. It is due in $5 milliseconds; $4 says why it waits, '' as before.
 update ai_job
-set state = 0, lease = null, lease_until_ts = null, worker = null, attempts = attempts - 1, due_ts = now()
+set state = 0, lease = null, lease_until_ts = null, worker = null, attempts = attempts - 1,
+    due_ts = now() + $5::double precision * interval '1 millisecond',
+    last_error = coalesce(nullif(left($4, 2000), ''), last_error)
 where kind = $1
   and conversation_id = $2
   and lease = $3

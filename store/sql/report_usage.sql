@@ -1,9 +1,9 @@
 -- Stores a usage report, unless this request has stored it already.
 insert into ai_model_call (
     tenant_id, conversation_id, request_id, request_digest, model, context_tokens, input_tokens, cached_tokens,
-    written_tokens, output_tokens, cache_state
+    written_tokens, output_tokens, cache_state, stop_reason
 )
-select c.tenant_id, c.conversation_id, $3, $4, $5, $6, $7, $8, $9, $10, $11
+select c.tenant_id, c.conversation_id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
 from ai_conversation as c
 where c.tenant_id = $1
   and c.conversation_id = $2

@@ -103,6 +103,12 @@ impl Append {
         Self { digest: self.digest, ..kept }
     }
 
+    /// The same append as the beginning of a turn: no other kind of append is taken for it, whatever its request id.
+    #[must_use]
+    pub fn of_turn(self) -> Self {
+        Self { digest: digest::of_fields([b"turn".as_slice(), &self.digest]), ..self }
+    }
+
     /// Its mark among the requests of which nothing else is left.
     fn request(&self) -> Request<'_> {
         Request { method: "append_messages", id: self.request_id.as_deref(), digest: self.digest }
@@ -136,6 +142,13 @@ impl Store {
             Err(StoreError::Unavailable(_)) if append.request_id.is_some() => self.append_once(caller, append).await,
             outcome => outcome,
         }
+    }
+
+    /// What an earlier append with this one's request id stored, if there was one.
+    pub async fn find_append(&self, caller: Caller, append: &Append) -> Result<Option<Appended>, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let found = replay(&mut db, caller, append).await;
+        db.settle(found)
     }
 
     /// Remembers an append of which nothing is kept, so that its request id has one effect.

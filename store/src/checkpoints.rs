@@ -16,6 +16,7 @@ use crate::{
     error::StoreError,
     jobs::enqueue_manual_checkpoint,
     rows::{Micros, json, tokens},
+    summaries::ModelSpend,
 };
 
 /// A stored checkpoint.
@@ -49,6 +50,10 @@ pub struct Checkpoint {
     pub trigger: Trigger,
     /// What a manual compaction asked to keep.
     pub focus: String,
+    /// What language models did for it.
+    pub spent: ModelSpend,
+    /// How long its summariser took.
+    pub duration_ms: i64,
     /// When it was committed.
     pub created: Micros,
     /// Whether it holds under the present separators.
@@ -92,6 +97,10 @@ struct CheckpointRow {
     generation: i32,
     trigger_kind: i16,
     focus: String,
+    model_calls: i32,
+    input_tokens: i64,
+    output_tokens: i64,
+    duration_ms: i64,
     created_us: i64,
     valid: bool,
 }
@@ -117,6 +126,12 @@ impl From<CheckpointRow> for Checkpoint {
                 _ => Trigger::Manual,
             },
             focus: row.focus,
+            spent: ModelSpend {
+                calls: row.model_calls,
+                input: tokens(row.input_tokens),
+                output: tokens(row.output_tokens),
+            },
+            duration_ms: row.duration_ms,
             created: Micros(row.created_us),
             valid: row.valid,
         }

@@ -147,8 +147,14 @@ impl Store {
         db.settle(finished)
     }
 
-    /// Records a failure: the job waits `delay_ms`, or is given up after too many starts.
-    pub async fn fail_job(&self, job: &ClaimedJob, error: &str, delay_ms: i64) -> Result<Failed, StoreError> {
+    /// Records a failure: the job waits `delay_ms`, or is given up after `most_attempts` starts.
+    pub async fn fail_job(
+        &self,
+        job: &ClaimedJob,
+        error: &str,
+        delay_ms: i64,
+        most_attempts: i16,
+    ) -> Result<Failed, StoreError> {
         let mut db = self.jobs.checkout().await?;
         let row = sqlx::query_file!(
             "sql/fail_job.sql",
@@ -157,7 +163,7 @@ impl Store {
             job.lease,
             error,
             delay_ms as f64,
-            MAX_ATTEMPTS,
+            most_attempts,
         )
         .fetch_optional(&mut *db)
         .await?;
@@ -169,14 +175,20 @@ impl Store {
         }
     }
 
-    /// Gives jobs back unstarted, as if they had not been claimed.
+    /// Gives jobs back, as if they had not been claimed.
     pub async fn release_jobs(&self, jobs: &[ClaimedJob]) -> Result<(), StoreError> {
         let mut db = self.jobs.checkout().await?;
         for job in jobs {
-            sqlx::query_file!("sql/release_job.sql", job.kind.code(), job.conversation.0, job.lease)
-                .execute(&mut *db)
-                .await?;
+            release(&mut db, job, "", 0).await?;
         }
+        db.release();
+        Ok(())
+    }
+
+    /// Puts a job off for `delay_ms`: what it needs is not to be had before. Its attempt does not count.
+    pub async fn defer_job(&self, job: &ClaimedJob, why: &str, delay_ms: i64) -> Result<(), StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        release(&mut db, job, why, delay_ms).await?;
         db.release();
         Ok(())
     }
@@ -188,6 +200,27 @@ impl Store {
         db.release();
         Ok(Rescued { waiting: row.waiting, dead: row.dead })
     }
+}
+
+async fn release(db: &mut PgConnection, job: &ClaimedJob, why: &str, delay_ms: i64) -> Result<(), StoreError> {
+    sqlx::query_file!("sql/release_job.sql", job.kind.code(), job.conversation.0, job.lease, why, delay_ms as f64)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Locks a job's row within the transaction of results that do not end it. An error means that the lease is lost, and the
+/// results with it.
+pub(crate) async fn still_ours(db: &mut PgConnection, job: &ClaimedJob) -> Result<(), StoreError> {
+    let row = sqlx::query_scalar!(
+        "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3 and state = 1 for update",
+        job.kind.code(),
+        job.conversation.0,
+        job.lease,
+    )
+    .fetch_optional(db)
+    .await?;
+    row.map(|_| ()).ok_or(StoreError::LeaseLost)
 }
 
 /// Ends a job within the transaction of its results. An error means that the lease is lost, and the results with it.

@@ -19,6 +19,7 @@ use crate::{
     conversations::locked,
     error::{Entity, StoreError},
     jobs::enqueue,
+    parts,
     pool::Link,
     rows::{self, column, json, tokens},
     summaries::{SummarySpec, kind_code},
@@ -88,6 +89,8 @@ pub struct CheckpointDraft {
     pub last: MessageId,
     /// Its summary.
     pub summary: SummarySpec,
+    /// The first message that its summariser read itself.
+    pub source_first: MessageId,
     /// Digest of what was read.
     pub source_digest: Digest,
     /// Tokens of the previous summary and the tail before.
@@ -98,8 +101,6 @@ pub struct CheckpointDraft {
     pub generation: i32,
     /// Why it was made.
     pub trigger: Trigger,
-    /// How long the summariser took.
-    pub duration_ms: i64,
 }
 
 impl Store {
@@ -170,6 +171,23 @@ impl Store {
         }))
     }
 
+    /// Bytes of text after `after` up to `last`: what a summary of it all would read.
+    pub async fn text_bytes(&self, job: &ClaimedJob, after: MessageId, last: MessageId) -> Result<u64, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let bytes = sqlx::query_scalar!(
+            r#"select coalesce(sum(text_bytes), 0)::bigint as "bytes!" from ai_message
+               where tenant_id = $1 and conversation_id = $2 and message_id > $3 and message_id <= $4"#,
+            job.tenant.0,
+            job.conversation.0,
+            after.0,
+            last.0,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release();
+        Ok(bytes.unsigned_abs())
+    }
+
     /// The messages after `after` up to `last`, large ones as their summaries where they have one.
     pub async fn checkpoint_sources(
         &self,
@@ -215,6 +233,7 @@ impl Store {
         let kept = still_there(&mut tx, caller, id, draft).await?;
         let caused = if kept {
             insert(&mut tx, job, draft).await?;
+            parts::forget(&mut tx, job).await?;
             trigger::jobs(&tail::state(&mut tx, caller, id, &self.rules).await?)
         } else {
             vec![JobKind::Checkpoint]
@@ -239,6 +258,7 @@ impl Store {
         )
         .execute(&mut *tx)
         .await?;
+        parts::forget(&mut tx, job).await?;
         let finished = finish(&mut tx, job).await?;
         tx.commit().await?;
         db.release();
@@ -276,7 +296,7 @@ async fn insert(db: &mut PgConnection, job: &ClaimedJob, draft: &CheckpointDraft
         kind_code(&draft.summary),
         draft.summary.model,
         draft.summary.prompt_version,
-        draft.previous.map_or(first, MessageId::next).0,
+        draft.source_first.0,
         draft.source_digest.as_slice(),
         column(draft.tokens_before),
         column(draft.tokens_after),
@@ -284,7 +304,10 @@ async fn insert(db: &mut PgConnection, job: &ClaimedJob, draft: &CheckpointDraft
         trigger,
         job.manual.as_ref().map_or("", |manual| &manual.focus),
         job.manual.as_ref().map(|manual| &manual.request_id),
-        draft.duration_ms,
+        draft.summary.duration_ms,
+        draft.summary.spent.calls,
+        column(draft.summary.spent.input),
+        column(draft.summary.spent.output),
     )
     .execute(db)
     .await?;

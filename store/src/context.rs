@@ -153,6 +153,7 @@ impl Store {
             prefix,
             idle_seconds: None,
             tokens_ratio: row.tokens_ratio,
+            learnt_window: row.window_tokens.map(tokens),
         })
     }
 }

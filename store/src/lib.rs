@@ -2,6 +2,7 @@
 //! after its use. The first filter of every statement is the caller's tenant.
 
 mod append;
+mod calls;
 mod checkpoints;
 mod claims;
 mod compaction;
@@ -13,7 +14,9 @@ mod error;
 mod jobs;
 mod messages;
 mod migrate;
+mod model_stats;
 mod notify;
+mod parts;
 mod pool;
 mod requests;
 mod rows;
@@ -21,10 +24,12 @@ mod rules;
 mod separators;
 mod summaries;
 mod tail;
+mod turns;
 mod usage;
 mod verify;
 
 pub use append::{Append, Appended, AppendedMessage};
+pub use calls::{CallAsk, ModelLease, Settled, Verdict};
 pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
 pub use claims::{ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
 pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
@@ -38,12 +43,14 @@ pub use error::{Entity, StoreError};
 pub use jobs::{Job, JobFilter, JobPage, JobState, QueueFigures};
 pub use messages::{MessagePage, PageAsk, StoredMessage, StoredSummary};
 pub use migrate::{Migration, Migrations, MigrationsError};
+pub use model_stats::{ConversationBreaker, ModelFigures};
 pub use notify::{Doorbell, Rings};
 pub use pool::{PoolFigures, StoreSettings};
 pub use rows::Micros;
 pub use separators::Separator;
-pub use summaries::{MessageSummary, SummarySpec, UnsummarizedMessage};
+pub use summaries::{MessageSummary, ModelSpend, SummarySpec, UnsummarizedMessage};
 pub use tail::Usage;
+pub use turns::{RecordedCall, StoredAnswer};
 pub use usage::{Calibration, CallHistory, Reported, Spend, UsageReport};
 pub use verify::{Verified, Violation};
 

@@ -6,14 +6,15 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
     trigger::Summarize,
 };
-use sqlx::Connection as _;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
-    claims::{ClaimedJob, Committed, finish},
+    claims::{ClaimedJob, Committed, finish, still_ours},
     conversations::locked,
     error::StoreError,
     jobs::enqueue,
+    parts,
     rows::{self, column, tokens},
     tail,
 };
@@ -31,6 +32,21 @@ pub struct SummarySpec {
     pub model: String,
     /// Version of the prompt or rules.
     pub prompt_version: i32,
+    /// What language models did for it.
+    pub spent: ModelSpend,
+    /// How long it took.
+    pub duration_ms: i64,
+}
+
+/// What language models did for a summary, by their providers' count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ModelSpend {
+    /// Calls, failed and repeated ones included.
+    pub calls: i32,
+    /// Tokens that they read.
+    pub input: Tokens,
+    /// Tokens that they wrote.
+    pub output: Tokens,
 }
 
 /// A large message that lacks a summary.
@@ -100,6 +116,18 @@ impl Store {
         .transpose()
     }
 
+    /// Stores summaries of large messages while the job is ours; it goes on, for others have failed.
+    pub async fn keep_summaries(&self, job: &ClaimedJob, summaries: &[MessageSummary]) -> Result<(), StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let mut tx = db.begin().await?;
+        locked(&mut tx, job.caller(), job.conversation).await?;
+        put(&mut tx, job, summaries).await?;
+        still_ours(&mut tx, job).await?;
+        tx.commit().await?;
+        db.release();
+        Ok(())
+    }
+
     /// Stores summaries of large messages and ends the job; with `more` it waits again at once.
     pub async fn record_summaries(
         &self,
@@ -111,20 +139,9 @@ impl Store {
         let mut db = self.jobs.checkout().await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, id).await?;
-        for MessageSummary { message, summary } in summaries {
-            sqlx::query_file!(
-                "sql/record_summary.sql",
-                caller.tenant().0,
-                id.0,
-                message.0,
-                summary.as_ref().map(|summary| &summary.text),
-                summary.as_ref().map(|summary| column(summary.tokens)),
-                summary.as_ref().map(kind_code),
-                summary.as_ref().map(|summary| &summary.model),
-                summary.as_ref().map(|summary| summary.prompt_version),
-            )
-            .execute(&mut *tx)
-            .await?;
+        put(&mut tx, job, summaries).await?;
+        if !more {
+            parts::forget(&mut tx, job).await?;
         }
         let caused = if more { vec![JobKind::SummarizeMessages] } else { Vec::new() };
         enqueue(&mut tx, caller, id, &caused).await?;
@@ -133,6 +150,29 @@ impl Store {
         db.release();
         Ok(Committed { finished, caused, kept: true })
     }
+}
+
+/// Stores summaries, each unless its message has one.
+async fn put(db: &mut PgConnection, job: &ClaimedJob, summaries: &[MessageSummary]) -> Result<(), StoreError> {
+    for MessageSummary { message, summary } in summaries {
+        sqlx::query_file!(
+            "sql/record_summary.sql",
+            job.tenant.0,
+            job.conversation.0,
+            message.0,
+            summary.as_ref().map(|summary| &summary.text),
+            summary.as_ref().map(|summary| column(summary.tokens)),
+            summary.as_ref().map(kind_code),
+            summary.as_ref().map(|summary| &summary.model),
+            summary.as_ref().map(|summary| summary.prompt_version),
+            summary.as_ref().map(|summary| column(summary.spent.input)),
+            summary.as_ref().map(|summary| column(summary.spent.output)),
+            summary.as_ref().map(|summary| summary.duration_ms),
+        )
+        .execute(&mut *db)
+        .await?;
+    }
+    Ok(())
 }
 
 pub(crate) const fn kind_code(summary: &SummarySpec) -> i16 {

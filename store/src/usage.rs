@@ -26,6 +26,8 @@ pub struct UsageReport {
     pub model: String,
     /// The figures.
     pub usage: Usage,
+    /// Why the model stopped: 1 it had said everything, 2 it waits for tools, 3 its output limit, 4 a filter; None: not said.
+    pub stop_reason: Option<i16>,
 }
 
 /// How a model counts, as usage reports say.
@@ -94,6 +96,12 @@ impl Store {
         self.calibrate(caller, &report.model, ratio, None).await
     }
 
+    /// Takes in how an error of the model's provider has counted a context: its tokens for each token counted here.
+    pub async fn learn_ratio(&self, caller: Caller, model: &str, ratio: f64) -> Result<(), StoreError> {
+        self.calibrate(caller, model, Some(ratio), None).await?;
+        Ok(())
+    }
+
     /// Remembers the context window that an error of the model's provider has named.
     pub async fn learn_window(&self, caller: Caller, model: &str, window: Tokens) -> Result<(), StoreError> {
         self.calibrate(caller, model, None, Some(column(window))).await?;
@@ -117,6 +125,7 @@ impl Store {
             column(usage.written),
             column(usage.output),
             cache_state_code(usage.cache_state()),
+            report.stop_reason,
         )
         .execute(&mut *db)
         .await?;
@@ -186,10 +195,8 @@ impl Store {
         for row in messages.into_iter().rev() {
             let summary = row.summary_tokens.map(tokens);
             spend.summaries += i64::from(summary.is_some());
-            if let Some(written) = summary.filter(|_| row.by_model) {
-                spend.read += tokens(row.tokens);
-                spend.written += written;
-            }
+            spend.read += tokens(row.read);
+            spend.written += tokens(row.written);
             said.push(Said {
                 id: MessageId(row.message_id),
                 role: rows::role(row.role)?,
@@ -203,10 +210,8 @@ impl Store {
         for row in boundaries {
             let summary = row.summary.map(tokens);
             spend.checkpoints += i64::from(summary.is_some());
-            if let Some(written) = summary.filter(|_| row.by_model) {
-                spend.read += tokens(row.read);
-                spend.written += written;
-            }
+            spend.read += tokens(row.read);
+            spend.written += tokens(row.written);
             moved.push(Moved { at_us: row.at_us, after: MessageId(row.after), summary });
         }
         moved.sort_by_key(|moved| (moved.at_us, moved.after));

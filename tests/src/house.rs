@@ -2,14 +2,21 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anneal_core::policy::Session;
-use anneal_llm::{Extractive, Summarizer};
+use anneal_core::{
+    model::Models,
+    policy::{PolicyOverrides, Session},
+};
+use anneal_llm::{
+    Extractive, ModelAccess, Summarizer,
+    provider::{CallableModels, Providers},
+};
 use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
 use anneal_proto::v1::{
-    context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+    chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
+    operator_service_client::OperatorServiceClient,
 };
-use anneal_server::{Addresses, ServerSettings, serve};
+use anneal_server::{Addresses, ChatSettings, ServerSettings, serve};
 use anneal_store::{Migrations, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -34,7 +41,15 @@ pub struct House {
     pub addresses: Addresses,
     worker: Worker,
     channel: Channel,
+    calling: Calling,
     _stop: DropGuard,
+}
+
+/// What the server may call.
+#[derive(Clone, Default)]
+struct Calling {
+    access: Arc<ModelAccess>,
+    chat: ChatSettings,
 }
 
 /// PostgreSQL's programs: those in `ANNEAL_PG_BIN`, or the installed ones.
@@ -104,20 +119,43 @@ impl House {
 
     /// A house whose `[session]` settings are these.
     pub async fn with(session: Session) -> Self {
-        Self::on(database().await, session).await
+        Self::on(database().await, session, Calling::default()).await
     }
 
     /// A second house on the same database: another server process, another worker.
     pub async fn beside(&self) -> Self {
-        Self::on(self.url.clone(), self.store.session().clone()).await
+        Self::on(self.url.clone(), self.store.session().clone(), self.calling.clone()).await
     }
 
     /// A house on a database of the test's own.
     pub async fn at(url: &str) -> Self {
-        Self::on(url.to_owned(), Session::default()).await
+        Self::on(url.to_owned(), Session::default(), Calling::default()).await
     }
 
-    async fn on(url: String, session: Session) -> Self {
+    /// A house whose server calls these models; the named one answers where nobody names another.
+    pub async fn calling(settings: (Providers, Models), default: &str) -> Self {
+        Self::calling_within(settings, default, ModelAccess::default()).await
+    }
+
+    /// The same within these limits; the models are put in here.
+    pub async fn calling_within(settings: (Providers, Models), default: &str, limits: ModelAccess) -> Self {
+        Self::calling_on(database().await, settings, default, limits).await
+    }
+
+    /// The same on this database.
+    pub async fn calling_on(
+        url: String,
+        (providers, models): (Providers, Models),
+        default: &str,
+        limits: ModelAccess,
+    ) -> Self {
+        let callable = CallableModels::new(&providers, &models).expect("these settings can work");
+        let models = Session::new(PolicyOverrides::default(), models);
+        let access = Arc::new(ModelAccess { models: callable, ..limits });
+        Self::on(url, models, Calling { access, chat: ChatSettings { model: default.to_owned() } }).await
+    }
+
+    async fn on(url: String, session: Session, calling: Calling) -> Self {
         let settings = StoreSettings { url: url.clone(), ..StoreSettings::default() };
         let store = Store::new(settings, session).expect("the test's database URL is good");
         let mut server = ServerSettings { drain_delay_ms: 0, ..ServerSettings::default() };
@@ -128,7 +166,8 @@ impl House {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         tokio::spawn({
             let (store, stop) = (store.clone(), stop.clone());
-            async move { serve(store, &server, metrics, open, stop).await.expect("serves") }
+            let Calling { access, chat } = calling.clone();
+            async move { serve(store, &server, access, chat, metrics, open, stop).await.expect("serves") }
         });
         let addresses = opened.await.expect("the server opens its ports");
         let channel = Channel::from_shared(format!("http://{}", addresses.grpc))
@@ -137,7 +176,7 @@ impl House {
             .await
             .expect("the server answers");
         let worker = Worker::new(store.clone(), Arc::new(Extractive), WorkerSettings::default(), Lengths::default());
-        Self { url, store, addresses, worker, channel, _stop: stop.drop_guard() }
+        Self { url, store, addresses, worker, channel, calling, _stop: stop.drop_guard() }
     }
 
     /// Runs due jobs until none is left; returns how many ran.
@@ -189,6 +228,11 @@ impl House {
     /// OperatorService.
     pub fn operators(&self) -> OperatorServiceClient<Channel> {
         OperatorServiceClient::new(self.channel.clone())
+    }
+
+    /// ChatService.
+    pub fn chats(&self) -> ChatServiceClient<Channel> {
+        ChatServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// The raw channel, for health, reflection and broken requests.

@@ -200,6 +200,14 @@ impl Process {
         self.child.kill().await.expect("kills");
     }
 
+    /// The most memory that it has held since it began, in MiB, as Linux says.
+    pub fn most_memory(&self) -> u64 {
+        let id = self.child.id().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says it");
+        most.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1_024
+    }
+
     /// Sends SIGTERM.
     pub async fn terminate(&self) {
         let id = self.child.id().expect("it runs").to_string();

@@ -86,6 +86,11 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// What is stored: role and text, message by message.
+    pub async fn said(&self) -> Vec<(pb::Role, String)> {
+        self.messages().await.iter().map(|message| (message.role(), parts_text(&message.parts))).collect()
+    }
+
     /// The conversation's row.
     pub async fn conversation(&self) -> pb::Conversation {
         let ask = pb::GetConversationRequest { conversation_id: self.id.clone() };

@@ -29,11 +29,12 @@ async fn serving(house: &House, service: &str) -> bool {
     answer.is_ok_and(|answer| answer.into_inner().status() == ServingStatus::Serving)
 }
 
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     "anneal.v1.ConversationService",
     "anneal.v1.MessageService",
     "anneal.v1.ContextService",
+    "anneal.v1.ChatService",
     "anneal.v1.OperatorService",
 ];
 

@@ -61,7 +61,9 @@ async fn two_people_over_many_sessions_locomo() {
     assert_sound(&talk, &chat.messages).await;
     let checkpoints = talk.checkpoints().await;
     assert!(checkpoints.len() >= 5, "{}", checkpoints.len());
-    assert_eq!(checkpoints[0].generation as usize, checkpoints.len(), "one chain");
+    let generations: Vec<i32> = checkpoints.iter().rev().map(|checkpoint| checkpoint.generation).collect();
+    let expected: Vec<i32> = (0..checkpoints.len() as i32).map(|place| place % 5 + 1).collect();
+    assert_eq!(generations, expected, "one chain, made from the messages again after five");
     let whole = talk.context().await;
     let stored = talk.conversation().await.token_total.expect("a total").tokens;
     assert!(whole.0.total_tokens * 2 < stored, "{} of {stored} tokens are sent", whole.0.total_tokens);

@@ -1,4 +1,4 @@
-//! Work without input that every worker does now and then: freeing jobs whose worker died.
+//! Work without input that every worker does now and then: freeing jobs whose worker died, forgetting what nobody needs.
 
 use std::time::Duration;
 
@@ -17,6 +17,23 @@ pub(crate) async fn rescue(store: &Store) {
     loop {
         tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * jitter())).await;
         rescue_once(store).await;
+    }
+}
+
+/// Days that finished parts of a summary wait for somebody to go on with it.
+const PARTS_DAYS: i32 = 7;
+/// Parts forgotten in one round.
+const FORGOTTEN: i64 = 1_000;
+
+/// Forgets parts of summaries that nobody has gone on with, every hour, until the future is dropped.
+pub(crate) async fn forget(store: &Store) {
+    loop {
+        tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * jitter())).await;
+        match store.forget_old_parts(PARTS_DAYS, FORGOTTEN).await {
+            Ok(0) => {}
+            Ok(forgotten) => info!("forgot {forgotten} parts of summaries that were given up"),
+            Err(error) => warn!("could not forget old parts of summaries: {error}"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! run beside each other; the database is all they share.
 
 mod chores;
+mod desk;
 mod jobs;
 mod leases;
 mod outcome;
@@ -10,4 +11,4 @@ mod settings;
 mod summarize;
 
 pub use run::Worker;
-pub use settings::{SummarizerSettings, WorkerSettings};
+pub use settings::{Fallback, SummarizerSettings, WorkerSettings};

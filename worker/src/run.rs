@@ -11,7 +11,7 @@ use anneal_core::{
     job::{JobKind, backoff},
     tokens::Encoding,
 };
-use anneal_llm::Summarizer;
+use anneal_llm::{ModelAccess, Summarizer, provider::Model};
 use anneal_store::{ClaimedJob, Doorbell, Failed, Store};
 use tokio::{
     sync::{Notify, Semaphore},
@@ -24,9 +24,9 @@ use uuid::Uuid;
 use crate::{
     chores, jobs,
     leases::Leases,
-    outcome::{JobError, Outcome},
+    outcome::{JobError, Outcome, What},
     settings::{SummarizerSettings, WorkerSettings},
-    summarize::Summaries,
+    summarize::{Summaries, Writer},
 };
 
 /// Jobs of one tenant in one claim, as a share of the claim: the others get the rest.
@@ -57,8 +57,8 @@ impl Worker {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = Arc::new(Semaphore::new(if settings.threads == 0 { cores } else { settings.threads as usize }));
         Self {
+            summaries: Summaries::new(store.clone(), summarizer, Arc::clone(&threads)),
             store,
-            summaries: Summaries::new(summarizer, Arc::clone(&threads)),
             threads,
             lengths,
             settings,
@@ -67,6 +67,13 @@ impl Worker {
             wake: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
             name: anneal_process::name().into(),
         }
+    }
+
+    /// The same worker with a language model that writes its summaries.
+    #[must_use]
+    pub fn with_model(mut self, access: Arc<ModelAccess>, model: Arc<Model>) -> Self {
+        self.summaries.writer = Some(Writer::new(access, model, self.lengths.fallback));
+        self
     }
 
     /// Works until `stop` is cancelled; then finishes what is under way, or gives it back.
@@ -80,6 +87,7 @@ impl Worker {
                 tokio::join!(
                     worker.leases.keep(&worker.store),
                     chores::rescue(&worker.store),
+                    chores::forget(&worker.store),
                     worker.bell.run(worker.store.clone()),
                     worker.listen(),
                 )
@@ -233,24 +241,44 @@ impl Worker {
                 debug!("{kind} job of {} is not ours any more: {error}", job.conversation);
             }
             Err(JobError::Cancelled) => debug!("{kind} job of {} was cancelled", job.conversation),
-            Err(error) => {
-                let delay = backoff(job.attempts, jitter());
-                warn!(
-                    attempts = job.attempts,
-                    retry_ms = delay.as_millis() as u64,
-                    "{kind} job of {} failed: {error}",
-                    job.conversation
-                );
-                metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
-                match self.store.fail_job(job, &error.to_string(), delay.as_millis() as i64).await {
-                    Ok(Failed::Retry) => {}
-                    Ok(Failed::Dead) => {
-                        metrics::counter!("jobs_dead_total").increment(1);
-                        warn!("gave up the {kind} job of {} after {} starts", job.conversation, job.attempts);
-                    }
-                    Err(error) => warn!("could not record the failure, the lease will end: {error}"),
+            Err(error) => match error.what_now() {
+                What::Defer { delay } => self.defer(job, &error, delay).await,
+                What::Retry { not_before, starts } => {
+                    let delay = backoff(job.attempts, jitter()).max(not_before);
+                    self.fail(job, &error, delay, starts).await;
                 }
+            },
+        }
+    }
+
+    /// Puts a job off whose model is not called now.
+    async fn defer(&self, job: &ClaimedJob, error: &JobError, delay: Duration) {
+        let kind = job.kind.name();
+        let delay = delay.mul_f64(1.0 + 0.1 * jitter());
+        info!(retry_ms = delay.as_millis() as u64, "{kind} job of {} waits: {error}", job.conversation);
+        metrics::counter!("jobs_deferred_total", "kind" => kind).increment(1);
+        if let Err(error) = self.store.defer_job(job, &error.to_string(), delay.as_millis() as i64).await {
+            warn!("could not put the job off, the lease will end: {error}");
+        }
+    }
+
+    /// Records a failure. After `starts` starts the job is given up.
+    async fn fail(&self, job: &ClaimedJob, error: &JobError, delay: Duration, starts: i16) {
+        let kind = job.kind.name();
+        warn!(
+            attempts = job.attempts,
+            retry_ms = delay.as_millis() as u64,
+            "{kind} job of {} failed: {error}",
+            job.conversation
+        );
+        metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
+        match self.store.fail_job(job, &error.to_string(), delay.as_millis() as i64, starts).await {
+            Ok(Failed::Retry) => {}
+            Ok(Failed::Dead) => {
+                metrics::counter!("jobs_dead_total").increment(1);
+                warn!("gave up the {kind} job of {} after {} starts", job.conversation, job.attempts);
             }
+            Err(error) => warn!("could not record the failure, the lease will end: {error}"),
         }
     }
 

@@ -39,10 +39,25 @@ impl Default for WorkerSettings {
     }
 }
 
-/// How long summaries may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What happens while the model gives no summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fallback {
+    /// The built-in summariser makes one, labelled as such.
+    #[default]
+    Extractive,
+    /// None is made; contexts go on with the originals, and the job tries again.
+    None,
+}
+
+/// Who writes summaries, and how long they may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SummarizerSettings {
+    /// The model that writes them, by its name in the configuration; empty: the built-in summariser.
+    pub model: String,
+    /// What happens while the model gives none.
+    pub fallback: Fallback,
     /// Tokens of a checkpoint's summary at most.
     pub checkpoint_tokens: Tokens,
     /// Tokens of a large message's summary at most.
@@ -51,6 +66,11 @@ pub struct SummarizerSettings {
 
 impl Default for SummarizerSettings {
     fn default() -> Self {
-        Self { checkpoint_tokens: Tokens::new(2_000), message_tokens: Tokens::new(500) }
+        Self {
+            model: String::new(),
+            fallback: Fallback::default(),
+            checkpoint_tokens: Tokens::new(2_000),
+            message_tokens: Tokens::new(500),
+        }
     }
 }

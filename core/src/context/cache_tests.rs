@@ -31,6 +31,7 @@ fn tool_run(calls: i64) -> Material {
         prefix: None,
         idle_seconds: Some(1),
         tokens_ratio: None,
+        learnt_window: None,
     }
 }
 

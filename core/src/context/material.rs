@@ -37,6 +37,8 @@ pub struct Material {
     pub idle_seconds: Option<i64>,
     /// The provider's tokens for each token counted here, as usage reports of the model say; None: no report.
     pub tokens_ratio: Option<f64>,
+    /// The window that the model's provider has named; None: it never had to.
+    pub learnt_window: Option<Tokens>,
 }
 
 /// The summary that stands for everything up to the boundary.

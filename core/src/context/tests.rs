@@ -32,6 +32,7 @@ fn material(tail: Vec<TailMessage>) -> Material {
         prefix: None,
         idle_seconds: None,
         tokens_ratio: None,
+        learnt_window: None,
     }
 }
 

@@ -63,6 +63,7 @@ fn material(said: Vec<(Role, Vec<Part>)>) -> Material {
         prefix: None,
         idle_seconds: None,
         tokens_ratio: None,
+        learnt_window: None,
     }
 }
 

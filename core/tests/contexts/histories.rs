@@ -225,6 +225,7 @@ prop_compose! {
             prefix: None,
             idle_seconds: None,
             tokens_ratio: None,
+            learnt_window: None,
         };
         Case { material, ask: Ask { current_input: messages.collect(), format, pressure, ..Ask::default() } }
     }

@@ -2,12 +2,12 @@
 
 mod code;
 mod diff;
-mod fit;
+pub(crate) mod fit;
 mod json;
 mod log;
 mod message;
-mod pieces;
-mod previous;
+pub(crate) mod pieces;
+pub(crate) mod previous;
 mod prose;
 mod range;
 #[cfg(test)]
@@ -15,8 +15,8 @@ mod scaling;
 mod structure;
 mod table;
 mod terms;
-mod text;
-mod work;
+pub(crate) mod text;
+pub(crate) mod work;
 
 use anneal_core::tokens::Tokens;
 

@@ -57,14 +57,15 @@ pub(crate) fn shrunk(previous: &str, scale: Scale<'_>, room: u64, focus: &Focus)
     (lines(&kept), seen - kept.len())
 }
 
-/// The opening user message, word for word, each of its lines behind `> `; clipped in the middle when it exceeds `room`.
-pub(crate) fn quote(quote: &Quote<'_>, scale: Scale<'_>, room: u64) -> String {
+/// The opening user message, word for word, each of its lines behind `> ` and all below the label; clipped in the middle
+/// when it exceeds `room`.
+pub(crate) fn quote(quote: &Quote<'_>, label: &str, scale: Scale<'_>, room: u64) -> String {
     let said = text::clean(quote.text);
     let said = said.trim();
     if said.is_empty() {
         return String::new();
     }
-    let written = |said: &str| format!("[{} user]\n> {}", quote.message_id, said.replace('\n', "\n> "));
+    let written = |said: &str| format!("{label}\n> {}", said.replace('\n', "\n> "));
     let mut keep = usize::try_from(room.saturating_mul(16)).unwrap_or(usize::MAX);
     loop {
         let short = text::clip_middle(said, keep);

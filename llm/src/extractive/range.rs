@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use crate::port::{Source, SummaryAsk};
+use crate::port::{Quote, Source, SummaryAsk};
 
 use super::{
     digest,
@@ -30,7 +30,8 @@ const SHOWN: usize = 420;
 /// The summary: at most `limit` tokens, but for the last few that rounding may add.
 pub(crate) fn summary(ask: &SummaryAsk<'_>, scale: Scale<'_>, limit: u64) -> String {
     let (before, left_out) = previous::parse(ask.previous.unwrap_or_default());
-    let quoted = ask.quoted.map(|quote| previous::quote(&quote, scale, limit / 3)).unwrap_or_default();
+    let label = |quote: &Quote<'_>| format!("[{} user]", quote.message_id);
+    let quoted = ask.quoted.map(|quote| previous::quote(&quote, &label(&quote), scale, limit / 3)).unwrap_or_default();
     let held = scale.weigh(&before).min(limit / 2) + scale.weigh(&quoted);
     let whole = ask.quoted.filter(|_| !quoted.contains('…')).map(|quote| quote.message_id);
     let sources: Vec<&Source> = ask.sources.iter().filter(|source| Some(source.message_id) != whole).collect();

@@ -70,6 +70,24 @@ const ELSEWHERE: [&str; 36] = [
     "ContentPolicyViolationError",
 ];
 
+/// HTTP statuses that codes stand for, where an answer that began as a success has no other.
+const STATUSES: [(u16, &[&str]); 8] = [
+    (400, &["invalid_request_error", "INVALID_ARGUMENT", "BadRequestError", "ValidationException"]),
+    (401, &["authentication_error", "invalid_api_key", "AuthenticationError", "UNAUTHENTICATED"]),
+    (403, &["permission_error", "permission_denied", "PermissionDeniedError", "AccessDeniedException"]),
+    (404, &["not_found_error", "NotFoundError", "model_not_found", "ResourceNotFoundException", "NOT_FOUND"]),
+    (429, &["rate_limit_error", "rate_limit_exceeded", "rate_limited", "too_many_requests", "RateLimitError"]),
+    (429, &["RESOURCE_EXHAUSTED", "ThrottlingException", "insufficient_quota", "quota_exceeded"]),
+    (503, &["UNAVAILABLE", "ServiceUnavailableError", "ServiceUnavailableException"]),
+    (529, &["overloaded_error"]),
+];
+
+/// The HTTP status that a code stands for.
+pub(super) fn status(code: &str) -> Option<u16> {
+    let named = |codes: &&[&str]| codes.iter().any(|known| known.eq_ignore_ascii_case(code));
+    STATUSES.iter().find(|(_, codes)| named(codes)).map(|(status, _)| *status)
+}
+
 /// GitHub Models: what the plan allows in one request, whatever the model could take.
 const QUOTA_TOO_SMALL: [&str; 1] = ["tokens_limit_reached"];
 

@@ -108,6 +108,42 @@ pub fn classify(answer: &ProviderAnswer<'_>) -> Classification {
     failure(answer, &body)
 }
 
+/// An error within an answer that began as a success.
+pub(crate) struct Midway {
+    /// What it means for the size of the context.
+    pub(crate) verdict: Classification,
+    /// The HTTP status that it would have had, where it says so.
+    pub(crate) status: Option<u16>,
+}
+
+/// The error that one event of a stream, or one document, holds; None for a piece of an answer.
+pub(crate) fn midway(event: &str, json: &str) -> Option<Midway> {
+    const OK: u16 = 200;
+    // Errors are short, and reading JSON of any shape takes many times its size.
+    let json = &json[..json.floor_char_boundary(BODY_BYTES)];
+    let is_error = event == "error";
+    // Parsed only where it can be an error: `"error"`, `"errors"`, `…Exception`, and where something failed.
+    if !is_error && !["rror", "xception", "__type", "base_resp"].iter().any(|word| json.contains(word)) {
+        return None;
+    }
+    let value = serde_json::from_str(json).ok();
+    let claim = match value {
+        Some(value) if is_error => claim::of_failure(&value),
+        Some(value) => claim::of_answer(&value)?,
+        None if is_error => claim::of_failure(&serde_json::Value::from(json)),
+        None => return None,
+    };
+    let by_code = || claim.codes.iter().find_map(|code| codes::status(code));
+    let status = claim.statuses.first().copied().or_else(by_code);
+    Some(Midway { verdict: judge(&claim, status.unwrap_or(OK)), status })
+}
+
+/// Whether a provider that counted this prompt read far fewer tokens than were sent: it cut the rest off in silence.
+pub(crate) fn is_cut_short(prompt_tokens: u64, sent_tokens: Option<u64>) -> bool {
+    let progress = Progress { prompt_tokens: Some(prompt_tokens), ..Progress::default() };
+    shortened(&progress, sent_tokens)
+}
+
 fn header<'a>(answer: &ProviderAnswer<'a>, name: &str) -> Option<&'a str> {
     let found = answer.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())

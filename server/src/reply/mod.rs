@@ -156,6 +156,10 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
         focus: checkpoint.focus,
         created_time: Some(timestamp(checkpoint.created)),
         valid: checkpoint.valid,
+        model_calls: checkpoint.spent.calls,
+        input_tokens: checkpoint.spent.input.get(),
+        output_tokens: checkpoint.spent.output.get(),
+        duration_ms: checkpoint.duration_ms,
     }
 }
 

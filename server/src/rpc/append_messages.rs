@@ -23,7 +23,7 @@ pub(crate) async fn append_messages(
     append(house, caller, id, request_id, expected, &messages).await
 }
 
-/// Appends parsed messages and rings for the worker.
+/// Appends parsed messages and says what became of each.
 pub(super) async fn append(
     house: &House,
     caller: Caller,
@@ -33,14 +33,13 @@ pub(super) async fn append(
     messages: &[Message],
 ) -> Result<pb::AppendMessagesResponse, Failure> {
     let append = Append::new(id, request_id, expected, messages);
-    let appended = match house.store.append(caller, &append).await {
-        Err(StoreError::ToolsNotKept) => without_tools(house, caller, &append, messages).await?,
-        appended => appended?,
+    let appended = if let Some(appended) = kept(house, caller, &append, messages).await? {
+        appended
+    } else {
+        house.store.append_nothing(caller, &append).await?;
+        Appended { messages: Vec::new(), replayed: false }
     };
     let skipped = if appended.messages.len() < messages.len() { skipped(messages) } else { Vec::new() };
-    if !appended.replayed && !appended.messages.is_empty() {
-        house.bell.ring(&[JobKind::CountTokens]);
-    }
     let stored = appended.messages.iter().map(|message| pb::AppendedMessage {
         message_id: message.id.0,
         turn: message.turn,
@@ -49,19 +48,38 @@ pub(super) async fn append(
     Ok(pb::AppendMessagesResponse { messages: stored.collect(), replayed: appended.replayed, skipped })
 }
 
-/// The append to a conversation that keeps no tools.
-async fn without_tools(
+/// Stores an append and rings for the worker. Of these messages a conversation without tools keeps what is left without
+/// them; None: nothing is.
+pub(crate) async fn kept(
     house: &House,
     caller: Caller,
     append: &Append,
     messages: &[Message],
-) -> Result<Appended, Failure> {
-    let kept: Vec<Message> = message::without_tools(messages).into_iter().map(|(_, message)| message).collect();
-    if kept.is_empty() {
-        house.store.append_nothing(caller, append).await?;
-        return Ok(Appended { messages: Vec::new(), replayed: false });
+) -> Result<Option<Appended>, Failure> {
+    match stored(house, caller, append).await {
+        Err(Failure::Store(StoreError::ToolsNotKept)) => {
+            let kept = without_tools(messages);
+            if kept.is_empty() {
+                return Ok(None);
+            }
+            stored(house, caller, &append.only(&kept)).await.map(Some)
+        }
+        appended => appended.map(Some),
     }
-    Ok(house.store.append(caller, &append.only(&kept)).await?)
+}
+
+/// Stores an append as it is and rings for the worker.
+pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Result<Appended, Failure> {
+    let appended = house.store.append(caller, append).await?;
+    if !appended.replayed && !appended.messages.is_empty() {
+        house.bell.ring(&[JobKind::CountTokens]);
+    }
+    Ok(appended)
+}
+
+/// What a conversation that keeps no tools keeps of messages.
+pub(crate) fn without_tools(messages: &[Message]) -> Vec<Message> {
+    message::without_tools(messages).into_iter().map(|(_, message)| message).collect()
 }
 
 /// The places of messages that such a conversation does not keep.

@@ -1,35 +1,21 @@
 //! BuildContext.
 
 use anneal_core::{
-    caller::{Caller, ConversationId},
-    context::{Ask, BudgetTooSmall, Pressure},
+    caller::Caller,
+    context::{Ask, Pressure},
     cut,
-    job::JobKind,
-    message::{MessageId, Role},
-    policy::PolicyOverrides,
     render::Format,
     tokens::Tokens,
-    turn,
 };
 use anneal_proto::v1 as pb;
-use anneal_store::{ManualCompaction, TurnsAhead};
-use tracing::debug;
 
 use crate::{
-    build::{self, Decided},
+    context::{self, Wanted},
     house::House,
-    parse, policy, pressure, reply,
+    parse, policy, reply,
     rpc::compact,
     status::Failure,
 };
-
-/// A request, parsed.
-struct Wanted {
-    id: ConversationId,
-    ask: Ask,
-    overrides: PolicyOverrides,
-    dry_run: bool,
-}
 
 /// Boundary, summary and tail of a conversation, and the current input, fitted to a budget and shaped for a provider.
 pub(crate) async fn build_context(
@@ -38,63 +24,13 @@ pub(crate) async fn build_context(
     ask: pb::BuildContextRequest,
 ) -> Result<pb::BuildContextResponse, Failure> {
     let wanted = parse(house, ask)?;
-    let (decided, ratio) = built(house, caller, &wanted).await.map_err(|failure| in_asked_tokens(failure, &wanted))?;
-    let due = if wanted.dry_run { due(house, caller, &wanted).await? } else { None };
+    let built = context::built(house, caller, &wanted).await?;
     if wanted.ask.pressure == Pressure::Compact && !wanted.dry_run {
-        compact_for_good(house, caller, wanted.id, decided.context.last_message_id).await?;
+        context::compact_for_good(house, caller, wanted.id, built.context.last_message_id).await?;
     }
-    let model_tokens = ratio.map_or(0, |ratio| (decided.context.total.get() as f64 * ratio).ceil() as u64);
-    Ok(pb::BuildContextResponse { model_tokens, due, ..reply::context(decided.context, decided.rendered) })
-}
-
-/// Builds the context, and records the version of its beginning when that is new. Another call may record one first: then
-/// its version holds, and the context is built again on it. Also says how the model counts, where that is known.
-async fn built(house: &House, caller: Caller, wanted: &Wanted) -> Result<(Decided, Option<f64>), Failure> {
-    let roles = || wanted.ask.current_input.iter().map(|message| message.role);
-    let ahead =
-        TurnsAhead { after_user: turn::after(0, Some(Role::User), roles()), otherwise: turn::after(0, None, roles()) };
-    let mut tries = TRIES;
-    loop {
-        let material = house.store.context_material(caller, wanted.id, ahead, &wanted.overrides).await?;
-        let ratio = material.tokens_ratio;
-        let mut ask = wanted.ask.clone();
-        ask.budget = ask.budget.map(|budget| own_tokens(budget, ratio));
-        let decided = build::decide(material, ask).await?;
-        tries -= 1;
-        let new = decided.context.prefix.new.as_ref().filter(|_| !wanted.dry_run && tries > 0);
-        let recorded = match new {
-            Some(new) => house.store.record_prefix(caller, wanted.id, new).await,
-            None => Ok(true),
-        };
-        match recorded {
-            Ok(true) => return Ok((decided, ratio)),
-            Ok(false) => {}
-            Err(error) => {
-                // The next call decides again; this one's answer is as good.
-                debug!("could not record a version of the prefix: {error}");
-                return Ok((decided, ratio));
-            }
-        }
-    }
-}
-
-/// A refusal names the budget that was asked for, not what it is in the tokens counted here.
-fn in_asked_tokens(failure: Failure, wanted: &Wanted) -> Failure {
-    match failure {
-        Failure::Budget(sizes) => {
-            Failure::Budget(BudgetTooSmall { budget: wanted.ask.budget.unwrap_or(sizes.budget), ..sizes })
-        }
-        failure => failure,
-    }
-}
-
-/// Contexts built for one answer at most, when other calls record versions at the same time; the last one is answered
-/// unrecorded.
-const TRIES: usize = 4;
-
-/// A budget in the model's tokens, in those counted here. Never more than it: a provider that counts less is not relied on.
-fn own_tokens(budget: Tokens, ratio: Option<f64>) -> Tokens {
-    Tokens::new((budget.get() as f64 / ratio.unwrap_or(1.0).max(1.0)) as u64)
+    let due = if wanted.dry_run { due(house, caller, &wanted).await? } else { None };
+    let model_tokens = if built.ratio.is_some() { built.model_tokens(built.context.total).get() } else { 0 };
+    Ok(pb::BuildContextResponse { model_tokens, due, ..reply::context(built.context, built.rendered) })
 }
 
 /// The checkpoint that is due under the settings of a preview.
@@ -102,16 +38,6 @@ async fn due(house: &House, caller: Caller, wanted: &Wanted) -> Result<Option<pb
     let material = house.store.checkpoint_preview(caller, wanted.id, &wanted.overrides).await?;
     let figures = compact::figures(&material);
     Ok(cut::due(&figures, &material.policy).and_then(|trigger| compact::preview(&material, trigger)))
-}
-
-/// Queues the checkpoint that makes a compaction under pressure last.
-async fn compact_for_good(house: &House, caller: Caller, id: ConversationId, last: MessageId) -> Result<(), Failure> {
-    let request_id = pressure::request_id(last);
-    let manual = ManualCompaction { focus: String::new(), request_id, keep: Some(pressure::KEEP) };
-    if house.store.compact_under_pressure(caller, id, &manual).await? {
-        house.bell.ring(&[JobKind::Checkpoint]);
-    }
-    Ok(())
 }
 
 fn parse(house: &House, ask: pb::BuildContextRequest) -> Result<Wanted, Failure> {
@@ -134,7 +60,7 @@ fn parse(house: &House, ask: pb::BuildContextRequest) -> Result<Wanted, Failure>
         format: format(ask.format)?,
         pressure: pressure(ask.pressure)?,
     };
-    Ok(Wanted { id, ask: context, overrides, dry_run: ask.dry_run })
+    Ok(Wanted { id, ask: context, overrides, dry_run: ask.dry_run, ratio: None })
 }
 
 fn format(number: i32) -> Result<Format, Failure> {

@@ -9,9 +9,8 @@ use anneal_core::{
 };
 use anneal_llm::provider_error::{Classification, Delivery, OverflowKind, ProviderAnswer, classify};
 use anneal_proto::v1 as pb;
-use tracing::warn;
 
-use crate::{house::House, parse, status::Failure};
+use crate::{house::House, learning, parse, status::Failure};
 
 /// Whether a provider's answer is a context overflow, and of which kind.
 pub(crate) async fn classify_error(
@@ -35,17 +34,11 @@ pub(crate) async fn classify_error(
         sent_tokens: ask.sent_tokens,
     };
     let verdict = classify(&answer);
-    if let Some(window) = verdict.limit_tokens.filter(|window| !ask.model.is_empty() && *window >= LEAST_WINDOW) {
-        // The verdict does not wait for what is only a hint.
-        if let Err(error) = house.store.learn_window(caller, &ask.model, Tokens::new(window)).await {
-            warn!("could not remember a window of {window} tokens: {error}");
-        }
+    if let Some(window) = verdict.limit_tokens.filter(|_| !ask.model.is_empty()) {
+        learning::window(house, caller, &ask.model, Tokens::new(window)).await;
     }
     Ok(reply(&verdict))
 }
-
-/// A smaller limit is no model's window.
-const LEAST_WINDOW: u64 = 512;
 
 fn status(number: u32) -> Result<u16, Failure> {
     let status = u16::try_from(number).ok().filter(|status| (100..=599).contains(status));

@@ -3,6 +3,7 @@
 pub(crate) mod append_large_message;
 pub(crate) mod append_messages;
 pub(crate) mod build_context;
+pub(crate) mod chat;
 pub(crate) mod classify_error;
 pub(crate) mod compact;
 pub(crate) mod create_conversation;
@@ -12,6 +13,7 @@ pub(crate) mod discard_job;
 pub(crate) mod get_context_usage;
 pub(crate) mod get_conversation;
 pub(crate) mod get_message;
+pub(crate) mod get_model_stats;
 pub(crate) mod get_queue_stats;
 pub(crate) mod insert_separator;
 pub(crate) mod list_checkpoints;

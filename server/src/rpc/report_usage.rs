@@ -25,6 +25,7 @@ pub(crate) async fn report_usage(
         digest: digest::of_fields([format!("{ask:?}").as_bytes()]),
         model,
         usage: usage(&ask)?,
+        stop_reason: None,
     };
     let calibration = house.store.report_usage(caller, id, &report).await?;
     let state = match report.usage.cache_state() {

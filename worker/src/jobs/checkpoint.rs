@@ -1,7 +1,5 @@
 //! Summarises the older part of the tail, and moves the boundary.
 
-use std::time::Instant;
-
 use anneal_core::{
     cut::{self, Cut, Trigger},
     digest,
@@ -10,7 +8,11 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
-use anneal_store::{CheckpointDraft, CheckpointMaterial, CheckpointSource, ClaimedJob, Committed, Entity, StoreError};
+use anneal_store::{
+    CheckpointDraft, CheckpointMaterial, CheckpointSource, ClaimedJob, Committed, Entity, PreviousCheckpoint,
+    StoreError,
+};
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
@@ -19,7 +21,7 @@ use crate::{
     summarize::Material,
 };
 
-pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
+pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
     let material = worker.store.checkpoint_material(job).await?;
     let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let figures = cut::figures(&material.tail, material.head());
@@ -35,13 +37,42 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob) -> Outcome {
         return no_progress(worker, job, &material, "no message can be cut off").await;
     };
     let before = figures.tail + material.previous.as_ref().map_or(Tokens::ZERO, |previous| previous.tokens);
-    match draft(worker, job, &material, cut, trigger, before).await {
+    let plan = Plan { cut, trigger, before };
+    match draft(worker, job, &material, plan, lost).await {
         Ok(draft) if draft.tokens_after < before => commit(worker, job, &draft).await,
-        Ok(_) | Err(JobError::Summary(SummaryFailure::NotShorter | SummaryFailure::NothingSaid)) => {
-            no_progress(worker, job, &material, "the summary would not be shorter").await
-        }
+        Ok(_)
+        | Err(JobError::Summary(
+            SummaryFailure::NotShorter | SummaryFailure::NothingSaid | SummaryFailure::NoRoom(_),
+        )) => no_progress(worker, job, &material, "the summary would not be shorter").await,
         Err(error) => Err(error),
     }
+}
+
+/// What is to be summarised, and why.
+struct Plan {
+    cut: Cut,
+    trigger: Trigger,
+    /// Tokens of the previous summary and the tail.
+    before: Tokens,
+}
+
+/// Summaries fed forward in a row before one is made from the messages again: each copy of a copy loses something.
+const GENERATIONS: i32 = 5;
+/// Bytes of text that such a rebuilding may read; beyond, the chain goes on.
+const REBUILT_BYTES: u64 = 32 * 1024 * 1024;
+
+/// The previous checkpoint if its summary is to be fed forward; None when there is none, or the messages are to be read again.
+async fn fed_forward<'a>(
+    worker: &Worker,
+    job: &ClaimedJob,
+    material: &'a CheckpointMaterial,
+) -> Result<Option<&'a PreviousCheckpoint>, JobError> {
+    let Some(previous) = &material.previous else { return Ok(None) };
+    if previous.generation < GENERATIONS {
+        return Ok(Some(previous));
+    }
+    let bytes = worker.store.text_bytes(job, material.separator.unwrap_or_default(), previous.last).await?;
+    Ok((bytes > REBUILT_BYTES).then_some(previous))
 }
 
 /// Reads what the cut takes, has it summarised, and drafts the checkpoint. No connection is held meanwhile.
@@ -49,32 +80,29 @@ async fn draft(
     worker: &Worker,
     job: &ClaimedJob,
     material: &CheckpointMaterial,
-    cut: Cut,
-    trigger: Trigger,
-    before: Tokens,
+    Plan { cut, trigger, before }: Plan,
+    lost: &CancellationToken,
 ) -> Result<CheckpointDraft, JobError> {
-    let previous = material.previous.as_ref();
+    let previous = fed_forward(worker, job, material).await?;
     let separator = material.separator.unwrap_or_default();
     let after = previous.map_or(separator, |previous| previous.last);
     let sources = worker.store.checkpoint_sources(job, &material.policy, after, cut.last).await?;
     let source_digest = digest::of_sources(sources.iter().map(|source| (source.id, source.content_digest.as_slice())));
     let taken = before.less(cut.kept);
-    let started = Instant::now();
-    let summary = worker
-        .summaries
-        .make(Material {
-            purpose: Purpose::Range,
-            encoding: material.encoding,
-            previous: previous.map(|previous| previous.summary.clone()),
-            quoted: quote(&sources, &cut.quoted),
-            sources: sources.into_iter().map(source).collect(),
-            focus: job.manual.as_ref().map(|manual| manual.focus.clone()).unwrap_or_default(),
-            target: Purpose::Range.target(taken, worker.lengths.checkpoint_tokens),
-        })
-        .await?;
+    let ask = Material {
+        purpose: Purpose::Range,
+        encoding: material.encoding,
+        previous: previous.map(|previous| previous.summary.clone()),
+        quoted: quote(&sources, &cut.quoted),
+        sources: sources.into_iter().map(source).collect(),
+        focus: job.manual.as_ref().map(|manual| manual.focus.clone()).unwrap_or_default(),
+        target: Purpose::Range.target(taken, worker.lengths.checkpoint_tokens),
+    };
+    let summary = worker.summaries.make(job, ask, lost).await?;
     Ok(CheckpointDraft {
         separator: material.separator,
-        previous: previous.map(|previous| previous.last),
+        previous: material.previous.as_ref().map(|previous| previous.last),
+        source_first: after.next(),
         last: cut.last,
         tokens_before: before,
         tokens_after: cut.kept + summary.tokens,
@@ -82,7 +110,6 @@ async fn draft(
         source_digest,
         generation: previous.map_or(0, |previous| previous.generation) + 1,
         trigger,
-        duration_ms: i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX),
     })
 }
 
@@ -113,7 +140,7 @@ async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> O
         metrics::counter!("checkpoints_total", "trigger" => trigger_name(draft.trigger)).increment(1);
         info!(
             conversation = %job.conversation, last_message_id = draft.last.0, tokens_before = draft.tokens_before.get(),
-            tokens_after = draft.tokens_after.get(), duration_ms = draft.duration_ms,
+            tokens_after = draft.tokens_after.get(), duration_ms = draft.summary.duration_ms,
             "checkpoint of {} at message {}: {} tokens became {}",
             job.conversation, draft.last, draft.tokens_before, draft.tokens_after
         );

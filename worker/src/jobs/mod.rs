@@ -14,7 +14,7 @@ use crate::{outcome::Outcome, run::Worker};
 pub(crate) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
     match job.kind {
         JobKind::CountTokens => count_tokens::run(worker, job, lost).await,
-        JobKind::Checkpoint => checkpoint::run(worker, job).await,
-        JobKind::SummarizeMessages => summarize_messages::run(worker, job).await,
+        JobKind::Checkpoint => checkpoint::run(worker, job, lost).await,
+        JobKind::SummarizeMessages => summarize_messages::run(worker, job, lost).await,
     }
 }

@@ -1,0 +1,46 @@
+//! `anneal models`.
+
+use std::process::ExitCode;
+
+use anneal_proto::v1 as pb;
+
+use crate::{
+    client::{Client, refusal},
+    command::ServerArguments,
+};
+
+/// Shows how the language models are doing.
+pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
+    let client = Client::connect(&server).await?;
+    let stats = client.operators().get_model_stats(pb::GetModelStatsRequest {}).await;
+    let stats = stats.map_err(|status| refusal(&status))?.into_inner();
+    if stats.models.is_empty() {
+        println!("no model was called yet");
+    }
+    for model in &stats.models {
+        println!(
+            "{:<28} {} calls under way; today {} calls ({} failed), {} tokens read, {} written{}",
+            model.model,
+            model.calls_under_way,
+            model.calls_today,
+            model.failed_calls_today,
+            model.input_tokens_today,
+            model.output_tokens_today,
+            trouble(model.breaker.as_ref())
+        );
+    }
+    for state in &stats.conversations {
+        println!("{:<28} conversation {}{}", state.model, state.conversation_id, trouble(state.breaker.as_ref()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a breaker has to say; nothing when all is well.
+fn trouble(breaker: Option<&pb::Breaker>) -> String {
+    let Some(breaker) = breaker.filter(|breaker| breaker.failures > 0) else { return String::new() };
+    let state = match &breaker.open_for {
+        Some(left) => format!("breaker open for {} s", left.seconds.max(1)),
+        None => "breaker not open".to_owned(),
+    };
+    format!("; {} failures in a row, {state}, last error: {}", breaker.failures, breaker.last_error)
+}

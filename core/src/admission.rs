@@ -1,0 +1,163 @@
+//! Whether a language model may be called now: calls under way, breakers, and what a tenant has spent today. The figures
+//! are read by the store in one transaction; what follows from them is decided here.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::tokens::Tokens;
+
+/// What the operator allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallLimits {
+    /// Calls of the model under way in all processes together; None: any number.
+    pub concurrent: Option<u32>,
+    /// Tokens that a tenant's calls may read and write in a day (UTC); None: any number.
+    pub tokens_per_day: Option<Tokens>,
+    /// When calls are given up for a while.
+    pub breaker: BreakerSettings,
+}
+
+/// When calls are given up for a while, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BreakerSettings {
+    /// Failures in a row after which a conversation's breaker opens.
+    pub failures: u32,
+    /// Failures in a row, of all conversations, after which a model's breaker opens.
+    pub model_failures: u32,
+    /// Seconds that an open breaker stays open; then one call tries.
+    pub cooldown_seconds: u32,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self { failures: 5, model_failures: 20, cooldown_seconds: 60 }
+    }
+}
+
+/// What a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallPurpose {
+    /// A summary. Its conversation's breaker counts.
+    Summary,
+    /// A turn of a chat. One at a time for each conversation.
+    Turn,
+}
+
+/// A breaker as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Breaker {
+    /// Failures in a row.
+    pub failures: u32,
+    /// How long it is still open; None: it is closed, or half open.
+    pub open_for: Option<Duration>,
+}
+
+/// How things stand at the moment of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The model's breaker.
+    pub model: Breaker,
+    /// The conversation's.
+    pub conversation: Breaker,
+    /// Calls of the model under way.
+    pub under_way: u32,
+    /// Tokens that the tenant's calls have used today, and those reserved by calls under way.
+    pub tenant_tokens: Tokens,
+    /// Time until the tenant's next day.
+    pub day_left: Duration,
+    /// Whether a turn of this conversation is under way.
+    pub turn: bool,
+}
+
+/// Why a call is not even made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Closed {
+    /// Calls failed too often in a row: nobody calls until then.
+    #[error("the breaker of this {scope} is open for {} s", .opens_in.as_secs().max(1))]
+    Breaker {
+        /// Whose: `model` or `conversation`.
+        scope: &'static str,
+        /// Time until the next try.
+        opens_in: Duration,
+    },
+    /// As many calls of the model are under way as are allowed.
+    #[error("every call that the model may have is under way")]
+    Busy,
+    /// The tenant's tokens of the day are spent.
+    #[error("the tenant's tokens of the day are spent")]
+    Budget {
+        /// Time until there are new ones.
+        opens_in: Duration,
+    },
+    /// A turn of this conversation is under way.
+    #[error("a turn of this conversation is under way")]
+    Turn,
+}
+
+/// Admits a call that may use `tokens`, or says why not.
+pub fn admit(standing: &Standing, limits: &CallLimits, purpose: CallPurpose, tokens: Tokens) -> Result<(), Closed> {
+    if purpose == CallPurpose::Turn && standing.turn {
+        return Err(Closed::Turn);
+    }
+    let conversation = (purpose == CallPurpose::Summary).then_some(("conversation", standing.conversation));
+    for (scope, breaker) in [("model", standing.model)].into_iter().chain(conversation) {
+        if let Some(opens_in) = breaker.open_for {
+            return Err(Closed::Breaker { scope, opens_in });
+        }
+    }
+    if limits.tokens_per_day.is_some_and(|most| standing.tenant_tokens + tokens > most) {
+        return Err(Closed::Budget { opens_in: standing.day_left });
+    }
+    if limits.concurrent.is_some_and(|most| standing.under_way >= most) {
+        return Err(Closed::Busy);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Breaker = Breaker { failures: 5, open_for: Some(Duration::from_secs(9)) };
+
+    fn asked(standing: &Standing, limits: &CallLimits, purpose: CallPurpose) -> Result<(), Closed> {
+        admit(standing, limits, purpose, Tokens::new(100))
+    }
+
+    #[test]
+    fn without_limits_and_troubles_every_call_is_admitted() {
+        let busy = Standing { under_way: 1_000, tenant_tokens: Tokens::new(1 << 40), ..Standing::default() };
+        assert_eq!(asked(&busy, &CallLimits::default(), CallPurpose::Summary), Ok(()));
+    }
+
+    #[test]
+    fn a_conversations_breaker_stops_its_summaries_and_not_its_turns() {
+        let standing = Standing { conversation: OPEN, ..Standing::default() };
+        let refused = asked(&standing, &CallLimits::default(), CallPurpose::Summary);
+        assert_eq!(refused, Err(Closed::Breaker { scope: "conversation", opens_in: Duration::from_secs(9) }));
+        assert_eq!(asked(&standing, &CallLimits::default(), CallPurpose::Turn), Ok(()));
+        let standing = Standing { model: OPEN, ..Standing::default() };
+        assert!(asked(&standing, &CallLimits::default(), CallPurpose::Turn).is_err());
+    }
+
+    #[test]
+    fn limits_hold_to_the_last_call_and_the_last_token() {
+        let limits =
+            CallLimits { concurrent: Some(2), tokens_per_day: Some(Tokens::new(1_000)), ..CallLimits::default() };
+        let standing = Standing { under_way: 1, tenant_tokens: Tokens::new(900), ..Standing::default() };
+        assert_eq!(asked(&standing, &limits, CallPurpose::Summary), Ok(()));
+        let full = Standing { under_way: 2, ..standing };
+        assert_eq!(asked(&full, &limits, CallPurpose::Summary), Err(Closed::Busy));
+        let spent = Standing { tenant_tokens: Tokens::new(901), ..standing };
+        assert!(matches!(asked(&spent, &limits, CallPurpose::Summary), Err(Closed::Budget { .. })));
+    }
+
+    #[test]
+    fn one_turn_at_a_time() {
+        let standing = Standing { turn: true, ..Standing::default() };
+        assert_eq!(asked(&standing, &CallLimits::default(), CallPurpose::Turn), Err(Closed::Turn));
+        assert_eq!(asked(&standing, &CallLimits::default(), CallPurpose::Summary), Ok(()));
+    }
+}

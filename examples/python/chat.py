@@ -1,0 +1,68 @@
+"""One turn through ChatService: anneal stores, calls the model, streams and stores the answer.
+
+As first_session.py, with a server whose configuration names a model and its provider; ANNEAL_MODEL names the model where the
+server has no [chat] model.
+PYTHONPATH=target/python python3 examples/python/chat.py "When does the ferry leave?" [CONVERSATION_ID]
+"""
+
+import os
+import sys
+import time
+import uuid
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from anneal.v1 import chat_service_pb2 as chat, chat_service_pb2_grpc as chat_grpc, message_pb2 as message
+from anneal.v1 import conversation_service_pb2 as conversation, conversation_service_pb2_grpc as conversation_grpc
+
+TRIES = 3
+
+
+def turn(stub: chat_grpc.ChatServiceStub, request: chat.ChatRequest) -> chat.ChatResponse.Done:
+    """Prints the answer as it comes."""
+    for response in stub.Chat(request, timeout=300):
+        event = response.WhichOneof("event")
+        if event == "text_delta":
+            print(response.text_delta, end="", flush=True)
+        elif event == "attempt":
+            print(f"\n[too long for the model, attempt {response.attempt.number}]", file=sys.stderr)
+        elif event == "done":
+            return response.done
+    raise RuntimeError("a turn ends with done or a status")
+
+
+def delay(failed: grpc.RpcError) -> float | None:
+    """Seconds after which the turn may be tried again; None: trying again changes nothing. The details say it (RetryInfo)
+    also where a turn is still under way (TURN_IN_PROGRESS); a connection that broke has no details."""
+    packed = dict(failed.trailing_metadata() or ()).get("grpc-status-details-bin")
+    for detail in status_pb2.Status.FromString(packed).details if packed else ():
+        info = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            return info.retry_delay.ToTimedelta().total_seconds()
+    return 1.0 if not packed and failed.code() == grpc.StatusCode.UNAVAILABLE else None
+
+
+def main(text: str, conversation_id: str = "") -> None:
+    with grpc.insecure_channel(os.environ.get("ANNEAL_GRPC", "127.0.0.1:50051")) as channel:
+        if not conversation_id:
+            conversation_id = conversation_grpc.ConversationServiceStub(channel).CreateConversation(
+                conversation.CreateConversationRequest(system_prompt="You answer briefly."), timeout=5).conversation_id
+        said = message.NewMessage(role=message.ROLE_USER, parts=[message.Part(text=message.TextPart(text=text))])
+        request = chat.ChatRequest(conversation_id=conversation_id, request_id=str(uuid.uuid4()), messages=[said],
+                                   model=os.environ.get("ANNEAL_MODEL", ""))
+        for left in reversed(range(TRIES)):
+            try:
+                done = turn(chat_grpc.ChatServiceStub(channel), request)
+                break
+            except grpc.RpcError as failed:  # the same request id stores nothing twice, and tells a stored answer again
+                wait = delay(failed)
+                if wait is None or not left:
+                    raise SystemExit(f"{failed.code().name}: {failed.details()}") from failed
+                print(f"\n[{failed.details()}: once more in {wait:g} s]", file=sys.stderr)
+                time.sleep(wait)
+        print(f"\n\n{done.usage.input_tokens} tokens read, {done.usage.output_tokens} written by {done.model}; "
+              f"conversation {conversation_id}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,186 @@
+//! What the configuration says of providers and models, checked and made ready. Every refusal says what to do.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use anneal_core::{
+    model::{ModelSettings, Models},
+    tokens::Tokens,
+};
+use reqwest::{Client, Proxy, Url, redirect};
+
+use super::{
+    Api, Model, OutputField, ProviderSettings, Providers, SettingsError,
+    http::{Limits, Provider},
+    key::Key,
+};
+
+/// Most tokens that a model is asked to write when nothing is said; also at most a quarter of its window.
+const OUTPUT_MOST: Tokens = Tokens::new(4_096);
+
+const OPENAI: &str = "https://api.openai.com/v1";
+const ANTHROPIC: &str = "https://api.anthropic.com/v1";
+const GEMINI: &str = "https://generativelanguage.googleapis.com/v1beta";
+
+/// The models that can be called, by name.
+#[derive(Debug, Clone, Default)]
+pub struct CallableModels(BTreeMap<String, Arc<Model>>);
+
+impl CallableModels {
+    /// Every model of the configuration that names its provider, checked: an error says what to do. Keys are read now.
+    pub fn new(providers: &Providers, models: &Models) -> Result<Self, SettingsError> {
+        let mut ready = BTreeMap::new();
+        for (name, settings) in providers {
+            let provider = provider(settings).map_err(|e| SettingsError(format!("providers.{name}: {e}")))?;
+            ready.insert(name.as_str(), Arc::new(provider));
+        }
+        let mut callable = BTreeMap::new();
+        for (name, said) in models.said() {
+            let model =
+                model(name, said, models, &ready).map_err(|e| SettingsError(format!("models.{name:?}: {e}")))?;
+            callable.extend(model.map(|model| (name.to_owned(), Arc::new(model))));
+        }
+        Ok(Self(callable))
+    }
+
+    /// The model of this name.
+    pub fn find(&self, name: &str) -> Option<&Arc<Model>> {
+        self.0.get(name)
+    }
+}
+
+/// The model as it is called; None for one that is not called from here.
+fn model(
+    name: &str,
+    said: &ModelSettings,
+    models: &Models,
+    providers: &BTreeMap<&str, Arc<Provider>>,
+) -> Result<Option<Model>, SettingsError> {
+    let Some(provider) = &said.provider else {
+        let stray = [
+            ("served_as", said.served_as.is_some()),
+            ("output_tokens", said.output_tokens.is_some()),
+            ("concurrent_calls", said.concurrent_calls.is_some()),
+        ];
+        return match stray.iter().find(|(_, is_said)| *is_said) {
+            Some((key, _)) => refuse(format!("{key} is for models that are called: name its provider as well")),
+            None => Ok(None),
+        };
+    };
+    let Some(provider) = providers.get(provider.as_str()) else {
+        return refuse(format!("there is no provider {provider:?}: add a section [providers.{provider}]"));
+    };
+    let Some(window) = models.find(name).window else {
+        return refuse(format!("its context window is not known: set models.{name:?}.window_tokens"));
+    };
+    let output = said.output_tokens.unwrap_or_else(|| OUTPUT_MOST.min(Tokens::new(window.get() / 4)));
+    if output == Tokens::ZERO || output >= window {
+        return refuse(format!("output_tokens must be at least 1 and less than the window of {} tokens", window.get()));
+    }
+    if said.concurrent_calls == Some(0) {
+        return refuse("concurrent_calls must be at least 1; leave it out for no limit".into());
+    }
+    let served_as = said.served_as.clone().unwrap_or_else(|| name.to_owned());
+    if served_as.trim().is_empty() {
+        return refuse("served_as is empty: say what the provider calls the model".into());
+    }
+    Ok(Some(Model {
+        name: name.to_owned(),
+        served_as,
+        window,
+        output,
+        concurrent_calls: said.concurrent_calls,
+        provider: Arc::clone(provider),
+    }))
+}
+
+fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
+    let limits = limits(settings)?;
+    let home_of_api = match settings.api {
+        Api::OpenAi => OPENAI,
+        Api::Anthropic => ANTHROPIC,
+        Api::Gemini => GEMINI,
+    };
+    let own = address("url", home_of_api).expect("the protocols' homes are URLs");
+    let home = settings.url.as_deref().map_or_else(|| Ok(own.clone()), |url| address("url", url))?;
+    if home.scheme() == "http" && !is_loopback(&home) && !settings.allow_http {
+        let sentence = "url is plain HTTP to another host, which sends keys and conversations in the clear: use https, \
+                        or set allow_http = true on a private network";
+        return refuse(sentence.into());
+    }
+    let key = Key::read(settings)?;
+    let is_own = home.host_str() == own.host_str();
+    if is_own && key.is_none() {
+        return refuse(format!(
+            "{} answers only with a key: set key_env or key_file",
+            own.host_str().unwrap_or_default()
+        ));
+    }
+    if settings.output_field.is_some() && settings.api != Api::OpenAi {
+        return refuse("output_field is for api = \"openai\": other protocols have one field for it".into());
+    }
+    let by_host = if is_own { OutputField::MaxCompletionTokens } else { OutputField::MaxTokens };
+    let output_field = settings.output_field.unwrap_or(by_host);
+    let home = home.as_str().trim_end_matches('/').to_owned();
+    Ok(Provider { api: settings.api, home, output_field, client: client(settings)?, key, limits })
+}
+
+fn limits(settings: &ProviderSettings) -> Result<Limits, SettingsError> {
+    let all = [
+        ("connect_timeout_ms", settings.connect_timeout_ms),
+        ("first_byte_timeout_ms", settings.first_byte_timeout_ms),
+        ("total_timeout_ms", settings.total_timeout_ms),
+        ("response_bytes", settings.response_bytes),
+    ];
+    if let Some((key, _)) = all.iter().find(|(_, limit)| *limit == 0) {
+        return refuse(format!("{key} must be at least 1"));
+    }
+    Ok(Limits {
+        silence: Duration::from_millis(settings.first_byte_timeout_ms.into()),
+        total: Duration::from_millis(settings.total_timeout_ms.into()),
+        bytes: settings.response_bytes as usize,
+    })
+}
+
+/// A URL without anything that is secret or that calls would have to carry along.
+fn address(key: &str, text: &str) -> Result<Url, SettingsError> {
+    let wanted = || format!("{key} must be an address such as https://host/v1");
+    let url = Url::parse(text).map_err(|_| SettingsError(wanted()))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+        return refuse(wanted());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return refuse(format!("{key} must hold no user and no password: keys belong into key_env or key_file"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return refuse(format!("{key} must end with its path: leave out what begins with ? or #"));
+    }
+    Ok(url)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    address.map_or(host == "localhost", |address| address.is_loopback())
+}
+
+/// Its own client, straight to the provider: no proxy of the environment, no redirects, no cookies, no compression.
+fn client(settings: &ProviderSettings) -> Result<Client, SettingsError> {
+    let mut client = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .user_agent(concat!("anneal/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(Duration::from_millis(settings.connect_timeout_ms.into()));
+    if let Some(proxy) = &settings.proxy {
+        let address = address("proxy", proxy)?;
+        let proxy = Proxy::all(address).map_err(|_| SettingsError("proxy cannot be used as one".into()))?;
+        client = client.proxy(proxy);
+    }
+    client.build().map_err(|_| {
+        SettingsError("TLS cannot be set up: install the system's certificates (package ca-certificates)".into())
+    })
+}
+
+fn refuse<T>(sentence: String) -> Result<T, SettingsError> {
+    Err(SettingsError(sentence))
+}

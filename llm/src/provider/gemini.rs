@@ -1,0 +1,146 @@
+//! Gemini's generateContent: every event is a small answer of its own.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    CallFailure, CallUsage, StopReason,
+    answer::{Dialect, NOT_THE_PROTOCOL, Shown, UnderWay},
+    json::{Few, lenient, tokens},
+};
+
+const PROVIDER: &str = "gemini";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    candidates: Few<Candidate<'a>>,
+    #[serde(default)]
+    prompt_feedback: Option<Feedback>,
+    #[serde(borrow, default)]
+    usage_metadata: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate<'a> {
+    #[serde(default)]
+    index: Option<u64>,
+    #[serde(borrow, default)]
+    content: Option<Content<'a>>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Content<'a> {
+    #[serde(borrow, default)]
+    parts: Few<Part<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Part<'a> {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thought: Option<bool>,
+    #[serde(default)]
+    thought_signature: Option<String>,
+    #[serde(borrow, default)]
+    function_call: Option<Call<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(borrow, default)]
+    args: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Feedback {
+    #[serde(default)]
+    block_reason: Option<String>,
+}
+
+/// Tokens; what the model wrote without its thoughts.
+#[derive(Deserialize, Default)]
+struct Usage {
+    #[serde(rename = "promptTokenCount", default)]
+    prompt: Option<u64>,
+    #[serde(rename = "cachedContentTokenCount", default)]
+    cached: Option<u64>,
+    #[serde(rename = "candidatesTokenCount", default)]
+    written: Option<u64>,
+    #[serde(rename = "thoughtsTokenCount", default)]
+    thought: Option<u64>,
+}
+
+/// Thoughts that wait for their signature.
+#[derive(Default)]
+pub(super) struct Gemini {
+    thoughts: String,
+}
+
+impl Dialect for Gemini {
+    fn read(&mut self, json: &str, answer: &mut UnderWay) -> Result<(), CallFailure> {
+        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|_| NOT_THE_PROTOCOL)?;
+        // Other candidates than the first were not asked for.
+        for candidate in chunk.candidates.0.into_iter().filter(|one| one.index.unwrap_or_default() == 0) {
+            for part in candidate.content.into_iter().flat_map(|content| content.parts.0) {
+                self.hear(part, answer)?;
+            }
+            if let Some(reason) = candidate.finish_reason {
+                answer.stop(stop(&reason)?);
+            }
+        }
+        if chunk.prompt_feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
+            answer.stop(StopReason::Filtered);
+        }
+        let Some(usage) = lenient::<Usage>(chunk.usage_metadata) else { return Ok(()) };
+        answer.counted(CallUsage {
+            input: tokens(usage.prompt),
+            cached: tokens(usage.cached),
+            output: tokens(usage.written) + tokens(usage.thought),
+            ..CallUsage::default()
+        })
+    }
+}
+
+impl Gemini {
+    fn hear(&mut self, part: Part<'_>, answer: &mut UnderWay) -> Result<(), CallFailure> {
+        let text = part.text.unwrap_or_default();
+        if part.thought == Some(true) {
+            self.thoughts.push_str(&text);
+            answer.thought(text);
+        } else {
+            answer.text(text);
+        }
+        // The signature comes with the part that follows the thoughts, and goes back before a call of that part.
+        if let Some(signature) = part.thought_signature.filter(|signature| !signature.is_empty()) {
+            answer.reasoning(PROVIDER, std::mem::take(&mut self.thoughts), signature, Shown::Readable);
+        }
+        let Some(call) = part.function_call else { return Ok(()) };
+        let input = call.args.map_or_else(String::new, |args| args.get().to_owned());
+        answer.call(call.id.unwrap_or_default(), call.name, input)
+    }
+}
+
+fn stop(reason: &str) -> Result<StopReason, CallFailure> {
+    match reason {
+        "MAX_TOKENS" => Ok(StopReason::OutputLimit),
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
+            Ok(StopReason::Filtered)
+        }
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
+            Err(CallFailure::Broken("the model made a call that its provider could not read"))
+        }
+        _ => Ok(StopReason::Done),
+    }
+}

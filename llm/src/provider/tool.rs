@@ -1,0 +1,62 @@
+//! Tools that a model may call.
+
+use serde::de::IgnoredAny;
+
+/// A tool as the caller describes it to the model. Made by [`Tool::new`], so that every provider takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) input_schema: String,
+}
+
+/// What is wrong with a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// Providers take names of 1 to 64 letters, digits, `_` and `-`.
+    #[error("a tool's name has 1 to 64 letters, digits, underscores and dashes")]
+    Name,
+    /// The schema is no JSON object.
+    #[error("a tool's input schema is a JSON object")]
+    Schema,
+}
+
+impl Tool {
+    /// Longest name that every provider takes.
+    const NAME_BYTES: usize = 64;
+
+    /// A tool with this name, this description, and the JSON Schema of its input as JSON text: sent as it is.
+    pub fn new(name: String, description: String, input_schema: String) -> Result<Self, ToolError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if name.is_empty() || name.len() > Self::NAME_BYTES || !name.bytes().all(is_plain) {
+            return Err(ToolError::Name);
+        }
+        let is_json = serde_json::from_str::<IgnoredAny>(&input_schema).is_ok();
+        if !is_json || !input_schema.trim_start().starts_with('{') {
+            return Err(ToolError::Schema);
+        }
+        Ok(Self { name, description, input_schema })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_no_provider_would_take_is_refused() {
+        let tool = |name: &str, schema: &str| Tool::new(name.into(), String::new(), schema.into()).map(drop);
+        assert_eq!(tool("look_up-2", " {\"type\": \"object\"}"), Ok(()));
+        for name in ["", "two words", "größe", "a.b", &"x".repeat(65)] {
+            assert_eq!(tool(name, "{}"), Err(ToolError::Name), "{name}");
+        }
+        for schema in ["", "{", "[]", "\"{}\"", "{} {}", "{\"a\":1,}"] {
+            assert_eq!(tool("look", schema), Err(ToolError::Schema), "{schema}");
+        }
+    }
+}

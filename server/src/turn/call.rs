@@ -1,0 +1,105 @@
+//! One call of a model within a turn: its pieces go to the caller as they come.
+
+use std::time::{Duration, Instant};
+
+use anneal_core::tokens::Tokens;
+use anneal_llm::provider::{Call, CallFailure, Model};
+
+use super::{
+    Ended, Run,
+    answer::{Answer, Draft, Taken},
+};
+use crate::status::Failure;
+
+/// What a turn's calls have cost so far, also of one that never came to its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bill {
+    pub(super) calls: u32,
+    pub(super) input: Tokens,
+    pub(super) output: Tokens,
+}
+
+/// Bytes that a token has at least, roughly: what was written of an answer whose end never came.
+const BYTES_PER_TOKEN: u64 = 3;
+
+/// A provider whose answer has waited so long for its reader is not blamed for giving it up.
+const STALL: Duration = Duration::from_secs(1);
+
+impl Run {
+    /// Calls the model with a context that sends `sent` tokens.
+    pub(super) async fn called(
+        &self,
+        model: &Model,
+        call: &Call<'_>,
+        sent: Tokens,
+        bill: &mut Bill,
+    ) -> Result<Answer, Ended> {
+        bill.calls += 1;
+        let mut figures = Figures { model: model.name(), begun: Instant::now(), outcome: "cancelled" };
+        let answered = self.streamed(model, call, sent, bill).await;
+        figures.outcome = outcome(&answered);
+        answered
+    }
+
+    async fn streamed(&self, model: &Model, call: &Call<'_>, sent: Tokens, bill: &mut Bill) -> Result<Answer, Ended> {
+        let failed = |failure| Failure::Model { model: model.name().to_owned(), failure };
+        let before = *bill;
+        let mut draft = Draft::default();
+        let mut stalled = Duration::ZERO;
+        let mut pieces = model.stream(call).await.map_err(failed)?;
+        while let Some(piece) = pieces.next().await {
+            let piece = match piece {
+                // The call's clock runs while its reader is slow.
+                Err(CallFailure::Unavailable { .. }) if stalled >= STALL => return Err(Failure::SlowReader.into()),
+                piece => piece.map_err(failed)?,
+            };
+            let taken = draft.take(piece).map_err(failed)?;
+            let output = Tokens::new(draft.bytes() as u64 / BYTES_PER_TOKEN);
+            *bill = Bill { calls: before.calls, input: before.input + sent, output: before.output + output };
+            match taken {
+                Taken::Kept => {}
+                Taken::Shown(event) => {
+                    let begun = Instant::now();
+                    self.outlet.send(event).await?;
+                    stalled += begun.elapsed();
+                }
+                Taken::Finished(mut answer) => {
+                    let usage = &mut answer.end.usage;
+                    if !answer.is_counted {
+                        (usage.input, usage.output) = (sent, output);
+                    }
+                    *bill = Bill {
+                        calls: before.calls,
+                        input: before.input + usage.input,
+                        output: before.output + usage.output,
+                    };
+                    return Ok(answer);
+                }
+            }
+        }
+        Err(failed(CallFailure::Broken("the answer has no end")).into())
+    }
+}
+
+/// What the metrics say of a call, also of one that is dropped.
+struct Figures<'a> {
+    model: &'a str,
+    begun: Instant,
+    outcome: &'static str,
+}
+
+impl Drop for Figures<'_> {
+    fn drop(&mut self) {
+        let model = self.model.to_owned();
+        metrics::counter!("model_calls_total", "model" => model.clone(), "outcome" => self.outcome).increment(1);
+        metrics::histogram!("model_call_duration_seconds", "model" => model).record(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+const fn outcome(answered: &Result<Answer, Ended>) -> &'static str {
+    match answered {
+        Ok(_) => "answered",
+        Err(Ended::Failed(Failure::Model { failure, .. })) => failure.name(),
+        Err(_) => "cancelled",
+    }
+}

@@ -1,0 +1,279 @@
+//! Calls of language models: admitted under the model's row lock, leased while they run, settled when they end. No
+//! connection is held in between. Whoever dies stops renewing its lease, and what it held is free again.
+
+use std::time::Duration;
+
+use anneal_core::{
+    admission::{self, Breaker, BreakerSettings, CallLimits, CallPurpose, Closed, Standing},
+    caller::{Caller, ConversationId},
+    job::{HEARTBEAT_SECONDS, LEASE_SECONDS},
+    tokens::Tokens,
+};
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError, violated},
+    pool::Pool,
+    rows::{column, tokens},
+};
+
+/// A call that somebody wants to make.
+#[derive(Debug, Clone, Copy)]
+pub struct CallAsk<'a> {
+    /// The model's name in the configuration.
+    pub model: &'a str,
+    /// The conversation that it is for.
+    pub conversation: ConversationId,
+    /// What it is for.
+    pub purpose: CallPurpose,
+    /// What it may use: its input and the room for its answer.
+    pub tokens: Tokens,
+    /// What the operator allows.
+    pub limits: CallLimits,
+}
+
+/// A call that was admitted.
+#[derive(Debug, Clone)]
+pub struct ModelLease {
+    caller: Caller,
+    conversation: ConversationId,
+    model: String,
+    purpose: CallPurpose,
+    breaker: BreakerSettings,
+    lease: Uuid,
+    /// Whether it is the one call that tries whether the model's breaker may close.
+    tries_model: bool,
+    /// The same of the conversation's.
+    tries_conversation: bool,
+}
+
+/// What a call has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// Tokens that the model read.
+    pub input: Tokens,
+    /// Tokens that it wrote.
+    pub output: Tokens,
+    /// Calls that were made under the lease: a turn may take several, or none.
+    pub calls: i32,
+    /// What that says of it.
+    pub verdict: Verdict,
+}
+
+/// What a call says of its model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It answers.
+    Answers,
+    /// Nothing: the request was at fault, or nobody waited for the answer.
+    Nothing,
+    /// It failed, perhaps only this conversation. The text is never content.
+    FailsConversation(String),
+    /// It fails whoever calls it. The text is never content.
+    Fails(String),
+}
+
+impl Verdict {
+    const fn code(&self) -> i16 {
+        match self {
+            Self::Nothing => 0,
+            Self::Answers => 1,
+            Self::FailsConversation(_) => 2,
+            Self::Fails(_) => 3,
+        }
+    }
+
+    fn error(&self) -> &str {
+        match self {
+            Self::Answers | Self::Nothing => "",
+            Self::FailsConversation(error) | Self::Fails(error) => error,
+        }
+    }
+}
+
+impl Store {
+    /// Admits a call, or says why not. Until it is settled, its lease must be kept by [`Store::keep_call`].
+    pub async fn admit_call(
+        &self,
+        caller: Caller,
+        ask: &CallAsk<'_>,
+    ) -> Result<Result<ModelLease, Closed>, StoreError> {
+        let mut db = self.calls_pool(ask.purpose).checkout().await?;
+        let admitted = match admitted(&mut db, caller, ask).await {
+            // A turn of the same conversation with another model came between.
+            Err(StoreError::Database(error)) if violated(&error) == Some("ai_model_lease_turn_unique") => {
+                Ok(Err(Closed::Turn))
+            }
+            admitted => admitted,
+        };
+        db.settle(admitted)
+    }
+
+    /// Renews a call's lease. False when it is lost: the call must end, for others may be admitted in its place.
+    pub async fn renew_call(&self, lease: &ModelLease) -> Result<bool, StoreError> {
+        let mut db = self.calls_pool(lease.purpose).checkout().await?;
+        let renewed = sqlx::query_file!(
+            "sql/renew_model_lease.sql",
+            lease.caller.tenant().0,
+            lease.conversation.0,
+            lease.lease,
+            f64::from(LEASE_SECONDS),
+            lease.tries_model,
+            lease.tries_conversation,
+        )
+        .execute(&mut *db)
+        .await?;
+        db.release();
+        Ok(renewed.rows_affected() == 1)
+    }
+
+    /// Keeps a call's lease until the future is dropped; ends when the lease is lost. A renewal that fails is tried at the
+    /// next beat: two may fail before a lease ends.
+    pub async fn keep_call(&self, lease: &ModelLease) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(u64::from(HEARTBEAT_SECONDS))).await;
+            if let Ok(false) = self.renew_call(lease).await {
+                return;
+            }
+        }
+    }
+
+    /// Ends a call: books what it cost, moves the breakers, and makes room for others.
+    pub async fn settle_call(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
+        match self.settle_once(lease, settled).await {
+            Err(StoreError::Conflict(_) | StoreError::Busy) => self.settle_once(lease, settled).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn settle_once(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
+        let mut db = self.calls_pool(lease.purpose).checkout().await?;
+        let mut tx = db.begin().await?;
+        // First the model's row, as admissions do.
+        sqlx::query!("select model from ai_model_breaker where model = $1 for update", lease.model)
+            .fetch_optional(&mut *tx)
+            .await?;
+        sqlx::query_file!(
+            "sql/settle_call.sql",
+            lease.caller.tenant().0,
+            lease.conversation.0,
+            lease.lease,
+            lease.model,
+            column(settled.input),
+            column(settled.output),
+            lease.purpose == CallPurpose::Turn,
+            i32::from(settled.verdict.code()),
+            settled.verdict.error(),
+            lease.breaker.failures as i32,
+            lease.breaker.model_failures as i32,
+            f64::from(lease.breaker.cooldown_seconds),
+            settled.calls,
+        )
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        db.release();
+        Ok(())
+    }
+
+    /// Jobs and turns do not wait for each other's connections.
+    const fn calls_pool(&self, purpose: CallPurpose) -> &Pool {
+        match purpose {
+            CallPurpose::Summary => &self.jobs,
+            CallPurpose::Turn => &self.writes,
+        }
+    }
+}
+
+async fn admitted(
+    db: &mut PgConnection,
+    caller: Caller,
+    ask: &CallAsk<'_>,
+) -> Result<Result<ModelLease, Closed>, StoreError> {
+    let mut tx = db.begin().await?;
+    let model = locked_breaker(&mut tx, ask.model).await?;
+    if ask.limits.tokens_per_day.is_some() {
+        // Calls of one tenant to two models must not both take the last tokens.
+        sqlx::query!("select tenant_id from tenant where tenant_id = $1 for no key update", caller.tenant().0)
+            .fetch_optional(&mut *tx)
+            .await?;
+    }
+    let standing = Standing { model, ..standing(&mut tx, caller, ask).await? };
+    if let Err(closed) = admission::admit(&standing, &ask.limits, ask.purpose, ask.tokens) {
+        tx.rollback().await?;
+        return Ok(Err(closed));
+    }
+    // In a statement of its own: the key of turns must see that they are gone.
+    sqlx::query!(
+        "delete from ai_model_lease
+         where lease_until_ts <= now() and (model = $2 or tenant_id = $3 or (conversation_id = $1 and turn))",
+        ask.conversation.0,
+        ask.model,
+        caller.tenant().0,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let lease = Uuid::now_v7();
+    sqlx::query_file!(
+        "sql/put_model_lease.sql",
+        caller.tenant().0,
+        ask.conversation.0,
+        lease,
+        ask.model,
+        ask.purpose == CallPurpose::Turn,
+        column(ask.tokens),
+        f64::from(LEASE_SECONDS),
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(Ok(ModelLease {
+        caller,
+        conversation: ask.conversation,
+        model: ask.model.to_owned(),
+        purpose: ask.purpose,
+        breaker: ask.limits.breaker,
+        lease,
+        tries_model: standing.model.failures >= ask.limits.breaker.model_failures,
+        tries_conversation: standing.conversation.failures >= ask.limits.breaker.failures
+            && ask.purpose == CallPurpose::Summary,
+    }))
+}
+
+/// The model's breaker, and its row's lock: admissions of one model follow each other.
+async fn locked_breaker(db: &mut PgConnection, model: &str) -> Result<Breaker, StoreError> {
+    sqlx::query!("insert into ai_model_breaker (model) values ($1) on conflict (model) do nothing", model)
+        .execute(&mut *db)
+        .await?;
+    let row = sqlx::query!(
+        r#"select failures, extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
+           from ai_model_breaker where model = $1 for update"#,
+        model,
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) })
+}
+
+/// How things stand but for the model's breaker.
+async fn standing(db: &mut PgConnection, caller: Caller, ask: &CallAsk<'_>) -> Result<Standing, StoreError> {
+    let row = sqlx::query_file!("sql/call_standing.sql", caller.tenant().0, ask.conversation.0, ask.model)
+        .fetch_optional(db)
+        .await?
+        .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    Ok(Standing {
+        model: Breaker::default(),
+        conversation: Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) },
+        under_way: u32::try_from(row.under_way).unwrap_or(u32::MAX),
+        tenant_tokens: tokens(row.tenant_tokens),
+        day_left: seconds(Some(row.day_left)).unwrap_or_default(),
+        turn: row.turn,
+    })
+}
+
+/// A time that is still to come; None: it has passed, or there is none.
+pub(crate) fn seconds(left: Option<f64>) -> Option<Duration> {
+    left.filter(|left| *left > 0.0).and_then(|left| Duration::try_from_secs_f64(left).ok())
+}

@@ -1,0 +1,101 @@
+//! Turns that were answered: what a repeated call gets.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    message::{MessageId, Role},
+    tokens::Tokens,
+};
+
+use crate::{
+    Store,
+    error::StoreError,
+    messages::StoredMessage,
+    rows::{role_code, tokens},
+};
+
+/// The answer of an earlier turn.
+#[derive(Debug, Clone)]
+pub struct StoredAnswer {
+    /// The message.
+    pub message: StoredMessage,
+    /// The call that it came from; None: its figures were not recorded.
+    pub call: Option<RecordedCall>,
+}
+
+/// What was recorded of a model call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedCall {
+    /// The model.
+    pub model: String,
+    /// All input, cached and written included.
+    pub input: Tokens,
+    /// Of it: read from the cache.
+    pub cached: Tokens,
+    /// Of it: written to the cache.
+    pub written: Tokens,
+    /// What the model wrote.
+    pub output: Tokens,
+    /// Why it stopped, as in [`crate::UsageReport::stop_reason`].
+    pub stop_reason: Option<i16>,
+}
+
+impl Store {
+    /// Whether a conversation has gone on since a question that ends with this message: something was answered after it,
+    /// or contexts start after it.
+    pub async fn is_overtaken(&self, caller: Caller, id: ConversationId, last: MessageId) -> Result<bool, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let overtaken = sqlx::query_scalar!(
+            r#"select exists (
+                   select from ai_message
+                   where tenant_id = $1 and conversation_id = $2 and message_id > $3 and role = $4
+               ) or exists (
+                   select from ai_separator
+                   where tenant_id = $1 and conversation_id = $2 and after_message_id >= $3
+               ) as "overtaken!""#,
+            caller.tenant().0,
+            id.0,
+            last.0,
+            role_code(Role::Assistant),
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release();
+        Ok(overtaken)
+    }
+
+    /// The answer that was stored, and reported, under a request id; None: there is none.
+    pub async fn find_answer(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: &str,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        let row = sqlx::query!(
+            r#"select m.message_id, c.model as "model?", c.input_tokens as "input_tokens?",
+                   c.cached_tokens as "cached_tokens?", c.written_tokens as "written_tokens?",
+                   c.output_tokens as "output_tokens?", c.stop_reason
+               from ai_message as m
+               left join ai_model_call as c on c.conversation_id = m.conversation_id and c.request_id = m.request_id
+               where m.tenant_id = $1 and m.conversation_id = $2 and m.request_id = $3"#,
+            caller.tenant().0,
+            id.0,
+            request_id,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release();
+        let Some(row) = row else { return Ok(None) };
+        let message = self.message(caller, id, MessageId(row.message_id)).await?;
+        let count = |tokens_or_null: Option<i64>| tokens(tokens_or_null.unwrap_or(0));
+        let call = row.model.map(|model| RecordedCall {
+            model,
+            input: count(row.input_tokens),
+            cached: count(row.cached_tokens),
+            written: count(row.written_tokens),
+            output: count(row.output_tokens),
+            stop_reason: row.stop_reason,
+        });
+        Ok(Some(StoredAnswer { message, call }))
+    }
+}

@@ -1,0 +1,125 @@
+//! One connection of the scripted provider: HTTP/1.1, one request, one answer, closed.
+
+use std::{collections::HashMap, sync::Arc};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::JoinSet,
+};
+
+use super::{Asked, Shared, script::Step};
+
+/// Answers until aborted; the connections end with it.
+pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        connections.spawn(serve(socket, Arc::clone(&shared)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+    // The test reads pieces as they are written, not when the kernel finds them worth a packet.
+    socket.set_nodelay(true).expect("a fresh socket takes the option");
+    let (mut reader, mut writer) = socket.into_split();
+    let Some(mut asked) = request(&mut reader).await else { return };
+    let script = {
+        let mut all = shared.asked.lock().expect("nobody panics while holding it");
+        asked.nth = all.len();
+        all.push(asked.clone());
+        (shared.respond)(&asked)
+    };
+    let _open = Open::new(&shared);
+    let mut byte = [0];
+    tokio::select! {
+        played = play(&mut writer, script.steps) => {
+            if played.is_err() {
+                shared.counts.send_modify(|counts| counts.closed_by_client += 1);
+            }
+        }
+        // A client sends nothing after its request: what comes is its end.
+        _ = reader.read(&mut byte) => shared.counts.send_modify(|counts| counts.closed_by_client += 1),
+    }
+}
+
+/// A call that is being answered.
+struct Open<'a>(&'a Shared);
+
+impl<'a> Open<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.counts.send_modify(|counts| {
+            counts.arrived += 1;
+            counts.open += 1;
+            counts.most_open = counts.most_open.max(counts.open);
+        });
+        Self(shared)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counts.send_modify(|counts| counts.open -= 1);
+    }
+}
+
+async fn play(writer: &mut OwnedWriteHalf, steps: Vec<Step>) -> std::io::Result<()> {
+    for step in steps {
+        match step {
+            Step::Raw(bytes) => writer.write_all(&bytes).await?,
+            Step::Chunk(bytes) => writer.write_all(&chunk(&bytes)).await?,
+            Step::Flood(bytes) => {
+                let nonsense = vec![b'x'; 64 * 1024];
+                for start in (0..bytes).step_by(nonsense.len()) {
+                    writer.write_all(&nonsense[..nonsense.len().min(bytes - start)]).await?;
+                }
+            }
+            Step::Wait(gate) => gate.pass().await,
+            Step::Hang => std::future::pending().await,
+            Step::Endless(bytes) => loop {
+                writer.write_all(&chunk(&bytes)).await?;
+            },
+        }
+    }
+    writer.shutdown().await
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
+    framed.extend_from_slice(bytes);
+    framed.extend_from_slice(b"\r\n");
+    framed
+}
+
+/// The request; None where the client left before it was whole.
+async fn request(reader: &mut OwnedReadHalf) -> Option<Asked> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end;
+        }
+        more(reader, &mut bytes).await?;
+    };
+    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+    let mut lines = text.split("\r\n");
+    let path = lines.next()?.split(' ').nth(1)?.to_owned();
+    let headers: HashMap<String, String> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length: usize = headers.get("content-length").map_or(Some(0), |length| length.parse().ok())?;
+    while bytes.len() < head + 4 + length {
+        more(reader, &mut bytes).await?;
+    }
+    let raw = String::from_utf8_lossy(&bytes[head + 4..]).into_owned();
+    let body = serde_json::from_str(&raw).unwrap_or_default();
+    Some(Asked { path, headers, body, raw, nth: 0 })
+}
+
+async fn more(reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Option<()> {
+    let read = reader.read_buf(bytes).await.ok()?;
+    (read > 0).then_some(())
+}

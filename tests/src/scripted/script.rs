@@ -1,0 +1,190 @@
+//! What the scripted provider does with one request.
+
+use std::sync::Arc;
+
+use anneal_llm::provider::Api;
+use tokio::sync::Semaphore;
+
+use super::{
+    Asked,
+    dialect::{self, Counted, Say},
+};
+
+/// What a test holds closed, so that an answer waits for it. Clones are the same gate.
+#[derive(Clone)]
+pub struct Gate(Arc<Semaphore>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+}
+
+impl Gate {
+    /// Lets this many waiting pieces pass.
+    pub fn open(&self, pieces: usize) {
+        self.0.add_permits(pieces);
+    }
+
+    /// Lets everything pass from now on.
+    pub fn open_for_ever(&self) {
+        self.0.close();
+    }
+
+    pub(super) async fn pass(&self) {
+        // Closed means open for ever.
+        if let Ok(permit) = self.0.acquire().await {
+            permit.forget();
+        }
+    }
+}
+
+pub(super) enum Step {
+    /// Bytes as they are.
+    Raw(Vec<u8>),
+    /// Bytes as one chunk of a chunked body.
+    Chunk(Vec<u8>),
+    /// This many bytes of nonsense.
+    Flood(usize),
+    /// Until the gate lets one pass.
+    Wait(Gate),
+    /// Until the client is gone.
+    Hang,
+    /// This chunk, over and over, until the client is gone.
+    Endless(Vec<u8>),
+}
+
+/// One answer, step by step: the head, the pieces of the body, its end.
+pub struct Script {
+    pub(super) steps: Vec<Step>,
+}
+
+const END: &[u8] = b"0\r\n\r\n";
+
+impl Script {
+    /// A streamed answer in the protocol of the request, its usage computed: a token for four bytes.
+    pub fn says(asked: &Asked, says: impl IntoIterator<Item = Say>) -> Self {
+        let says: Vec<Say> = says.into_iter().collect();
+        let counted = Counted::of(asked, &says);
+        Self::says_counted(asked.api(), &says, counted)
+    }
+
+    /// A streamed answer in this protocol with this usage.
+    pub fn says_counted(api: Api, says: &[Say], counted: Counted) -> Self {
+        Self::events(dialect::events(api, says, counted))
+    }
+
+    /// OpenAI's protocol: this text in these pieces.
+    pub fn openai(pieces: &[&str], counted: Counted) -> Self {
+        Self::says_counted(Api::OpenAi, &Say::texts(pieces), counted)
+    }
+
+    /// Anthropic's protocol: this text in these pieces.
+    pub fn anthropic(pieces: &[&str], counted: Counted) -> Self {
+        Self::says_counted(Api::Anthropic, &Say::texts(pieces), counted)
+    }
+
+    /// Gemini's protocol: this text in these pieces.
+    pub fn gemini(pieces: &[&str], counted: Counted) -> Self {
+        Self::says_counted(Api::Gemini, &Say::texts(pieces), counted)
+    }
+
+    /// Server-sent events as they are, one chunk each: each text with its `data:` and its blank line.
+    pub fn events(events: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let head = head(200, &[("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]);
+        let chunks = events.into_iter().map(|event| Step::Chunk(event.into().into_bytes()));
+        Self { steps: std::iter::once(head).chain(chunks).chain([Step::Raw(END.to_vec())]).collect() }
+    }
+
+    /// A whole body with its length.
+    pub fn status(status: u16, headers: &[(&str, &str)], body: &str) -> Self {
+        let length = body.len().to_string();
+        let mut all = vec![("content-length", length.as_str())];
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+            all.push(("content-type", "application/json"));
+        }
+        all.extend_from_slice(headers);
+        Self { steps: vec![head(status, &all), Step::Raw(body.as_bytes().to_vec())] }
+    }
+
+    /// Bytes instead of HTTP, and the connection closed.
+    pub fn raw(bytes: &[u8]) -> Self {
+        Self { steps: vec![Step::Raw(bytes.to_vec())] }
+    }
+
+    /// A body of this many bytes of nonsense.
+    pub fn bytes(status: u16, bytes: usize) -> Self {
+        let headers = [("content-length", bytes.to_string()), ("content-type", "application/json".to_owned())];
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Self { steps: vec![head(status, &headers), Step::Flood(bytes)] }
+    }
+
+    /// Nothing at all, until the client is gone.
+    pub fn hang() -> Self {
+        Self { steps: vec![Step::Hang] }
+    }
+
+    /// This event over and over, until the client is gone.
+    pub fn endless(event: &str) -> Self {
+        Self::events(Vec::<String>::new()).then_endless(event)
+    }
+
+    /// The same head, then this chunk over and over, until the client is gone.
+    #[must_use]
+    pub fn then_endless(self, chunk: &str) -> Self {
+        let mut endless = self.cut_after(0);
+        endless.steps.push(Step::Endless(chunk.as_bytes().to_vec()));
+        endless
+    }
+
+    /// The same, cut off after this many pieces: the connection closes without the body's end.
+    #[must_use]
+    pub fn cut_after(mut self, pieces: usize) -> Self {
+        self.steps.truncate(1 + pieces);
+        self
+    }
+
+    /// The same, silent after this many pieces until the client is gone.
+    #[must_use]
+    pub fn hanging_after(self, pieces: usize) -> Self {
+        let mut cut = self.cut_after(pieces);
+        cut.steps.push(Step::Hang);
+        cut
+    }
+
+    /// The same, each piece and the end waiting for the gate to let one pass; the head is sent at once.
+    #[must_use]
+    pub fn gated(self, gate: &Gate) -> Self {
+        let mut steps = Vec::new();
+        for (index, step) in self.steps.into_iter().enumerate() {
+            if index > 0 {
+                steps.push(Step::Wait(gate.clone()));
+            }
+            steps.push(step);
+        }
+        Self { steps }
+    }
+
+    /// The same, nothing of it, not even the head, before the gate lets one pass.
+    #[must_use]
+    pub fn after(mut self, gate: &Gate) -> Self {
+        self.steps.insert(0, Step::Wait(gate.clone()));
+        self
+    }
+
+    /// The same bytes, in chunks of this many.
+    #[must_use]
+    pub fn in_chunks_of(self, bytes: usize) -> Self {
+        let resized = |step| match step {
+            Step::Chunk(chunk) => chunk.chunks(bytes).map(|piece| Step::Chunk(piece.to_vec())).collect(),
+            other => vec![other],
+        };
+        Self { steps: self.steps.into_iter().flat_map(resized).collect() }
+    }
+}
+
+fn head(status: u16, headers: &[(&str, &str)]) -> Step {
+    let mut lines = vec![format!("HTTP/1.1 {status} Said"), "connection: close".to_owned()];
+    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    Step::Raw(format!("{}\r\n\r\n", lines.join("\r\n")).into_bytes())
+}
