@@ -37,14 +37,14 @@ const BYTES_PER_TOKEN: u64 = 3;
 
 /// One job's calls of one model.
 pub(crate) struct JobDesk<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) access: &'a ModelAccess,
-    pub(crate) model: &'a Model,
-    pub(crate) job: &'a ClaimedJob,
+    store: &'a Store,
+    access: &'a ModelAccess,
+    model: &'a Model,
+    job: &'a ClaimedJob,
     /// Room for this process' calls of the model: only so many ask the database for theirs.
-    pub(crate) room: &'a Semaphore,
+    room: &'a Semaphore,
     /// Cancelled when the job's lease is lost, or the worker stops.
-    pub(crate) lost: &'a CancellationToken,
+    lost: &'a CancellationToken,
     books: Mutex<Books>,
 }
 
