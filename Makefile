@@ -23,6 +23,7 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 # The whole suite comes last, so that the last lines count every test.
 test: ## the gate: format, rules, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
 	@scripts/postgres.sh
+	@scripts/python_client.sh .tools/python
 	cargo xtask ci --steps fmt,tidy,sql,clippy,docs
 ifneq ($(DATABASE_CRATES),)
 	ANNEAL_PG_BIN="$$(scripts/postgres18.sh .tools/postgres18)" cargo xtask ci --steps test $(DATABASE_CRATES)

@@ -34,10 +34,20 @@ impl House {
 
     /// A house whose processes read this settings file.
     pub(crate) async fn start_with(file: &str) -> anyhow::Result<Self> {
+        Self::start_on(file, &[]).await
+    }
+
+    /// A house whose PostgreSQL logs every statement: for counting, not for timing.
+    pub(crate) async fn start_logging() -> anyhow::Result<Self> {
+        Self::start_on("", &[("log_statement", "all")]).await
+    }
+
+    async fn start_on(file: &str, extra: &[(&str, &str)]) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
         let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
         let mut settings = Settings::new(folder.join("postgres"), Binaries::find(wanted.as_deref())?);
         settings.extra = vec![("shared_buffers".into(), "512MB".into()), ("max_wal_size".into(), "4GB".into())];
+        settings.extra.extend(extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let postgres = LocalPostgres::start(settings).await?;
         let url = postgres.url("postgres");
         let config = folder.join("anneal.toml");
@@ -62,6 +72,13 @@ impl House {
         self.postgres.stop(Stop::Fast).await?;
         let _ = std::fs::remove_dir_all(&self.folder);
         Ok(())
+    }
+
+    /// How many of the executed statements in PostgreSQL's log are `wanted`, by their texts.
+    pub(crate) fn statements(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<usize> {
+        let log = std::fs::read_to_string(self.postgres.log_path())?;
+        let executed = log.split("LOG:  ").filter(|entry| entry.starts_with("execute "));
+        Ok(executed.filter(|entry| wanted(entry)).count())
     }
 
     /// A connection of its own.

@@ -11,7 +11,9 @@ mod count;
 mod figures;
 mod house;
 mod isolation;
+mod lists;
 mod replay;
+mod resolve;
 mod silent_model;
 
 use figures::Figures;
@@ -40,6 +42,14 @@ async fn main() -> anyhow::Result<()> {
             context::measure(&house, &mut figures).await?;
         }
         house.stop().await?;
+    }
+    if runs("lists") {
+        let house = House::start().await?;
+        lists::measure(&house, &mut figures).await?;
+        house.stop().await?;
+    }
+    if runs("resolve") {
+        resolve::measure(&mut figures).await?;
     }
     if runs("isolation") {
         isolation::measure(&mut figures).await?;

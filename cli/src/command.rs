@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::policy::PolicyArguments;
+use crate::{chat::ChatArguments, files::FileFormat, policy::PolicyArguments};
 
 /// Keeps the conversations of LLM applications, and answers what to send to the model next.
 #[derive(Debug, Parser)]
@@ -44,8 +44,12 @@ pub(crate) enum Command {
     Config,
     /// Asks a server or worker on this machine whether it is alive
     Health(HealthArguments),
-    /// Imports OpenAI chat messages (JSON or JSONL), one conversation per file or per line
+    /// A conversation at the terminal; the server's model answers
+    Chat(ChatArguments),
+    /// Imports conversations from files of other systems; a second run adds nothing, a file that has grown what is new
     Import(ImportArguments),
+    /// Exports conversations as a file of another system
+    Export(ExportArguments),
     /// Shows what would be sent to the model next
     Context(ContextArguments),
     /// Shows how full the context is, by segment; and what contexts cost
@@ -116,17 +120,50 @@ pub(crate) enum Process {
 pub(crate) struct ImportArguments {
     #[command(flatten)]
     pub(crate) server: ServerArguments,
-    /// Files with OpenAI chat messages; - for standard input
+    /// Files with conversations; - for standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// The agent that the conversations belong to
-    #[arg(long, default_value = "")]
+    /// What kind of files they are [default: by their content]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<FileFormat>,
+    /// The agent that the conversations belong to [default: the one that a file names]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) agent: String,
     /// The user that the conversations belong to
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) user: String,
+    /// Every branch of a session, each as a conversation of its own [default: the one that the session is on]
+    #[arg(long)]
+    pub(crate) all_branches: bool,
+    /// Import nothing of a file that holds something which cannot be kept
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// The session's name, where the file's name is what names it (claw0) [default: the file's name without its ending]
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Write what was not simply kept into this file, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) policy: PolicyArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Conversations, in the order in which they are to be written
+    #[arg(required = true, value_name = "CONVERSATION")]
+    pub(crate) conversations: Vec<String>,
+    /// What kind of file it becomes
+    #[arg(long, value_enum)]
+    pub(crate) format: FileFormat,
+    /// The file [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write over a file that is there
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -32,7 +32,8 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
     Ok(if answer.outcome() == CompactOutcome::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn said(answer: &pb::CompactResponse) -> String {
+/// What became of it, in a line.
+pub(crate) fn said(answer: &pb::CompactResponse) -> String {
     match answer.outcome() {
         CompactOutcome::Created => answer.checkpoint.as_ref().map(created).unwrap_or_default(),
         CompactOutcome::WouldCreate => answer.preview.as_ref().map(previewed).unwrap_or_default(),
@@ -59,6 +60,7 @@ pub(crate) fn previewed(preview: &pb::CompactPreview) -> String {
     let why = match preview.trigger() {
         CheckpointTrigger::Tokens => ", for the number of tokens",
         CheckpointTrigger::Messages => ", for the number of messages",
+        CheckpointTrigger::Imported => ", from another system",
         CheckpointTrigger::Manual | CheckpointTrigger::Unspecified => "",
     };
     let quoted = match preview.quoted_message_ids.as_slice() {

@@ -13,7 +13,7 @@ use anneal_llm::{
     provider::{CallableModels, Model, Providers},
 };
 use anneal_process::telemetry::LogSettings;
-use anneal_server::{ChatSettings, ServerSettings};
+use anneal_server::{Agents, ApplicationSettings, ChatSettings, ServerSettings};
 use anneal_store::StoreSettings;
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
@@ -41,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) models: Models,
     /// The providers of models, by name.
     pub(crate) providers: Providers,
+    /// How the conversations of agents begin, by the agent's name.
+    pub(crate) agents: Agents,
     /// Who writes summaries, and how long they may be.
     pub(crate) summarizer: SummarizerSettings,
     /// Turns that the server runs itself.
@@ -61,7 +63,7 @@ pub(crate) struct BudgetSettings {
     pub(crate) tokens_per_day: Tokens,
 }
 
-/// Sections that variables can set. Models and providers have names of their own: they belong in the file.
+/// Sections that variables can set. Models, providers and agents have names of their own: they belong in the file.
 const SECTIONS: [&str; 9] =
     ["database", "server", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
 const FILE: &str = "anneal.toml";
@@ -94,7 +96,11 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     let config: Config = figment.extract().context("the settings cannot be read")?;
     config.models.check().context("models")?;
     config.check_counts()?;
-    config.rules().policy(&PolicyOverrides::default(), None).check(Tokens::ZERO).context("session")?;
+    let rules = config.rules();
+    rules.policy(&PolicyOverrides::default(), None).check(Tokens::ZERO).context("session")?;
+    for (name, agent) in &config.agents {
+        agent.check(name, &rules)?;
+    }
     Ok(config)
 }
 
@@ -188,6 +194,11 @@ impl Config {
         Session::new(self.session.clone(), self.models.clone())
     }
 
+    /// What applications find at the server.
+    pub(crate) fn applications(&self) -> ApplicationSettings {
+        ApplicationSettings { chat: self.chat.clone(), agents: self.agents.clone() }
+    }
+
     /// The models that this process may call, or what to do about the settings that forbid it.
     pub(crate) fn model_access(&self) -> anyhow::Result<Arc<ModelAccess>> {
         let models = CallableModels::new(&self.providers, &self.models)?;
@@ -226,6 +237,9 @@ impl Config {
             ("worker.count_batch", self.worker.count_batch, u32::MAX),
             ("worker.count_concurrency", self.worker.count_concurrency, u32::MAX),
             ("worker.summary_concurrency", self.worker.summary_concurrency, SUMMARIES_AT_ONCE),
+            ("server.concurrent_watches", self.server.concurrent_watches, u32::MAX),
+            ("server.watch_poll_ms", self.server.watch_poll_ms, 60_000),
+            ("server.watch_stall_seconds", self.server.watch_stall_seconds, 86_400),
             ("breaker.failures", self.breaker.failures, 1_000_000),
             ("breaker.model_failures", self.breaker.model_failures, 1_000_000),
             ("breaker.cooldown_seconds", self.breaker.cooldown_seconds, 86_400),

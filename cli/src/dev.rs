@@ -76,8 +76,8 @@ async fn on_postgres(
     let (open, opened) = oneshot::channel();
     let server = tokio::spawn({
         let (store, stop, settings) = (store.clone(), stop.clone(), config.server.clone());
-        let (models, chat) = (Arc::clone(&access), config.chat.clone());
-        async move { serve(store, &settings, models, chat, metrics, open, stop).await }
+        let (models, applications) = (Arc::clone(&access), config.applications());
+        async move { serve(store, &settings, models, applications, metrics, open, stop).await }
     });
     let worker = processes::worker_on(store, &config, access, model);
     let worker = tokio::spawn({
@@ -108,9 +108,12 @@ async fn work(
     }
     let client = Client::connect(&server).await?;
     let mut imported = Vec::new();
+    let ask = import::Ask { policy: arguments.policy.clone(), ..import::Ask::default() };
+    let mut report = import::Report::default();
     for file in &arguments.import {
-        imported.extend(import::file(&client, file, "", "", &arguments.policy).await?);
+        imported.extend(import::file(&client, file, &ask, &mut report).await?);
     }
+    print!("{}", report.remarks());
     if !arguments.once {
         stop.cancelled().await;
         return Ok(ExitCode::SUCCESS);
@@ -158,7 +161,7 @@ fn greet(postgres: &LocalPostgres, config: &Config, addresses: Addresses) {
     println!("  PostgreSQL  {}  ({}{adopted})", without_password(&config.database.url), postgres.version());
     println!("  data        {}", show(postgres.folder()));
     println!("  log         {}\n", show(&postgres.log_path()));
-    println!("  anneal import FILE          imports OpenAI chat messages");
+    println!("  anneal import FILE          imports a conversation");
     println!("  anneal context CONVERSATION shows what would be sent to the model next\n");
 }
 

@@ -1,16 +1,20 @@
 //! The one binary of anneal, as a library: [`main`] reads the arguments and runs the command that they name.
 
+mod chat;
 mod client;
 mod command;
 mod compact;
 mod config;
 mod context;
 mod dev;
+mod export;
+mod files;
 mod health;
 mod import;
 mod jobs;
 mod migrate;
 mod models;
+mod pages;
 mod paint;
 mod policy;
 mod processes;
@@ -50,7 +54,9 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
         Command::Config => config::show(&config()?),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
+        Command::Chat(arguments) => chat::run(arguments).await,
         Command::Import(arguments) => import::run(arguments).await,
+        Command::Export(arguments) => export::run(arguments).await,
         Command::Context(arguments) => context::run(arguments).await,
         Command::Usage(arguments) => usage::run(arguments).await,
         Command::Compact(arguments) => compact::run(arguments).await,

@@ -15,9 +15,15 @@ pub(crate) enum Paint {
 }
 
 impl Paint {
-    /// Colours when standard output is a terminal.
+    /// Colours when standard output is a terminal and `NO_COLOR` is not set.
     pub(crate) fn of_output() -> Self {
-        if std::io::stdout().is_terminal() { Self::Coloured } else { Self::Plain }
+        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if std::io::stdout().is_terminal() && !is_unwanted { Self::Coloured } else { Self::Plain }
+    }
+
+    /// Whether there are colours.
+    pub(crate) const fn colours(self) -> bool {
+        matches!(self, Self::Coloured)
     }
 
     pub(crate) fn bold(self, text: &str) -> String {
@@ -55,9 +61,23 @@ pub(crate) struct Bar<'a> {
     pub(crate) note: String,
 }
 
-/// The text without control characters but line ends and tabs: what somebody stored must not reach the terminal.
+/// The text without control characters but line ends and tabs, and with those that turn the direction of writing around
+/// spelt out: what somebody stored must not take the terminal over, nor show other words than it holds.
 pub(crate) fn harmless(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
+    let mut harmless = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\n' | '\t' => harmless.push(character),
+            '\r' if characters.peek() == Some(&'\n') => {}
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                let _ = write!(harmless, "<U+{:04X}>", character as u32);
+            }
+            _ if character.is_control() => harmless.push('\u{fffd}'),
+            _ => harmless.push(character),
+        }
+    }
+    harmless
 }
 
 #[cfg(test)]
@@ -67,6 +87,13 @@ mod tests {
     #[test]
     fn a_stored_escape_sequence_does_not_reach_the_terminal() {
         assert_eq!(harmless("a\u{1b}[2J\u{9b}b\n"), "a\u{fffd}[2J\u{fffd}b\n");
+        assert_eq!(harmless("over\rwritten\r\n\t\u{7f}"), "over\u{fffd}written\n\t\u{fffd}");
+    }
+
+    #[test]
+    fn characters_that_turn_the_direction_of_writing_around_are_spelt_out() {
+        assert_eq!(harmless("a\u{202e}cba\u{2069}\u{200f}"), "a<U+202E>cba<U+2069><U+200F>");
+        assert_eq!(harmless("שלום 港口 👩‍👩‍👧"), "שלום 港口 👩‍👩‍👧");
     }
 
     #[test]

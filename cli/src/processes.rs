@@ -27,7 +27,7 @@ pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
     let store = open(&config).await?;
     let (open, _) = oneshot::channel();
     let mut serving =
-        std::pin::pin!(serve(store, &config.server, models, config.chat.clone(), metrics, open, stop.clone()));
+        std::pin::pin!(serve(store, &config.server, models, config.applications(), metrics, open, stop.clone()));
     tokio::select! {
         served = &mut serving => served?,
         () = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await } => {

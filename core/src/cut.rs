@@ -211,7 +211,7 @@ impl Room {
 /// For every place `k` (the first `k` messages go): may one cut there? Never between a call and its results, and never
 /// after a call of the newest turn that still waits for its result. An unanswered call of an older turn is given up:
 /// it must not stop compaction for ever.
-fn free_places(tail: &[TailItem]) -> Vec<bool> {
+pub(crate) fn free_places(tail: &[TailItem]) -> Vec<bool> {
     let newest_turn = tail.last().map_or(0, |item| item.turn);
     let mut calls: HashMap<&str, (usize, bool)> = HashMap::new();
     let mut spans: Vec<(usize, usize)> = Vec::new();

@@ -1,6 +1,7 @@
 //! What anneal decides. Pure: no async, no I/O, no clock, no protobuf, no SQL.
 
 pub mod admission;
+pub mod adoption;
 pub mod boundary;
 pub mod caller;
 pub mod context;
@@ -14,6 +15,8 @@ pub mod message;
 pub mod model;
 pub mod policy;
 pub mod render;
+pub mod session_key;
+pub mod title;
 pub mod tokens;
 pub mod trigger;
 pub mod turn;

@@ -34,6 +34,8 @@ pub const URI_BYTES: usize = 2_048;
 pub const TITLE_BYTES: usize = 512;
 /// Bytes of a system prompt.
 pub const SYSTEM_PROMPT_BYTES: usize = 256 * 1024;
+/// Bytes of an imported summary.
+pub const SUMMARY_BYTES: usize = 1024 * 1024;
 /// Bytes of a focus text.
 pub const FOCUS_BYTES: usize = 4 * 1024;
 /// Bytes of a provider's answer that is to be classified.
@@ -54,6 +56,8 @@ pub const DEADLINE_DEFAULT_SECONDS: u64 = 10;
 pub const DEADLINE_MOST_SECONDS: u64 = 60;
 /// Seconds that a turn of a chat may take, and takes at most when its caller sets no deadline.
 pub const CHAT_DEADLINE_SECONDS: u64 = 600;
+/// Seconds that a watch of a conversation may take: a year, which no server process lives.
+pub const WATCH_DEADLINE_SECONDS: u64 = 365 * 24 * 3_600;
 /// Tools that a turn may offer to its model.
 pub const TOOLS: usize = 128;
 /// Bytes of all their names, descriptions and schemas.

@@ -1,10 +1,10 @@
 //! What surrounds every RPC: whose call it is, how long it may take, room for it, its span and its figures.
 
-use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use anneal_core::{
     caller::Caller,
-    limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS},
+    limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
 use futures::FutureExt as _;
 use tokio::{
@@ -29,7 +29,9 @@ impl Deadlines {
     /// Calls that ask the database and answer.
     const UNARY: Self = Self { default: DEADLINE_DEFAULT_SECONDS, most: DEADLINE_MOST_SECONDS };
     /// Calls that wait for a model.
-    pub(crate) const CHAT: Self = Self { default: CHAT_DEADLINE_SECONDS, most: CHAT_DEADLINE_SECONDS };
+    const CHAT: Self = Self { default: CHAT_DEADLINE_SECONDS, most: CHAT_DEADLINE_SECONDS };
+    /// Calls that stay until somebody ends them.
+    const WATCH: Self = Self { default: WATCH_DEADLINE_SECONDS, most: WATCH_DEADLINE_SECONDS };
 }
 
 /// One call under way.
@@ -46,17 +48,26 @@ pub(crate) struct Call {
 impl Call {
     /// Takes in a call: finds its caller and its deadline, refuses it when too many are under way.
     pub(crate) fn begin<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
-        Self::begin_within(house, name, request, Deadlines::UNARY)
+        Self::begin_among(&house.calls, name, request, Deadlines::UNARY)
     }
 
-    /// The same for a call that may take another time than most.
-    pub(crate) fn begin_within<T>(
-        house: &House,
+    /// The same for a turn, which has room of its own: those that wait for a model must not keep out those that do not.
+    pub(crate) fn begin_turn<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
+        Self::begin_among(&house.turn_room, name, request, Deadlines::CHAT)
+    }
+
+    /// The same for a watch, which has room of its own: those that stay must not keep out those that come and go.
+    pub(crate) fn begin_watch<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
+        Self::begin_among(house.watching.room(), name, request, Deadlines::WATCH)
+    }
+
+    fn begin_among<T>(
+        room: &Arc<Semaphore>,
         name: &'static str,
         request: &Request<T>,
         deadlines: Deadlines,
     ) -> Result<Self, Status> {
-        let room = enter(&house.calls).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+        let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let caller = request.extensions().get::<Caller>().copied();
         let caller = caller.ok_or_else(|| Status::unauthenticated("no credential"))?;
         let deadline = deadline(request.metadata(), deadlines);
@@ -108,8 +119,8 @@ impl Call {
 }
 
 /// Room for one more, or a refusal.
-pub(crate) fn enter(room: &std::sync::Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
-    std::sync::Arc::clone(room).try_acquire_owned().map_err(|_| Failure::Overloaded)
+pub(crate) fn enter(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+    Arc::clone(room).try_acquire_owned().map_err(|_| Failure::Overloaded)
 }
 
 /// The caller's `grpc-timeout`, within what the server allows.

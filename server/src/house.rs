@@ -7,7 +7,10 @@ use anneal_store::{Doorbell, Store};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::settings::{ChatSettings, ServerSettings};
+use crate::{
+    settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
+    watch::Watching,
+};
 
 /// The store, the workers' doorbell, models, and room for calls. Cheap to clone.
 #[derive(Clone)]
@@ -20,25 +23,38 @@ pub struct House {
     pub models: Arc<ModelAccess>,
     /// How turns are run.
     pub chat: ChatSettings,
+    /// How conversations of agents begin.
+    pub agents: Arc<Agents>,
     /// Turns under way: they outlive their callers' connections until what is to be stored is stored.
     pub(crate) turns: TaskTracker,
     /// Cancelled when the server stops and turns under way have had their time.
     pub(crate) turns_end: CancellationToken,
+    /// Who watches which conversation.
+    pub(crate) watching: Watching,
     pub(crate) calls: Arc<Semaphore>,
+    pub(crate) turn_room: Arc<Semaphore>,
     pub(crate) large_appends: Arc<Semaphore>,
 }
 
 impl House {
-    /// A house on a store, with these models to call.
-    pub fn new(store: Store, settings: &ServerSettings, models: Arc<ModelAccess>, chat: ChatSettings) -> Self {
+    /// A house on a store, with these models to call, for these applications.
+    pub fn new(
+        store: Store,
+        settings: &ServerSettings,
+        models: Arc<ModelAccess>,
+        applications: ApplicationSettings,
+    ) -> Self {
         Self {
             store,
             bell: Doorbell::default(),
             models,
-            chat,
+            chat: applications.chat,
+            agents: Arc::new(applications.agents),
             turns: TaskTracker::new(),
             turns_end: CancellationToken::new(),
+            watching: Watching::new(settings),
             calls: Arc::new(Semaphore::new(settings.concurrent_calls as usize)),
+            turn_room: Arc::new(Semaphore::new(settings.concurrent_turns.get() as usize)),
             large_appends: Arc::new(Semaphore::new(settings.concurrent_large_appends as usize)),
         }
     }

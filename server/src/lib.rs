@@ -1,9 +1,12 @@
 //! The gRPC and HTTP doors of anneal: parse what comes in, ask the store, let core decide, answer.
 
+mod beginning;
 mod build;
 mod call;
 mod context;
+mod credential;
 mod house;
+mod http;
 mod learning;
 mod page;
 mod parse;
@@ -13,13 +16,17 @@ mod reply;
 mod rpc;
 mod run;
 mod services;
+mod session;
 mod settings;
 mod status;
 mod turn;
+mod watch;
 mod wire;
 
+pub use crate::http::CorsOrigins;
 pub use house::House;
+pub use parse::acceptable;
 pub use policy::reply as policy;
 pub use reply::{part, role};
 pub use run::{Addresses, ServerError, serve};
-pub use settings::{ChatSettings, ServerSettings};
+pub use settings::{AgentError, AgentSettings, Agents, ApplicationSettings, ChatSettings, ServerSettings};

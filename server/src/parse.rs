@@ -135,6 +135,11 @@ pub(crate) fn message(field: &str, new: pb::NewMessage) -> Result<Message, Failu
     Ok(Message { role, parts, metadata: metadata(&format!("{field}.metadata"), new.metadata)? })
 }
 
+/// The message, or why an append would refuse it: for those who look before they send.
+pub fn acceptable(new: pb::NewMessage) -> Result<Message, String> {
+    message("message", new).map_err(|refused| refused.to_string())
+}
+
 fn role(field: &str, number: i32) -> Result<Role, Failure> {
     match pb::Role::try_from(number) {
         Ok(pb::Role::User) => Ok(Role::User),
@@ -195,7 +200,8 @@ fn part(field: &str, new: pb::Part, role: Role) -> Result<Part, Failure> {
     }
 }
 
-fn media(field: &str, new: pb::MediaPart) -> Result<Media, Failure> {
+/// A picture or file.
+pub(crate) fn media(field: &str, new: pb::MediaPart) -> Result<Media, Failure> {
     let most = if new.uri.starts_with("data:") { MESSAGE_BYTES } else { URI_BYTES };
     if new.uri.is_empty() {
         return Err(Failure::invalid(format!("{field}.uri"), "must not be empty"));

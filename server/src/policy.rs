@@ -15,6 +15,16 @@ pub(crate) fn parse(
     session: &Session,
     system_prompt: Tokens,
 ) -> Result<PolicyOverrides, Failure> {
+    parse_above(policy, &PolicyOverrides::default(), session, system_prompt)
+}
+
+/// The same above what somebody else has set of it: checked together, returned without that.
+pub(crate) fn parse_above(
+    policy: Option<pb::Policy>,
+    below: &PolicyOverrides,
+    session: &Session,
+    system_prompt: Tokens,
+) -> Result<PolicyOverrides, Failure> {
     let Some(policy) = policy else { return Ok(PolicyOverrides::default()) };
     let overrides = PolicyOverrides {
         profile: profile(&policy.profile)?,
@@ -43,7 +53,8 @@ pub(crate) fn parse(
         cache_read_price: policy.cache_read_price,
         cache_write_price: policy.cache_write_price,
     };
-    session.policy(&overrides, None).check(system_prompt).map_err(|error| invalid(&error, &policy))?;
+    let together = overrides.clone().over(below.clone());
+    session.policy(&together, None).check(system_prompt).map_err(|error| invalid(&error, &policy))?;
     Ok(overrides)
 }
 

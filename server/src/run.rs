@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anneal_core::{
-    caller::{Caller, TenantId},
     limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_PER_CONNECTION},
     tokens::Encoding,
 };
@@ -19,7 +18,6 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
-    Request, Status,
     service::Routes,
     transport::{Server, server::TcpIncoming},
 };
@@ -30,9 +28,11 @@ use tonic_health::{
 use tracing::{info, warn};
 
 use crate::{
+    credential::credential,
     house::House,
+    http as api,
     services::Services,
-    settings::{ChatSettings, ServerSettings},
+    settings::{ApplicationSettings, ServerSettings},
     wire,
 };
 
@@ -64,7 +64,7 @@ pub async fn serve(
     store: Store,
     settings: &ServerSettings,
     models: Arc<ModelAccess>,
-    chat: ChatSettings,
+    applications: ApplicationSettings,
     metrics: PrometheusHandle,
     open: oneshot::Sender<Addresses>,
     stop: CancellationToken,
@@ -74,18 +74,25 @@ pub async fn serve(
     let address = |listener: &TcpListener| listener.local_addr().map_err(|error| ServerError::Serving(error.into()));
     let addresses = Addresses { grpc: address(&grpc)?, http: address(&http_listener)? };
 
-    let house = House::new(store.clone(), settings, models, chat);
-    let (turns, turns_end) = (house.turns.clone(), house.turns_end.clone());
+    let house = House::new(store.clone(), settings, models, applications);
+    let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
     tokio::spawn(watch(store.clone(), readiness.clone(), health.clone(), stop.clone()));
     let bell = house.bell.clone();
+    tokio::spawn(background.clone().run_until_cancelled_owned({
+        let (watching, store) = (watching.clone(), store.clone());
+        async move { watching.run(store).await }
+    }));
     tokio::spawn(background.clone().run_until_cancelled_owned(async move { bell.run(store).await }));
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
-    let web = http::serve(http_listener, http::router(readiness.clone(), metrics), background.clone());
-    let web = tokio::spawn(web);
+    let closing = CancellationToken::new();
+    let door = api::Door::new(Services { house: house.clone() }, closing.clone());
+    let beside = http::router(readiness.clone(), metrics);
+    let router = api::router(beside, door, addresses.http, &settings.cors_origins);
+    let web = tokio::spawn(http::serve(http_listener, router, background.clone()));
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = open.send(addresses);
@@ -94,10 +101,13 @@ pub async fn serve(
     let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
     let drain = drain(stop, readiness, health, Duration::from_millis(u64::from(settings.drain_delay_ms)));
     let patience = Duration::from_secs(u64::from(settings.stop_seconds));
-    let closing = {
+    let closed = {
         let turns_end = turns_end.clone();
         async move {
             drain.await;
+            // Load balancers have noticed: who watches finds another server.
+            watching.stop();
+            closing.cancel();
             tokio::spawn(async move {
                 tokio::time::sleep(patience).await;
                 turns_end.cancel();
@@ -106,8 +116,9 @@ pub async fn serve(
     };
     let serving = grpc_server(settings)
         .layer(tower::util::MapResponseLayer::new(wire::explain::<tonic::body::Body>))
+        .layer(tower::util::MapResponseLayer::new(crate::watch::in_pieces))
         .add_routes(routes(house, settings, health_service)?)
-        .serve_with_incoming_shutdown(incoming, closing);
+        .serve_with_incoming_shutdown(incoming, closed);
     let served = tokio::select! {
         served = serving => served,
         () = left_unread(&turns, &turns_end) => {
@@ -120,10 +131,12 @@ pub async fn serve(
     turns.wait().await;
     background.cancel();
     served.map_err(|error| ServerError::Serving(error.into()))?;
-    match web.await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(ServerError::Serving(error.into())),
-        Err(error) => Err(ServerError::Serving(error.into())),
+    tokio::select! {
+        ended = web => ended.map_err(|error| ServerError::Serving(error.into()))?.map_err(|error| ServerError::Serving(error.into())),
+        () = left_unread(&turns, &turns_end) => {
+            warn!("some readers over HTTP do not read what is left of their answers, leaving them");
+            Ok(())
+        }
     }
 }
 
@@ -173,13 +186,6 @@ fn routes(house: House, settings: &ServerSettings, health: HealthServer<impl Hea
         routes = routes.add_service(reflection);
     }
     Ok(routes)
-}
-
-/// Whose call it is. Until there is authentication everyone on loopback is the default tenant.
-#[expect(clippy::unnecessary_wraps, reason = "the shape of an interceptor")]
-fn credential(mut request: Request<()>) -> Result<Request<()>, Status> {
-    request.extensions_mut().insert(Caller::of(TenantId::DEFAULT));
-    Ok(request)
 }
 
 /// Keeps readiness and the gRPC health service in step with the database, and the pools' figures in the metrics.

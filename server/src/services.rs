@@ -7,11 +7,7 @@ use anneal_proto::v1::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::{
-    call::{Call, Deadlines},
-    house::House,
-    rpc, turn,
-};
+use crate::{call::Call, house::House, rpc, turn, watch};
 
 /// Serves all five.
 #[derive(Clone)]
@@ -63,6 +59,20 @@ impl ConversationService for Services {
     ) -> Result<Response<()>, Status> {
         run!(self, request, delete_conversation)
     }
+
+    async fn resolve_session(
+        &self,
+        request: Request<pb::ResolveSessionRequest>,
+    ) -> Result<Response<pb::Session>, Status> {
+        run!(self, request, resolve_session)
+    }
+
+    async fn rotate_session(
+        &self,
+        request: Request<pb::RotateSessionRequest>,
+    ) -> Result<Response<pb::Session>, Status> {
+        run!(self, request, rotate_session)
+    }
 }
 
 #[tonic::async_trait]
@@ -108,6 +118,16 @@ impl MessageService for Services {
     ) -> Result<Response<pb::DeleteSeparatorResponse>, Status> {
         run!(self, request, delete_separator)
     }
+
+    type WatchConversationStream = watch::Changes;
+
+    async fn watch_conversation(
+        &self,
+        request: Request<pb::WatchConversationRequest>,
+    ) -> Result<Response<Self::WatchConversationStream>, Status> {
+        let call = Call::begin_watch(&self.house, "watch_conversation", &request)?;
+        rpc::watch_conversation::watch_conversation(&self.house, call, request.into_inner())
+    }
 }
 
 #[tonic::async_trait]
@@ -149,6 +169,13 @@ impl ContextService for Services {
         run!(self, request, list_checkpoints)
     }
 
+    async fn import_checkpoint(
+        &self,
+        request: Request<pb::ImportCheckpointRequest>,
+    ) -> Result<Response<pb::Checkpoint>, Status> {
+        run!(self, request, import_checkpoint)
+    }
+
     async fn report_usage(
         &self,
         request: Request<pb::ReportUsageRequest>,
@@ -169,7 +196,7 @@ impl ChatService for Services {
     type ChatStream = turn::Events;
 
     async fn chat(&self, request: Request<pb::ChatRequest>) -> Result<Response<Self::ChatStream>, Status> {
-        let call = Call::begin_within(&self.house, "chat", &request, Deadlines::CHAT)?;
+        let call = Call::begin_turn(&self.house, "chat", &request)?;
         rpc::chat::chat(&self.house, call, request.into_inner())
     }
 }

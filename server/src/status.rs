@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use anneal_core::{context::BudgetTooSmall, tokens::Tokens};
+use anneal_core::{adoption::Unsound, context::BudgetTooSmall, tokens::Tokens};
 use anneal_llm::provider::{CallFailure, Closed};
 use anneal_store::{Entity, StoreError};
 use tonic::{Code, Status};
@@ -30,6 +30,7 @@ pub(crate) enum Reason {
     TurnInProgress,
     TurnOvertaken,
     ToolsNotKept,
+    CheckpointUnsound,
     BudgetTooSmall,
     ContextOverflow,
     ModelNotConfigured,
@@ -37,7 +38,9 @@ pub(crate) enum Reason {
     ModelUnavailable,
     ModelBusy,
     TenantBudgetSpent,
+    WatcherTooSlow,
     Overloaded,
+    ServerStopping,
     DatabaseUnavailable,
     DeadlineExceeded,
     Internal,
@@ -61,6 +64,7 @@ impl Reason {
             Self::TurnInProgress => "TURN_IN_PROGRESS",
             Self::TurnOvertaken => "TURN_OVERTAKEN",
             Self::ToolsNotKept => "TOOLS_NOT_KEPT",
+            Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
             Self::ContextOverflow => "CONTEXT_OVERFLOW",
             Self::ModelNotConfigured => "MODEL_NOT_CONFIGURED",
@@ -68,7 +72,9 @@ impl Reason {
             Self::ModelUnavailable => "MODEL_UNAVAILABLE",
             Self::ModelBusy => "MODEL_BUSY",
             Self::TenantBudgetSpent => "TENANT_BUDGET_SPENT",
+            Self::WatcherTooSlow => "WATCHER_TOO_SLOW",
             Self::Overloaded => "OVERLOADED",
+            Self::ServerStopping => "SERVER_STOPPING",
             Self::DatabaseUnavailable => "DATABASE_UNAVAILABLE",
             Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",
@@ -87,13 +93,17 @@ impl Reason {
             | Self::TransactionConflict
             | Self::TurnInProgress
             | Self::TurnOvertaken => Code::Aborted,
-            Self::ToolsNotKept | Self::ContextOverflow | Self::ModelNotConfigured | Self::ModelRefused => {
-                Code::FailedPrecondition
-            }
-            Self::BudgetTooSmall | Self::ModelBusy | Self::TenantBudgetSpent | Self::Overloaded => {
-                Code::ResourceExhausted
-            }
-            Self::ModelUnavailable | Self::DatabaseUnavailable => Code::Unavailable,
+            Self::ToolsNotKept
+            | Self::CheckpointUnsound
+            | Self::ContextOverflow
+            | Self::ModelNotConfigured
+            | Self::ModelRefused => Code::FailedPrecondition,
+            Self::BudgetTooSmall
+            | Self::ModelBusy
+            | Self::TenantBudgetSpent
+            | Self::WatcherTooSlow
+            | Self::Overloaded => Code::ResourceExhausted,
+            Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Internal => Code::Internal,
         }
@@ -103,7 +113,7 @@ impl Reason {
     const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::TransactionConflict => Some(Duration::from_millis(20)),
-            Self::Overloaded => Some(Duration::from_millis(200)),
+            Self::Overloaded | Self::ServerStopping => Some(Duration::from_millis(200)),
             Self::DatabaseUnavailable | Self::ModelUnavailable | Self::ModelBusy | Self::TurnInProgress => {
                 Some(Duration::from_secs(1))
             }
@@ -154,6 +164,12 @@ pub(crate) enum Failure {
     /// A repeated turn that was never answered, in a conversation that has gone on without it.
     #[error("the conversation has gone on since the question was stored")]
     TurnOvertaken,
+    /// The reader of a watch, which stands at `position`, has taken no event for too long.
+    #[error("the watch's reader has taken no event for too long")]
+    WatcherTooSlow { position: String },
+    /// This process stops, and what it was watching goes on elsewhere.
+    #[error("the server stops; watch on with another one")]
+    ServerStopping,
     /// Too many calls under way.
     #[error("too many calls are under way")]
     Overloaded,
@@ -191,6 +207,15 @@ impl Failure {
         Self::Limit { field: field.into(), description: format!("at most {most} {unit}") }
     }
 
+    /// The same of a request that lies in a field of another.
+    pub(crate) fn within(self, outer: &str) -> Self {
+        match self {
+            Self::Invalid { field, description } => Self::Invalid { field: format!("{outer}.{field}"), description },
+            Self::Limit { field, description } => Self::Limit { field: format!("{outer}.{field}"), description },
+            other => other,
+        }
+    }
+
     /// Its stable reason.
     pub(crate) fn reason(&self) -> Reason {
         match self {
@@ -215,6 +240,8 @@ impl Failure {
             Self::Overflow(_) => Reason::ContextOverflow,
             Self::TurnLost | Self::Stopping | Self::SlowReader => Reason::ModelUnavailable,
             Self::TurnOvertaken => Reason::TurnOvertaken,
+            Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,
+            Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,
             Self::Deadline => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
@@ -226,10 +253,13 @@ impl Failure {
                 StoreError::RequestIdReused => Reason::RequestIdReused,
                 StoreError::NotTheNewest { .. } => Reason::LastMessageMismatch,
                 StoreError::EtagMismatch => Reason::EtagMismatch,
-                StoreError::Conflict(_) | StoreError::LeaseLost => Reason::TransactionConflict,
-                StoreError::Busy | StoreError::Unavailable(_) => Reason::DatabaseUnavailable,
+                StoreError::Conflict(_) | StoreError::SessionMoved | StoreError::LeaseLost => {
+                    Reason::TransactionConflict
+                }
+                StoreError::Busy | StoreError::Silent | StoreError::Unavailable(_) => Reason::DatabaseUnavailable,
                 StoreError::Slow(_) => Reason::DeadlineExceeded,
                 StoreError::ToolsNotKept => Reason::ToolsNotKept,
+                StoreError::Unsound(_) => Reason::CheckpointUnsound,
                 StoreError::Database(_) | StoreError::Unreadable(_) | StoreError::BadUrl(_) => Reason::Internal,
             },
         }
@@ -247,6 +277,7 @@ impl Failure {
                 facts.insert("last_message_id".to_owned(), actual.to_string());
                 facts.insert("expected_last_message_id".to_owned(), expected.to_string());
             }
+            Self::Store(StoreError::Unsound(why)) => facts.extend(unsound(*why)),
             Self::Budget(sizes) => {
                 facts.insert("budget_tokens".to_owned(), sizes.budget.to_string());
                 facts.insert("system_prompt_tokens".to_owned(), sizes.system_prompt.to_string());
@@ -268,6 +299,9 @@ impl Failure {
                 facts.insert("output_tokens".to_owned(), sizes.output.to_string());
                 facts.insert("attempts".to_owned(), sizes.attempts.to_string());
             }
+            Self::WatcherTooSlow { position } => {
+                facts.insert("position".to_owned(), position.clone());
+            }
             _ => {}
         }
         details.set_error_info(reason.name(), DOMAIN, facts);
@@ -288,6 +322,21 @@ impl Failure {
         };
         said.or_else(|| reason.retry_after())
     }
+}
+
+/// What is wrong with a summary from elsewhere: which rule it breaks, and its figures.
+fn unsound(why: Unsound) -> Vec<(String, String)> {
+    let (rule, figures) = match why {
+        Unsound::BeyondNewest { newest, .. } => ("beyond_newest", vec![("newest_message_id", newest.to_string())]),
+        Unsound::NotNewer { boundary, .. } => ("not_newer", vec![("boundary_message_id", boundary.to_string())]),
+        Unsound::PartsToolCall { .. } => ("parts_tool_call", Vec::new()),
+        Unsound::NotShorter { summary, replaced } => {
+            let figures = [("summary_tokens", summary.to_string()), ("replaced_tokens", replaced.to_string())];
+            ("not_shorter", figures.into())
+        }
+    };
+    let facts = std::iter::once(("rule", rule.to_owned())).chain(figures);
+    facts.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 impl From<Failure> for Status {

@@ -1,13 +1,14 @@
 -- Appends messages to one conversation: ids under its row lock, the rows, and the job that counts them, in one statement.
 -- No row when the conversation is not the caller's, its newest message is not the expected one ($8), there are tool calls or
 -- results among the messages ($22) and its policy keeps none ($23: settings by profile), or the request id ($9) is that of an
--- append of which nothing was kept.
+-- append of which nothing was kept. The messages' title ($24) becomes the conversation's where it has none and none was set.
 with moved as (
     update ai_conversation as c
     set last_message_id = c.last_message_id + $3,
         last_role = $4,
         turn = c.turn + case when c.last_role = 1 then $5::integer else $6::integer end,
         token_total = c.token_total + case when c.encoding = 1 then $7::bigint else $21::bigint end,
+        title = case when c.title_given or c.title <> '' then c.title else coalesce($24::text, '') end,
         last_activity_ts = now()
     where c.tenant_id = $1
       and c.conversation_id = $2

@@ -1,6 +1,16 @@
--- Stores a checkpoint. The key refuses a second one at the same boundary.
+-- Stores a checkpoint as its conversation's next change, under whose row lock it runs. The key refuses a second one at the
+-- same boundary.
+with changed as (
+    update ai_conversation
+    set change_id = change_id + 1
+    where tenant_id = $1
+      and conversation_id = $2
+    returning change_id
+)
 insert into ai_conversation_checkpoint (
     tenant_id, conversation_id, first_message_id, last_message_id, previous_message_id, summary, token_usage, kind, model,
     prompt_version, source_first_message_id, source_digest, tokens_before, tokens_after, generation, trigger_kind, focus,
-    request_id, duration_ms, model_calls, input_tokens, output_tokens
-) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+    request_id, duration_ms, model_calls, input_tokens, output_tokens, change_id
+)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, changed.change_id
+from changed

@@ -1,6 +1,7 @@
 -- Changes the given fields of a conversation; null leaves a field as it is.
 update ai_conversation
 set title = coalesce($3, title),
+    title_given = title_given or $3 is not null,
     status = coalesce($4, status),
     pinned = coalesce($5, pinned),
     metadata = coalesce($6::text::jsonb, metadata),

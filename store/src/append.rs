@@ -9,11 +9,12 @@ use anneal_core::{
     digest::{self, Digest},
     job::JobKind,
     message::{self, Message, MessageId, Role},
+    title,
     tokens::{Encoding, Tokens},
     turn,
 };
 
-use sqlx::Connection as _;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
@@ -34,6 +35,8 @@ pub struct Append {
     roles: Vec<Role>,
     /// Whether there are tool calls or results among the messages.
     tools: bool,
+    /// What a conversation without a title is called after them.
+    title: Option<String>,
     rows: AppendRows,
 }
 
@@ -93,7 +96,13 @@ impl Append {
         let digest = digest::of_append(messages, &rows.contents);
         let roles = messages.iter().map(|message| message.role).collect();
         let tools = rows.outlines.iter().any(Option::is_some);
-        Self { conversation, request_id, expected_last, digest, roles, tools, rows }
+        let title = title::of_messages(messages);
+        Self { conversation, request_id, expected_last, digest, roles, tools, title, rows }
+    }
+
+    /// The conversation that it belongs to.
+    pub const fn conversation(&self) -> ConversationId {
+        self.conversation
     }
 
     /// The same append with only these of its messages, for a conversation that keeps no tools. The request stays the same.
@@ -185,7 +194,7 @@ async fn put_nothing(db: &mut Link, caller: Caller, append: &Append) -> Result<(
 }
 
 /// How the conversation moved.
-struct Moved {
+pub(crate) struct Moved {
     before_id: i64,
     turn: i32,
     encoding: i16,
@@ -193,7 +202,12 @@ struct Moved {
 
 /// Stores the append. Returns the newest id before it and the turn after it, or None when the conversation is not there,
 /// its newest message is not the expected one, or it keeps no tools.
-async fn insert(db: &mut Link, caller: Caller, append: &Append, bases: &str) -> Result<Option<Moved>, sqlx::Error> {
+pub(crate) async fn insert(
+    db: &mut PgConnection,
+    caller: Caller,
+    append: &Append,
+    bases: &str,
+) -> Result<Option<Moved>, sqlx::Error> {
     let rows = &append.rows;
     let (starts_after_user, starts_otherwise) = append.starts();
     let roles: Vec<i16> = append.roles.iter().copied().map(role_code).collect();
@@ -224,8 +238,9 @@ async fn insert(db: &mut Link, caller: Caller, append: &Append, bases: &str) -> 
         cl100k.iter().sum::<i64>(),
         append.tools,
         append.tools.then_some(bases),
+        append.title,
     )
-    .fetch_optional(&mut **db)
+    .fetch_optional(db)
     .await
 }
 

@@ -16,7 +16,7 @@ use crate::{
     error::StoreError,
     jobs::enqueue_manual_checkpoint,
     rows::{Micros, json, tokens},
-    summaries::ModelSpend,
+    summaries::{self, ModelSpend, SummaryKind},
 };
 
 /// A stored checkpoint.
@@ -30,8 +30,8 @@ pub struct Checkpoint {
     pub summary: String,
     /// Tokens of the summary.
     pub token_usage: Tokens,
-    /// Whether a language model wrote it.
-    pub by_model: bool,
+    /// How it came to be.
+    pub kind: SummaryKind,
     /// The model's or summariser's name.
     pub model: String,
     /// Version of the prompt or rules.
@@ -46,8 +46,8 @@ pub struct Checkpoint {
     pub tokens_after: Tokens,
     /// Summaries fed forward into it, plus one.
     pub generation: i32,
-    /// Why it was made.
-    pub trigger: Trigger,
+    /// Why it was made; None: it was imported.
+    pub trigger: Option<Trigger>,
     /// What a manual compaction asked to keep.
     pub focus: String,
     /// What language models did for it.
@@ -112,7 +112,7 @@ impl From<CheckpointRow> for Checkpoint {
             last: MessageId(row.last_message_id),
             summary: row.summary,
             token_usage: tokens(row.token_usage),
-            by_model: row.kind == 1,
+            kind: summaries::kind(row.kind),
             model: row.model,
             prompt_version: row.prompt_version,
             source_first: MessageId(row.source_first_message_id),
@@ -120,11 +120,7 @@ impl From<CheckpointRow> for Checkpoint {
             tokens_before: tokens(row.tokens_before),
             tokens_after: tokens(row.tokens_after),
             generation: row.generation,
-            trigger: match row.trigger_kind {
-                1 => Trigger::Tokens,
-                2 => Trigger::Messages,
-                _ => Trigger::Manual,
-            },
+            trigger: trigger(row.trigger_kind),
             focus: row.focus,
             spent: ModelSpend {
                 calls: row.model_calls,
@@ -135,6 +131,16 @@ impl From<CheckpointRow> for Checkpoint {
             created: Micros(row.created_us),
             valid: row.valid,
         }
+    }
+}
+
+/// The trigger stored as `code`; None: another system made the checkpoint.
+pub(crate) const fn trigger(code: i16) -> Option<Trigger> {
+    match code {
+        1 => Some(Trigger::Tokens),
+        2 => Some(Trigger::Messages),
+        4 => None,
+        _ => Some(Trigger::Manual),
     }
 }
 
@@ -259,7 +265,7 @@ async fn request(
     Ok(outcome)
 }
 
-async fn select(
+pub(crate) async fn select(
     db: &mut PgConnection,
     caller: Caller,
     id: ConversationId,

@@ -15,13 +15,13 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
-    claims::{ClaimedJob, Committed, finish},
+    claims::{ClaimedJob, Committed, ManualCompaction, finish},
     conversations::locked,
     error::{Entity, StoreError},
     jobs::enqueue,
     parts,
-    pool::Link,
     rows::{self, column, json, tokens},
+    rules::Rules,
     summaries::{SummarySpec, kind_code},
     tail,
 };
@@ -99,15 +99,17 @@ pub struct CheckpointDraft {
     pub tokens_after: Tokens,
     /// Summaries fed forward into it, plus one.
     pub generation: i32,
-    /// Why it was made.
-    pub trigger: Trigger,
+    /// Why it was made; None: it was imported.
+    pub trigger: Option<Trigger>,
 }
 
 impl Store {
     /// What a job's checkpoint is planned from. None when the conversation is gone.
     pub async fn checkpoint_material(&self, job: &ClaimedJob) -> Result<Option<CheckpointMaterial>, StoreError> {
-        let db = self.jobs.checkout().await?;
-        self.material(db, job.caller(), job.conversation, &PolicyOverrides::default()).await
+        let mut db = self.jobs.checkout().await?;
+        let material =
+            material(&mut db, &self.rules, job.caller(), job.conversation, &PolicyOverrides::default()).await;
+        db.settle(material)
     }
 
     /// What a checkpoint would be planned from, under the overrides of a preview.
@@ -117,58 +119,9 @@ impl Store {
         id: ConversationId,
         preview: &PolicyOverrides,
     ) -> Result<CheckpointMaterial, StoreError> {
-        let db = self.reads.checkout().await?;
-        self.material(db, caller, id, preview).await?.ok_or(StoreError::NotFound(Entity::Conversation))
-    }
-
-    /// What a checkpoint is planned from, in one snapshot.
-    async fn material(
-        &self,
-        mut db: Link,
-        caller: Caller,
-        id: ConversationId,
-        preview: &PolicyOverrides,
-    ) -> Result<Option<CheckpointMaterial>, StoreError> {
-        let mut rows = sqlx::query_file!(
-            "sql/checkpoint_material.sql",
-            caller.tenant().0,
-            id.0,
-            self.rules.bases(),
-            json(preview),
-        )
-        .fetch_all(&mut *db)
-        .await?;
-        db.release();
-        rows.sort_by_key(|row| row.message_id);
-        let mut rows = rows.into_iter();
-        let Some(head) = rows.next() else { return Ok(None) };
-        let policy = self.rules.policy(head.policy.as_deref().unwrap_or("{}"), preview, head.window_tokens)?;
-        let previous = head.checkpoint_last.map(|last| PreviousCheckpoint {
-            last: MessageId(last),
-            summary: head.summary.unwrap_or_default(),
-            tokens: tokens(head.tokens),
-            generation: head.generation.unwrap_or(0),
-        });
-        let tail = rows.map(|row| {
-            let outline = row.tool_outline.as_deref().map(serde_json::from_str).transpose();
-            Ok(TailItem {
-                id: MessageId(row.message_id),
-                role: rows::role(row.role.unwrap_or(0))?,
-                turn: row.turn,
-                tokens: tokens(row.tokens),
-                bytes: row.bytes.unwrap_or(0).unsigned_abs(),
-                outline: outline.map_err(|_| StoreError::Unreadable("tool outline"))?.unwrap_or_default(),
-            })
-        });
-        Ok(Some(CheckpointMaterial {
-            policy,
-            system_prompt: tokens(head.bytes.unwrap_or(0)),
-            encoding: rows::encoding(head.encoding.unwrap_or(0))?,
-            separator: head.separator.map(MessageId),
-            previous,
-            last_message_id: MessageId(head.newest.unwrap_or(0)),
-            tail: tail.collect::<Result<_, StoreError>>()?,
-        }))
+        let mut db = self.reads.checkout().await?;
+        let material = material(&mut db, &self.rules, caller, id, preview).await;
+        db.settle(material)?.ok_or(StoreError::NotFound(Entity::Conversation))
     }
 
     /// Bytes of text after `after` up to `last`: what a summary of it all would read.
@@ -232,7 +185,7 @@ impl Store {
         locked(&mut tx, caller, id).await?;
         let kept = still_there(&mut tx, caller, id, draft).await?;
         let caused = if kept {
-            insert(&mut tx, job, draft).await?;
+            insert(&mut tx, caller, id, draft, job.manual.as_ref()).await?;
             parts::forget(&mut tx, job).await?;
             trigger::jobs(&tail::state(&mut tx, caller, id, &self.rules).await?)
         } else {
@@ -266,6 +219,50 @@ impl Store {
     }
 }
 
+/// What a checkpoint is planned from, in one snapshot.
+pub(crate) async fn material(
+    db: &mut PgConnection,
+    rules: &Rules,
+    caller: Caller,
+    id: ConversationId,
+    preview: &PolicyOverrides,
+) -> Result<Option<CheckpointMaterial>, StoreError> {
+    let mut rows =
+        sqlx::query_file!("sql/checkpoint_material.sql", caller.tenant().0, id.0, rules.bases(), json(preview),)
+            .fetch_all(db)
+            .await?;
+    rows.sort_by_key(|row| row.message_id);
+    let mut rows = rows.into_iter();
+    let Some(head) = rows.next() else { return Ok(None) };
+    let policy = rules.policy(head.policy.as_deref().unwrap_or("{}"), preview, head.window_tokens)?;
+    let previous = head.checkpoint_last.map(|last| PreviousCheckpoint {
+        last: MessageId(last),
+        summary: head.summary.unwrap_or_default(),
+        tokens: tokens(head.tokens),
+        generation: head.generation.unwrap_or(0),
+    });
+    let tail = rows.map(|row| {
+        let outline = row.tool_outline.as_deref().map(serde_json::from_str).transpose();
+        Ok(TailItem {
+            id: MessageId(row.message_id),
+            role: rows::role(row.role.unwrap_or(0))?,
+            turn: row.turn,
+            tokens: tokens(row.tokens),
+            bytes: row.bytes.unwrap_or(0).unsigned_abs(),
+            outline: outline.map_err(|_| StoreError::Unreadable("tool outline"))?.unwrap_or_default(),
+        })
+    });
+    Ok(Some(CheckpointMaterial {
+        policy,
+        system_prompt: tokens(head.bytes.unwrap_or(0)),
+        encoding: rows::encoding(head.encoding.unwrap_or(0))?,
+        separator: head.separator.map(MessageId),
+        previous,
+        last_message_id: MessageId(head.newest.unwrap_or(0)),
+        tail: tail.collect::<Result<_, StoreError>>()?,
+    }))
+}
+
 /// Whether separator and newest valid checkpoint are those that the draft was planned with.
 async fn still_there(
     db: &mut PgConnection,
@@ -277,17 +274,25 @@ async fn still_there(
     Ok(row.separator == draft.separator.map(|id| id.0) && row.checkpoint_last == draft.previous.map(|id| id.0))
 }
 
-async fn insert(db: &mut PgConnection, job: &ClaimedJob, draft: &CheckpointDraft) -> Result<(), StoreError> {
+/// Stores a checkpoint; `manual` is what a caller asked for.
+pub(crate) async fn insert(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    draft: &CheckpointDraft,
+    manual: Option<&ManualCompaction>,
+) -> Result<(), StoreError> {
     let first = draft.separator.unwrap_or_default().next();
     let trigger = match draft.trigger {
-        Trigger::Tokens => 1,
-        Trigger::Messages => 2,
-        Trigger::Manual => 3,
+        Some(Trigger::Tokens) => 1,
+        Some(Trigger::Messages) => 2,
+        Some(Trigger::Manual) => 3,
+        None => 4,
     };
     sqlx::query_file!(
         "sql/insert_checkpoint.sql",
-        job.tenant.0,
-        job.conversation.0,
+        caller.tenant().0,
+        id.0,
         first.0,
         draft.last.0,
         draft.previous.map(|id| id.0),
@@ -302,8 +307,8 @@ async fn insert(db: &mut PgConnection, job: &ClaimedJob, draft: &CheckpointDraft
         column(draft.tokens_after),
         draft.generation,
         trigger,
-        job.manual.as_ref().map_or("", |manual| &manual.focus),
-        job.manual.as_ref().map(|manual| &manual.request_id),
+        manual.map_or("", |manual| &manual.focus),
+        manual.map(|manual| &manual.request_id),
         draft.summary.duration_ms,
         draft.summary.spent.calls,
         column(draft.summary.spent.input),

@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::{
-    Store,
+    Store, creation,
     error::{Entity, StoreError, violated},
     jobs,
     requests::{self, Earlier, Request},
@@ -33,7 +33,7 @@ pub enum ConversationStatus {
 }
 
 impl ConversationStatus {
-    const fn code(self) -> i16 {
+    pub(crate) const fn code(self) -> i16 {
         match self {
             Self::Active => 1,
             Self::Archived => 2,
@@ -73,6 +73,8 @@ pub struct Conversation {
     pub status: ConversationStatus,
     /// Changes with every update.
     pub revision: i64,
+    /// The session that it was made for; '' for none.
+    pub session_key: String,
     /// The newest message = the number of messages.
     pub last_message_id: MessageId,
     /// Every message up to this one is counted.
@@ -106,50 +108,26 @@ pub struct ConversationChange {
     pub revision: Option<i64>,
 }
 
-/// Which conversations to list; empty and None mean any.
-#[derive(Debug, Clone, Default)]
-pub struct ConversationFilter {
-    /// Of this agent.
-    pub agent_id: Option<String>,
-    /// Of this user.
-    pub user_id: Option<String>,
-    /// With this status.
-    pub status: Option<ConversationStatus>,
-    /// With titles that start so.
-    pub title_prefix: Option<String>,
-    /// After this place: the last entry's activity and id.
-    pub after: Option<(Micros, ConversationId)>,
-    /// At most so many.
-    pub limit: i64,
-}
-
-/// Conversations, newest activity first, without their system prompts.
-#[derive(Debug, Clone)]
-pub struct ConversationPage {
-    /// The entries.
-    pub conversations: Vec<Conversation>,
-    /// Whether more follow.
-    pub more: bool,
-}
-
-struct ConversationRow {
-    conversation_id: Uuid,
-    agent_id: String,
-    user_id: String,
-    title: String,
-    status: i16,
-    pinned: bool,
-    metadata: String,
-    system_prompt: String,
-    policy: String,
-    encoding: i16,
-    revision: i64,
-    last_message_id: i64,
-    counted_message_id: i64,
-    token_total: i64,
-    turn: i32,
-    created_us: i64,
-    last_activity_us: i64,
+/// A conversation as statements read it.
+pub(crate) struct ConversationRow {
+    pub(crate) conversation_id: Uuid,
+    pub(crate) agent_id: String,
+    pub(crate) user_id: String,
+    pub(crate) title: String,
+    pub(crate) status: i16,
+    pub(crate) pinned: bool,
+    pub(crate) metadata: String,
+    pub(crate) system_prompt: String,
+    pub(crate) policy: String,
+    pub(crate) encoding: i16,
+    pub(crate) revision: i64,
+    pub(crate) session_key: String,
+    pub(crate) last_message_id: i64,
+    pub(crate) counted_message_id: i64,
+    pub(crate) token_total: i64,
+    pub(crate) turn: i32,
+    pub(crate) created_us: i64,
+    pub(crate) last_activity_us: i64,
 }
 
 impl TryFrom<ConversationRow> for Conversation {
@@ -170,6 +148,7 @@ impl TryFrom<ConversationRow> for Conversation {
             },
             status: if row.status == 1 { ConversationStatus::Active } else { ConversationStatus::Archived },
             revision: row.revision,
+            session_key: row.session_key,
             last_message_id: MessageId(row.last_message_id),
             counted: MessageId(row.counted_message_id),
             token_total: tokens(row.token_total),
@@ -181,7 +160,8 @@ impl TryFrom<ConversationRow> for Conversation {
 }
 
 impl NewConversation {
-    fn digest(&self) -> Digest {
+    /// Digest of what is asked for: two equal ones ask for the same conversation.
+    pub fn digest(&self) -> Digest {
         let (metadata, policy) = (json(&self.metadata), json(&self.policy));
         digest::of_fields([
             self.agent_id.as_bytes(),
@@ -193,46 +173,29 @@ impl NewConversation {
             policy.as_bytes(),
         ])
     }
-}
 
-/// The id that a creating request always gives: version 8, from tenant and request id.
-fn derived_id(caller: Caller, request_id: &str) -> Uuid {
-    let digest = digest::of_fields([caller.tenant().0.as_bytes().as_slice(), b"create", request_id.as_bytes()]);
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest[..16]);
-    Uuid::new_v8(bytes)
+    /// Tokens of its system prompt, as its column holds them.
+    pub(crate) fn prompt_tokens(&self) -> i64 {
+        column(self.encoding.counter().count(&self.system_prompt))
+    }
 }
 
 impl Store {
-    /// Makes a conversation; with a request id the same one however often.
+    /// Makes a conversation; with a request id the same one however often. `asked` is the digest of what the caller said of
+    /// it itself: a repeated request is known by that, whatever the settings have added since.
     pub async fn create_conversation(
         &self,
         caller: Caller,
         request_id: Option<&str>,
+        asked: Digest,
         new: &NewConversation,
     ) -> Result<Conversation, StoreError> {
-        let id = request_id.map_or_else(Uuid::now_v7, |request_id| derived_id(caller, request_id));
-        let digest = new.digest();
+        let derived = |request_id: &str| creation::derived_id(caller, [b"create", request_id.as_bytes()]);
+        let id = request_id.map_or_else(Uuid::now_v7, derived);
+        let digest = request_id.map(|_| asked.as_slice());
         let mut db = self.writes.checkout().await?;
-        let inserted = sqlx::query_file!(
-            "sql/create_conversation.sql",
-            caller.tenant().0,
-            id,
-            new.agent_id,
-            new.user_id,
-            new.title,
-            new.pinned,
-            json(&new.metadata),
-            new.system_prompt,
-            column(new.encoding.counter().count(&new.system_prompt)),
-            json(&new.policy),
-            encoding_code(new.encoding),
-            request_id.map(|_| digest.as_slice()),
-        )
-        .execute(&mut *db)
-        .await;
-        match inserted {
-            Ok(_) => {}
+        match creation::insert(&mut db, caller, id, "", digest, new).await {
+            Ok(()) => {}
             Err(error) if violated(&error) == Some("ai_conversation_pkey") => {
                 let stored = sqlx::query_scalar!(
                     "select create_digest from ai_conversation where tenant_id = $1 and conversation_id = $2",
@@ -241,7 +204,7 @@ impl Store {
                 )
                 .fetch_optional(&mut *db)
                 .await?;
-                if stored.flatten().as_deref() != Some(digest.as_slice()) {
+                if stored.flatten().as_deref() != Some(asked.as_slice()) {
                     db.release();
                     return Err(StoreError::RequestIdReused);
                 }
@@ -258,33 +221,6 @@ impl Store {
         let mut db = self.reads.checkout().await?;
         let found = one(&mut db, caller, id).await;
         db.settle(found)
-    }
-
-    /// Conversations, newest activity first.
-    pub async fn list_conversations(
-        &self,
-        caller: Caller,
-        filter: &ConversationFilter,
-    ) -> Result<ConversationPage, StoreError> {
-        let mut db = self.reads.checkout().await?;
-        let rows = sqlx::query_file_as!(
-            ConversationRow,
-            "sql/list_conversations.sql",
-            caller.tenant().0,
-            filter.agent_id,
-            filter.user_id,
-            filter.status.map(ConversationStatus::code),
-            filter.title_prefix,
-            filter.after.map(|(activity, _)| activity.0),
-            filter.after.map(|(_, id)| id.0),
-            filter.limit + 1,
-        )
-        .fetch_all(&mut *db)
-        .await?;
-        db.release();
-        let more = rows.len() as i64 > filter.limit;
-        let rows = rows.into_iter().take(filter.limit.max(0) as usize);
-        Ok(ConversationPage { conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?, more })
     }
 
     /// Changes a conversation; with a request id once. A new policy makes the triggers look again.
@@ -306,6 +242,13 @@ impl Store {
     pub async fn delete_conversation(&self, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
         let mut db = self.writes.checkout().await?;
         let deleted = delete(&mut db, caller, id).await;
+        db.settle(deleted)
+    }
+
+    /// Deletes a conversation that has no message and no turn under way; returns whether it did.
+    pub async fn delete_empty_conversation(&self, caller: Caller, id: ConversationId) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout().await?;
+        let deleted = delete_empty(&mut db, caller, id).await;
         db.settle(deleted)
     }
 }
@@ -365,6 +308,30 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
         .await?;
     tx.commit().await?;
     Ok(())
+}
+
+async fn delete_empty(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<bool, StoreError> {
+    let mut tx = db.begin().await?;
+    // Appends take the same lock: what is seen after it is what holds.
+    locked(&mut tx, caller, id).await?;
+    let (tenant, conversation) = (caller.tenant().0, id.0);
+    let deleted = sqlx::query!(
+        "delete from ai_conversation
+         where tenant_id = $1 and conversation_id = $2 and last_message_id = 0
+             and not exists (select from ai_model_lease where conversation_id = $2 and lease_until_ts > now())",
+        tenant,
+        conversation,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let is_deleted = deleted.rows_affected() > 0;
+    if is_deleted {
+        sqlx::query!("delete from ai_job where tenant_id = $1 and conversation_id = $2", tenant, conversation)
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await?;
+    Ok(is_deleted)
 }
 
 async fn one(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {

@@ -1,6 +1,6 @@
 //! What can go wrong in the store, by what the caller does about it.
 
-use anneal_core::message::MessageId;
+use anneal_core::{adoption::Unsound, message::MessageId};
 
 /// What was looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +46,15 @@ pub enum StoreError {
         /// What is stored.
         actual: MessageId,
     },
+    /// The summary cannot stand for these messages.
+    #[error(transparent)]
+    Unsound(#[from] Unsound),
     /// The conversation was changed since its etag was read.
     #[error("the conversation was changed in between")]
     EtagMismatch,
+    /// Others rotated and deleted the session again and again; a retry can succeed.
+    #[error("the session was rotated or deleted by others again and again")]
+    SessionMoved,
     /// The job's lease ended, and with it the right to write its results.
     #[error("lease is no longer ours")]
     LeaseLost,
@@ -61,6 +67,9 @@ pub enum StoreError {
     /// The database cannot be reached, or is shutting down; a retry can succeed.
     #[error("database unavailable")]
     Unavailable(#[source] sqlx::Error),
+    /// The database has not answered in the time that its asker gives it; a retry can succeed.
+    #[error("the database does not answer")]
+    Silent,
     /// The statement took longer than it may.
     #[error("statement took too long")]
     Slow(#[source] sqlx::Error),
@@ -83,7 +92,9 @@ impl StoreError {
             Self::NotFound(_)
                 | Self::RequestIdReused
                 | Self::NotTheNewest { .. }
+                | Self::Unsound(_)
                 | Self::EtagMismatch
+                | Self::SessionMoved
                 | Self::LeaseLost
         )
     }

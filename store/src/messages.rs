@@ -15,6 +15,7 @@ use crate::{
     error::{Entity, StoreError},
     rows::{self, Micros, tokens},
     separators::{self, Separator},
+    summaries::{SummaryKind, kind},
 };
 
 /// A message with what is kept beside it.
@@ -49,8 +50,8 @@ pub struct StoredSummary {
     pub text: String,
     /// Its tokens.
     pub tokens: Tokens,
-    /// Whether a language model wrote it.
-    pub by_model: bool,
+    /// How it came to be.
+    pub kind: SummaryKind,
     /// The model's or summariser's name.
     pub model: String,
     /// When it was stored.
@@ -105,7 +106,7 @@ impl TryFrom<MessageRow> for StoredMessage {
         let summary = row.summary.map(|text| StoredSummary {
             text,
             tokens: tokens(row.summary_tokens.unwrap_or(0)),
-            by_model: row.summary_kind == Some(1),
+            kind: kind(row.summary_kind.unwrap_or(0)),
             model: row.summary_model.unwrap_or_default(),
             created: Micros(row.summary_us.unwrap_or(0)),
         });
@@ -176,6 +177,25 @@ impl Store {
             .is_some_and(|row| if ask.newest_first { row.message_id > 1 } else { row.message_id < newest.0 });
         let messages = rows.into_iter().map(StoredMessage::try_from).collect::<Result<_, _>>()?;
         Ok(MessagePage { messages, separators, more })
+    }
+
+    /// A page of messages, oldest first, and nothing beside it: none of a conversation that is gone.
+    pub async fn messages_after(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        ask: PageAsk,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let (after, content, limit) = (ask.from.unwrap_or_default(), ask.content, ask.limit);
+        let bytes = if content { limits::PAGE_CONTENT_BYTES } else { i64::MAX };
+        let tenant = caller.tenant().0;
+        let mut db = self.reads.checkout().await?;
+        let rows =
+            sqlx::query_file_as!(MessageRow, "sql/list_messages.sql", tenant, id.0, after.0, limit, bytes, content)
+                .fetch_all(&mut *db)
+                .await?;
+        db.release();
+        rows.into_iter().map(StoredMessage::try_from).collect()
     }
 
     /// One message, whole.

@@ -5,11 +5,15 @@ use std::time::{Duration, Instant};
 
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection,
-    migrate::{Migrate as _, Migrator},
+    migrate::{Migrate as _, MigrateError, Migrator},
 };
 use tracing::{info, warn};
 
-use crate::{error::StoreError, pool};
+use crate::{
+    error::StoreError,
+    legacy::{self, LegacyCounts, Moved},
+    pool,
+};
 
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 /// The advisory lock of migrators: "anneal" in ASCII.
@@ -29,6 +33,15 @@ pub struct Migration {
     pub sql: String,
 }
 
+/// What migrating has done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// The migrations that ran, in order.
+    pub migrations: Vec<Migration>,
+    /// What became of the older tables' rows, where there were such tables.
+    pub legacy: Option<LegacyCounts>,
+}
+
 /// Why migrating failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationsError {
@@ -37,10 +50,36 @@ pub enum MigrationsError {
     Store(#[from] StoreError),
     /// A migration failed; it left nothing behind.
     #[error("a migration failed and was rolled back")]
-    Failed(#[from] sqlx::migrate::MigrateError),
+    Failed(#[from] MigrateError),
     /// Another migrator, or a lock on a table, was in the way for too long.
     #[error("gave up after {0:?}: another migrator or a long transaction is in the way")]
     TimedOut(Duration),
+    /// A table has the name of one of ours, and is neither ours nor of the older shape.
+    #[error("{0}: these are neither anneal's tables nor the older ones; rename them, or use another database")]
+    Foreign(String),
+    /// The older tables hold what cannot be moved without loss, or cannot be dropped.
+    #[error("nothing was changed, because the older tables cannot be moved: {0}")]
+    Unmovable(String),
+    /// Not every message arrived that was counted: a bug.
+    #[error("nothing was changed: {counted} messages were counted, but {moved} moved")]
+    Miscounted {
+        /// Messages that were counted.
+        counted: i64,
+        /// Messages that arrived.
+        moved: i64,
+    },
+}
+
+impl MigrationsError {
+    /// Whether another session's lock was in the way, so that a second try can succeed.
+    fn is_in_the_way(&self) -> bool {
+        let source = match self {
+            Self::Store(StoreError::Conflict(_)) => return true,
+            Self::Failed(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => source,
+            _ => return false,
+        };
+        source.as_database_error().and_then(|error| error.code().map(|code| code == "55P03")).unwrap_or(false)
+    }
 }
 
 impl From<sqlx::Error> for MigrationsError {
@@ -52,6 +91,7 @@ impl From<sqlx::Error> for MigrationsError {
 /// The way to a database's schema. Uses a connection of its own: no statement timeout, no pool.
 pub struct Migrations {
     db: PgConnection,
+    watch: Box<dyn Fn(Moved) + Send + Sync>,
 }
 
 impl Migrations {
@@ -60,7 +100,13 @@ impl Migrations {
         let settings =
             pool::StoreSettings { url: url.into(), statement_timeout_ms: 0, ..pool::StoreSettings::default() };
         let options = pool::connect_options(&settings)?;
-        Ok(Self { db: PgConnection::connect_with(&options).await? })
+        Ok(Self { db: PgConnection::connect_with(&options).await?, watch: Box::new(|_| ()) })
+    }
+
+    /// Tells `watch` how far the rows of older tables have come, as they are moved.
+    #[must_use]
+    pub fn watched(self, watch: impl Fn(Moved) + Send + Sync + 'static) -> Self {
+        Self { watch: Box::new(watch), ..self }
     }
 
     /// Every migration that this build knows, in order.
@@ -79,8 +125,22 @@ impl Migrations {
         Ok(Self::all().into_iter().filter(|migration| !applied.contains(&migration.version)).collect())
     }
 
-    /// Runs what is pending and returns it. Two at once: one works, the other waits and finds nothing left.
-    pub async fn run(&mut self, patience: Duration) -> Result<Vec<Migration>, MigrationsError> {
+    /// Whether the older tables are there, so that the next run moves their rows.
+    pub async fn finds_legacy(&mut self) -> Result<bool, MigrationsError> {
+        Ok(self.find_legacy().await?.is_some())
+    }
+
+    /// What the next run would do with the rows of older tables, where there are such tables. Changes nothing.
+    pub async fn survey_legacy(&mut self) -> Result<Option<LegacyCounts>, MigrationsError> {
+        let Some(shape) = self.find_legacy().await? else { return Ok(None) };
+        let mut tx = self.db.begin().await?;
+        let counts = legacy::survey(&mut tx, shape).await?;
+        tx.rollback().await?;
+        Ok(Some(counts))
+    }
+
+    /// Runs what is pending and returns it; moves the rows of older tables in the same transaction. Two at once: one works, the other waits and finds nothing left.
+    pub async fn run(&mut self, patience: Duration) -> Result<Applied, MigrationsError> {
         let started = Instant::now();
         while !self.try_lock().await? {
             if started.elapsed() > patience {
@@ -89,31 +149,59 @@ impl Migrations {
             tokio::time::sleep(PAUSE).await;
         }
         let outcome = self.run_locked(started, patience).await;
-        sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut self.db).await?;
+        // The lock ends with this session at the latest; what was done, or why not, is what the caller has to know.
+        if let Err(error) = sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut self.db).await {
+            warn!("the lock of migrators was not released, and ends with the connection: {error}");
+        }
         outcome
     }
 
-    async fn run_locked(&mut self, started: Instant, patience: Duration) -> Result<Vec<Migration>, MigrationsError> {
-        let pending = self.pending().await?;
+    async fn run_locked(&mut self, started: Instant, patience: Duration) -> Result<Applied, MigrationsError> {
+        let migrations = self.pending().await?;
         self.db.execute(AssertSqlSafe(LOCK_TIMEOUT)).await?;
+        let legacy = loop {
+            match self.attempt().await {
+                Ok(legacy) => break legacy,
+                Err(error) if error.is_in_the_way() && started.elapsed() < patience => {
+                    warn!("a table is locked by another session, trying again: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        for migration in &migrations {
+            info!(migration.version, "applied migration {} ({})", migration.version, migration.name);
+        }
+        Ok(Applied { migrations, legacy })
+    }
+
+    /// Each migration in a transaction of its own; with older tables all of them and the rows in one, where sqlx makes its own
+    /// transactions savepoints.
+    async fn attempt(&mut self) -> Result<Option<LegacyCounts>, MigrationsError> {
         let mut migrator = Migrator::with_migrations(MIGRATOR.iter().cloned().collect());
         migrator.set_locking(false);
         // An older binary may meet a newer schema: what it does not know, it leaves alone.
         migrator.set_ignore_missing(true);
-        loop {
-            match migrator.run_direct(None, &mut self.db, false).await {
-                Ok(()) => break,
-                Err(error) if lock_timed_out(&error) && started.elapsed() < patience => {
-                    warn!("a table is locked by another session, trying again: {error}");
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => return Err(error.into()),
-            }
+        let Some(shape) = self.find_legacy().await? else {
+            migrator.run_direct(None, &mut self.db, false).await?;
+            return Ok(None);
+        };
+        let mut tx = self.db.begin().await?;
+        let counts = legacy::put_aside(&mut tx, shape).await?;
+        migrator.run_direct(None, &mut *tx, false).await?;
+        legacy::move_rows(&mut tx, &counts, &self.watch).await?;
+        tx.commit().await?;
+        Ok(Some(counts))
+    }
+
+    /// Where the first migration has run, tables of these names are its own.
+    async fn find_legacy(&mut self) -> Result<Option<legacy::Shape>, MigrationsError> {
+        let applied = self.applied().await?;
+        let first = MIGRATOR.iter().map(|migration| migration.version).min();
+        if first.is_some_and(|first| applied.contains(&first)) {
+            return Ok(None);
         }
-        for migration in &pending {
-            info!(migration.version, "applied migration {} ({})", migration.version, migration.name);
-        }
-        Ok(pending)
+        legacy::find(&mut self.db).await
     }
 
     async fn try_lock(&mut self) -> Result<bool, MigrationsError> {
@@ -130,13 +218,4 @@ impl Migrations {
         let applied = self.db.list_applied_migrations(table).await?;
         Ok(applied.into_iter().map(|migration| migration.version).collect())
     }
-}
-
-fn lock_timed_out(error: &sqlx::migrate::MigrateError) -> bool {
-    let (sqlx::migrate::MigrateError::Execute(source) | sqlx::migrate::MigrateError::ExecuteMigration(source, _)) =
-        error
-    else {
-        return false;
-    };
-    source.as_database_error().and_then(|error| error.code().map(|code| code == "55P03")).unwrap_or(false)
 }

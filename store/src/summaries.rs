@@ -19,6 +19,17 @@ use crate::{
     tail,
 };
 
+/// How a summary came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SummaryKind {
+    /// A language model wrote it.
+    Llm,
+    /// Rules picked it from its source.
+    Extractive,
+    /// Another system made it.
+    Imported,
+}
+
 /// Who made a summary, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummarySpec {
@@ -26,8 +37,8 @@ pub struct SummarySpec {
     pub text: String,
     /// Its tokens.
     pub tokens: Tokens,
-    /// Whether a language model wrote it.
-    pub by_model: bool,
+    /// How it came to be.
+    pub kind: SummaryKind,
     /// The model's or summariser's name.
     pub model: String,
     /// Version of the prompt or rules.
@@ -176,5 +187,17 @@ async fn put(db: &mut PgConnection, job: &ClaimedJob, summaries: &[MessageSummar
 }
 
 pub(crate) const fn kind_code(summary: &SummarySpec) -> i16 {
-    if summary.by_model { 1 } else { 2 }
+    match summary.kind {
+        SummaryKind::Llm => 1,
+        SummaryKind::Extractive => 2,
+        SummaryKind::Imported => 3,
+    }
+}
+
+pub(crate) const fn kind(code: i16) -> SummaryKind {
+    match code {
+        1 => SummaryKind::Llm,
+        3 => SummaryKind::Imported,
+        _ => SummaryKind::Extractive,
+    }
 }

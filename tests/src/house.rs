@@ -16,7 +16,7 @@ use anneal_proto::v1::{
     conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
     operator_service_client::OperatorServiceClient,
 };
-use anneal_server::{Addresses, ChatSettings, ServerSettings, serve};
+use anneal_server::{Addresses, Agents, ApplicationSettings, ChatSettings, ServerSettings, serve};
 use anneal_store::{Migrations, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -45,11 +45,11 @@ pub struct House {
     _stop: DropGuard,
 }
 
-/// What the server may call.
+/// What the server may call, and how it treats applications.
 #[derive(Clone, Default)]
 struct Calling {
     access: Arc<ModelAccess>,
-    chat: ChatSettings,
+    applications: ApplicationSettings,
 }
 
 /// PostgreSQL's programs: those in `ANNEAL_PG_BIN`, or the installed ones.
@@ -127,6 +127,19 @@ impl House {
         Self::on(self.url.clone(), self.store.session().clone(), self.calling.clone()).await
     }
 
+    /// A house whose server has settings of these agents.
+    pub async fn with_agents(agents: Agents) -> Self {
+        let applications = ApplicationSettings { agents, ..ApplicationSettings::default() };
+        Self::on(database().await, Session::default(), Calling { applications, ..Calling::default() }).await
+    }
+
+    /// A second house on the same database, whose server has settings of these agents instead.
+    pub async fn beside_with_agents(&self, agents: Agents) -> Self {
+        let applications = ApplicationSettings { agents, ..self.calling.applications.clone() };
+        let calling = Calling { applications, ..self.calling.clone() };
+        Self::on(self.url.clone(), self.store.session().clone(), calling).await
+    }
+
     /// A house on a database of the test's own.
     pub async fn at(url: &str) -> Self {
         Self::on(url.to_owned(), Session::default(), Calling::default()).await
@@ -152,7 +165,9 @@ impl House {
         let callable = CallableModels::new(&providers, &models).expect("these settings can work");
         let models = Session::new(PolicyOverrides::default(), models);
         let access = Arc::new(ModelAccess { models: callable, ..limits });
-        Self::on(url, models, Calling { access, chat: ChatSettings { model: default.to_owned() } }).await
+        let chat = ChatSettings { model: default.to_owned() };
+        let applications = ApplicationSettings { chat, ..ApplicationSettings::default() };
+        Self::on(url, models, Calling { access, applications }).await
     }
 
     async fn on(url: String, session: Session, calling: Calling) -> Self {
@@ -166,8 +181,8 @@ impl House {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         tokio::spawn({
             let (store, stop) = (store.clone(), stop.clone());
-            let Calling { access, chat } = calling.clone();
-            async move { serve(store, &server, access, chat, metrics, open, stop).await.expect("serves") }
+            let Calling { access, applications } = calling.clone();
+            async move { serve(store, &server, access, applications, metrics, open, stop).await.expect("serves") }
         });
         let addresses = opened.await.expect("the server opens its ports");
         let channel = Channel::from_shared(format!("http://{}", addresses.grpc))

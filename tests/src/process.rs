@@ -9,7 +9,7 @@ use std::{
 use anneal_local_postgres::{LocalPostgres, Settings, StopOnDrop};
 use anneal_store::{Migrations, create_database};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader},
     process::{Child, Command},
 };
 use uuid::Uuid;
@@ -75,6 +75,14 @@ impl OwnPostgres {
         Self { url, postgres: postgres.stop_on_drop(), settings, _folder: folder }
     }
 
+    /// The statements that it has logged, in order; there are some where `log_statement` is set.
+    pub fn statements(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.postgres.log_path()).expect("PostgreSQL keeps a log");
+        let entries =
+            log.split("LOG:  ").filter(|entry| entry.starts_with("execute ") || entry.starts_with("statement: "));
+        entries.map(str::to_owned).collect()
+    }
+
     /// Stops it at once, as a crash would.
     pub async fn crash(&self) {
         self.postgres.stop(anneal_local_postgres::Stop::Immediate).await.expect("stops");
@@ -119,6 +127,18 @@ impl Anneal {
     pub async fn run(&self, arguments: &[&str]) -> Ran {
         let ran = self.command(arguments).output().await.expect("the binary runs");
         Ran::from(ran)
+    }
+
+    /// Runs a command to its end, with this on its standard input.
+    pub async fn fed(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut command = self.command(arguments);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary starts");
+        let mut stdin = child.stdin.take().expect("is piped");
+        // Who has left before the end does not read it.
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        Ran::from(child.wait_with_output().await.expect("the binary runs"))
     }
 
     /// Starts a command that stays; its lines are kept.

@@ -1,5 +1,7 @@
 //! Append: dense ids, turns, estimates, replays, expectations, and the job that is committed with the messages.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_core::tokens::Encoding;
 use anneal_tests::{House, assert_refused, assistant, call, pb, result, text, user};
 use pb::append_large_message_request::{Frame, Header};
@@ -180,7 +182,7 @@ async fn the_figures_of_a_conversation_equal_its_rows() {
 }
 
 #[tokio::test]
-async fn the_job_is_there_as_soon_as_the_message_is() {
+async fn row_D8_the_job_is_there_as_soon_as_the_message_is() {
     let house = House::start().await;
     let talk = house.conversation().await;
     let ask = || pb::ListJobsRequest { conversation_id: talk.id.clone(), ..Default::default() };

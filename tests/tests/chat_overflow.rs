@@ -1,5 +1,7 @@
 //! Chat's overflow guard: a model that refuses a context as too long gets a shorter one, and what it says is remembered.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_core::tokens::Encoding;
 use anneal_tests::{
     Asked, Counted, House, MODEL, Say, Script, ScriptedModel, Talk, assert_refused, assistant, call, pb, prose,
@@ -45,7 +47,7 @@ async fn tools(house: &House) -> Talk<'_> {
 }
 
 #[tokio::test]
-async fn a_refused_context_goes_again_with_truncated_results_then_compacted() {
+async fn row_C3_a_refused_context_goes_again_with_truncated_results_then_compacted() {
     let model = ScriptedModel::start(|asked| match asked.nth {
         0 | 1 => overflow("Your input exceeds the context window of this model."),
         _ => answered(asked),

@@ -1,5 +1,7 @@
 //! Compact: a checkpoint by hand.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_tests::{House, Talk, assistant, pb, sentence, user};
 use pb::{CheckpointTrigger, CompactOutcome};
 
@@ -13,7 +15,7 @@ async fn talk_of(house: &House, messages: usize) -> Talk<'_> {
 }
 
 #[tokio::test]
-async fn nought_to_five_messages_are_compacted_where_something_can_go() {
+async fn row_C4_nought_to_five_messages_are_compacted_where_something_can_go() {
     let house = House::start().await;
     for count in 0..=5_usize {
         let talk = talk_of(&house, count).await;

@@ -1,5 +1,7 @@
 //! What a context is made of, in which order, and what is mended on the way out.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_tests::{Built, House, Talk, assert_refused, assistant, call, message, pb, prose, result, sentence, user};
 use pb::{Reason, RepairKind, Representation, Role, Segment};
 use prost::Message as _;
@@ -25,7 +27,7 @@ async fn say(talk: &Talk<'_>, turns: usize) {
 }
 
 #[tokio::test]
-async fn a_context_is_system_prompt_summary_tail_and_current_input_in_this_order() {
+async fn row_Z9_a_context_is_system_prompt_summary_tail_and_current_input_in_this_order() {
     let house = House::start().await;
     let talk = prompted(&house, "Answer in one sentence.").await;
     say(&talk, 5).await;
@@ -96,7 +98,7 @@ async fn one_message_is_a_context() {
 }
 
 #[tokio::test]
-async fn orphan_user_messages_are_folded_into_the_next_one_and_stored_as_said() {
+async fn row_Z5_orphan_user_messages_are_folded_into_the_next_one_and_stored_as_said() {
     let house = House::start().await;
     let talk = house.conversation().await;
     talk.append("First try").await;

@@ -1,5 +1,7 @@
 //! A large message is sent as it was said while it is hot, and as its summary once it has cooled; its original stays.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_tests::{Built, House, Talk, assistant, message, pb, prose, user};
 use pb::{Reason, Representation, part::Part};
 
@@ -20,7 +22,7 @@ fn swapped(built: &Built) -> bool {
 }
 
 #[tokio::test]
-async fn a_large_message_five_turns_old_is_hot_and_six_turns_old_is_cool() {
+async fn row_D4_a_large_message_five_turns_old_is_hot_and_six_turns_old_is_cool() {
     let house = House::start().await;
     let talk = large_first(&house).await;
     talk.turns(5).await;
@@ -92,7 +94,7 @@ async fn a_message_exactly_at_the_threshold_is_not_large() {
 }
 
 #[tokio::test]
-async fn before_its_summary_exists_a_cool_large_message_is_sent_as_it_was_said() {
+async fn row_D4_before_its_summary_exists_a_cool_large_message_is_sent_as_it_was_said() {
     let house = House::start().await;
     let talk = large_first(&house).await;
     talk.turns(7).await;

@@ -1,11 +1,11 @@
-//! Settings of models that cannot work are refused at the start, by server and worker, with a sentence that says what to do.
+//! Settings of models, workers and watches that cannot work are refused at the start, by server and worker, with a sentence that says what to do.
 
 use anneal_tests::{Anneal, Folder, House, pb};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 /// Settings, and what the refusal must say.
-const REFUSED: [(&str, &[&str]); 14] = [
+const REFUSED: [(&str, &[&str]); 18] = [
     ("[models.m]\nprovider = \"nobody\"\nwindow_tokens = 8192", &["nobody", "[providers."]),
     ("[providers.p]\napi = \"openai\"", &["providers.p", "key_env or key_file"]),
     ("[providers.p]\napi = \"openai\"\nkey_env = \"NOT_SET_ANYWHERE\"", &["NOT_SET_ANYWHERE"]),
@@ -26,10 +26,14 @@ const REFUSED: [(&str, &[&str]); 14] = [
     ("[breaker]\nfailures = 0", &["breaker.failures is 0"]),
     ("[worker]\nsummary_concurrency = 0", &["worker.summary_concurrency is 0"]),
     ("[worker]\nsummary_concurrency = 1000", &["from 1 to 128"]),
+    ("[server]\nconcurrent_watches = 0", &["server.concurrent_watches is 0"]),
+    ("[server]\nwatch_poll_ms = 0", &["server.watch_poll_ms is 0"]),
+    ("[server]\nwatch_poll_ms = 60001", &["from 1 to 60000"]),
+    ("[server]\nwatch_stall_seconds = 0", &["server.watch_stall_seconds is 0"]),
 ];
 
 #[tokio::test]
-async fn server_and_worker_refuse_models_that_cannot_be_called() {
+async fn server_and_worker_refuse_settings_that_cannot_work() {
     let (folder, house) = (Folder::new(), House::start().await);
     let anneal = Anneal::new(BINARY, &folder, &house.url);
     for (settings, says) in REFUSED {

@@ -1,11 +1,13 @@
-//! What pi itself would send of a session, against what the service sends: the same messages in the same order, but for a
-//! list of differences, each of which a provider's rules explain.
+//! What pi itself would send of a session, against what the service sends after `anneal import` of its file: the same
+//! messages in the same order, but for a list of differences, each of which a provider's rules explain.
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{Data, House, pb};
+use anneal_tests::{Data, Files, House, pb};
 use pb::{RepairKind, Role, part::Part};
 use serde_json::{Value, json};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 /// A message as both sides are compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,15 +139,13 @@ async fn the_service_sends_what_pi_itself_would_send_but_for_what_providers_refu
     let Some(data) = Data::find() else { return };
     let pi = data.json("pi-sessions/large-session.v3.context.json");
     let pi = pi.as_array().expect("a list of messages");
-    let chat = data.pi_sessions().into_iter().find(|chat| chat.name == "large-session").expect("the session is there");
-    let nothing_trips = pb::Policy {
-        token_threshold: Some(100_000_000),
-        max_message_count: Some(0),
-        large_message_threshold: Some(100_000_000),
-        ..Default::default()
-    };
+    let session = data.path("pi-sessions/large-session.v3.jsonl");
+    let session = session.to_str().expect("a path");
+    let nothing_trips =
+        ["--token-threshold", "100000000", "--max-message-count", "0", "--large-message-threshold", "100000000"];
     let house = House::start().await;
-    let talk = &house.import(std::slice::from_ref(&chat), &nothing_trips).await[0].talk;
+    let files = Files::new(BINARY, &house);
+    let talk = files.imported(&[&[session], &nothing_trips[..]].concat()).await.pop().expect("one conversation");
     let built = talk.context().await;
 
     let mut explained = Explained::default();

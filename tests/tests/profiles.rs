@@ -1,5 +1,7 @@
 //! Profiles and what they mean: windows, halves, the last user message, tools that are not kept.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_core::{
     model::Models,
     policy::{PolicyOverrides, Profile, Session},
@@ -44,7 +46,7 @@ async fn every_profile_serves_a_conversation_and_shows_its_thresholds() {
 }
 
 #[tokio::test]
-async fn zeroclaw_keeps_text_alone_and_cuts_before_the_last_user_message() {
+async fn row_Z6_zeroclaw_keeps_text_alone_and_cuts_before_the_last_user_message() {
     let house = House::start().await;
     let talk = under(&house, "zeroclaw").await;
     let both = message(
@@ -90,7 +92,7 @@ async fn zeroclaw_keeps_text_alone_and_cuts_before_the_last_user_message() {
 }
 
 #[tokio::test]
-async fn claw0_halves_the_messages() {
+async fn row_C4_claw0_halves_the_messages() {
     let house = House::start().await;
     let policy = pb::Policy { profile: "claw0".into(), token_threshold: Some(2_500), ..Default::default() };
     let talk = house.conversation_under(policy).await;

@@ -1,5 +1,7 @@
 //! Separators: the user's marks. The context starts after the newest; taking it away brings back what was before.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_tests::{House, Talk, assistant, pb, refusal, sentence, user};
 use pb::{BoundaryKind, Reason, Representation};
 use tonic::Code;
@@ -79,7 +81,7 @@ async fn a_checkpoint_covers_from_the_separator_on() {
 }
 
 #[tokio::test]
-async fn a_separator_after_a_checkpoint_discards_it_and_deleting_the_separator_revives_it() {
+async fn row_D5_a_separator_after_a_checkpoint_discards_it_and_deleting_the_separator_revives_it() {
     let house = House::start().await;
     let talk = house.conversation_under(policy()).await;
     say(&talk, 0, 5).await;

@@ -1,5 +1,7 @@
 //! When a checkpoint is made, where it cuts, and what it says of itself.
 
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
 use anneal_tests::{House, Talk, assistant, call, pb, prose, result, sentence, user};
 use pb::{CheckpointTrigger, Representation, Role};
 
@@ -18,7 +20,7 @@ fn tokens_only(threshold: u64) -> pb::Policy {
 }
 
 #[tokio::test]
-async fn tokens_at_the_threshold_make_a_checkpoint_and_one_below_do_not() {
+async fn row_D2_tokens_at_the_threshold_make_a_checkpoint_and_one_below_do_not() {
     let house = House::start().await;
     let counted = house.conversation().await;
     say(&counted, 0, 30).await;
@@ -40,7 +42,7 @@ async fn tokens_at_the_threshold_make_a_checkpoint_and_one_below_do_not() {
 }
 
 #[tokio::test]
-async fn the_fiftieth_message_makes_a_checkpoint_and_the_forty_ninth_does_not() {
+async fn row_D2_the_fiftieth_message_makes_a_checkpoint_and_the_forty_ninth_does_not() {
     let house = House::start().await;
     let talk = house.conversation().await;
     say(&talk, 0, 49).await;

@@ -1,76 +1,110 @@
-//! Runs of agents: tau-bench, SWE-agent and mini-swe-agent. All keep OpenAI chat messages or nearly so.
+//! Runs of agents and sessions of pi, as `anneal import` reads them.
 
+use std::io::Cursor;
+
+use anneal_core::message::{Media, Message, Part as Said, Role};
+use anneal_formats::{Branches, Format, Found, Head, ReadOptions, Stopped, Strictness};
 use serde_json::Value;
 
 use crate::{
     Chat, Data,
     data::stem,
-    message,
     pb::{self, part::Part},
-    result, text,
 };
 
 impl Data {
     /// OpenAI chat messages; a system message at the start is the system prompt.
     pub fn openai(messages: &Value) -> Chat {
-        let all = messages.as_array().expect("a list of messages").as_slice();
-        let (prompt, messages) = match all {
-            [first, rest @ ..] if first["role"] == "system" => (first["content"].as_str().expect("a text"), rest),
-            _ => ("", all),
-        };
-        Chat {
-            name: String::new(),
-            system_prompt: prompt.to_owned(),
-            messages: messages.iter().map(openai_message).collect(),
-        }
+        let mut chats = conversations(&messages.to_string(), Format::OpenAi);
+        chats.pop().map(|(_, chat)| chat).expect("a conversation")
     }
 
     /// tau-bench, airline tasks: an agent with tools and a played customer; four trials of each task.
     pub fn tau_bench(&self) -> Vec<Chat> {
-        let runs = self.json("tau-bench/airline-tasks-0-24.json");
-        let runs = runs.as_array().expect("a list").iter();
-        runs.map(|run| {
-            Self::openai(&run["traj"]).named(format!("airline task {}, trial {}", run["task_id"], run["trial"]))
+        let runs = conversations(&self.text("tau-bench/airline-tasks-0-24.json"), Format::OpenAi).into_iter();
+        runs.map(|(head, chat)| {
+            let label = |name: &str| &head.metadata[name];
+            chat.named(format!("airline task {}, trial {}", label("openai.task_id"), label("openai.trial")))
         })
         .collect()
     }
 
     /// SWE-agent: one user message and many calls, or every observation a user message.
     pub fn swe_agent(&self) -> Vec<Chat> {
-        let files = self.files("swe-agent", ".traj").into_iter();
-        files.map(|file| Self::openai(&self.json(&file)["history"]).named(stem(&file))).collect()
+        self.each("swe-agent", ".traj", Format::OpenAi)
     }
 
     /// mini-swe-agent: every observation a user message; one of them is of 868,167 characters.
     pub fn mini_swe_agent(&self) -> Vec<Chat> {
-        let files = self.files("mini-swe-agent", ".traj.json").into_iter();
-        files.map(|file| Self::openai(&self.json(&file)["messages"]).named(stem(&file))).collect()
+        self.each("mini-swe-agent", ".traj.json", Format::OpenAi)
+    }
+
+    /// Sessions of pi, each its active branch, without the compactions that pi made itself. Orphaned calls and answers
+    /// broken off stay in it.
+    pub fn pi_sessions(&self) -> Vec<Chat> {
+        self.each("pi-sessions", ".jsonl", Format::Pi)
+    }
+
+    /// The files of a folder that end so, each one conversation of its name.
+    fn each(&self, folder: &str, ending: &str, format: Format) -> Vec<Chat> {
+        let files = self.files(folder, ending).into_iter();
+        let chats = files.map(|file| {
+            let mut chats = conversations(&self.text(&file), format);
+            let (_, chat) = chats.pop().expect("a conversation");
+            chat.named(stem(&file))
+        });
+        chats.collect()
     }
 }
 
-fn openai_message(said: &Value) -> pb::NewMessage {
-    let content = said["content"].as_str();
-    match said["role"].as_str().expect("a role") {
-        "user" => text(pb::Role::User, content.expect("a text")),
-        "tool" => {
-            // SWE-agent has a list of one.
-            let id = said["tool_call_id"].as_str().or_else(|| said["tool_call_ids"][0].as_str()).expect("an id");
-            result(id, content.unwrap_or_default())
+/// The conversations of a file, each with its head.
+fn conversations(text: &str, format: Format) -> Vec<(Head, Chat)> {
+    let options = ReadOptions { strict: Strictness::Strict, branches: Branches::Active, name: String::new() };
+    let mut chats: Vec<(Head, Chat)> = Vec::new();
+    let mut sink = |found: Found| -> Result<(), Stopped> {
+        match (found, chats.last_mut()) {
+            (Found::Conversation(head), _) => {
+                let chat = Chat { system_prompt: head.system_prompt.clone(), ..Default::default() };
+                chats.push((head, chat));
+            }
+            (Found::Message(message), Some((_, chat))) => chat.messages.push(wire(message)),
+            _ => {}
         }
-        "assistant" => {
-            let words = content.map(|text| Part::Text(pb::TextPart { text: text.into() }));
-            let calls = said["tool_calls"].as_array().into_iter().flatten().map(tool_use);
-            message(pb::Role::Assistant, words.into_iter().chain(calls).collect())
+        Ok(())
+    };
+    anneal_formats::read_from(Cursor::new(text), format, &options, &mut sink).expect("the file is sound");
+    chats
+}
+
+/// The message as an append takes it, without labels.
+fn wire(message: Message) -> pb::NewMessage {
+    let role = match message.role {
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::Tool => pb::Role::Tool,
+        Role::System => pb::Role::System,
+    };
+    crate::message(role, message.parts.into_iter().map(part).collect())
+}
+
+fn part(part: Said) -> Part {
+    match part {
+        Said::Text { text } => Part::Text(pb::TextPart { text }),
+        Said::ToolUse { id, name, input } => Part::ToolUse(pb::ToolUsePart { id, name, input }),
+        Said::ToolResult { id, text, is_error, media: all } => Part::ToolResult(pb::ToolResultPart {
+            tool_use_id: id,
+            text,
+            is_error,
+            media: all.into_iter().map(media).collect(),
+        }),
+        Said::Media(one) => Part::Media(media(one)),
+        Said::Reasoning { text, signature, provider, redacted } => {
+            Part::Reasoning(pb::ReasoningPart { text, signature, provider, redacted })
         }
-        other => panic!("role {other}"),
     }
 }
 
-fn tool_use(call: &Value) -> Part {
-    let function = &call["function"];
-    Part::ToolUse(pb::ToolUsePart {
-        id: call["id"].as_str().expect("an id").into(),
-        name: function["name"].as_str().expect("a name").into(),
-        input: function["arguments"].as_str().expect("a text").into(),
-    })
+fn media(media: Media) -> pb::MediaPart {
+    let tokens = u32::try_from(media.tokens).unwrap_or(u32::MAX);
+    pb::MediaPart { uri: media.uri, media_type: media.media_type, size_bytes: media.bytes, tokens }
 }

@@ -7,7 +7,6 @@ mod data;
 mod dialogues;
 mod families;
 mod parsed;
-mod pi;
 
 pub use chat::{Chat, message, result, text};
 pub use data::Data;

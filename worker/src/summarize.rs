@@ -157,7 +157,10 @@ fn spec(summary: Summary, kind: SummaryKind, model: &str, prompt_version: i32) -
     SummarySpec {
         text: summary.text,
         tokens: summary.tokens,
-        by_model: kind == SummaryKind::Llm,
+        kind: match kind {
+            SummaryKind::Llm => anneal_store::SummaryKind::Llm,
+            SummaryKind::Extractive => anneal_store::SummaryKind::Extractive,
+        },
         model: model.to_owned(),
         prompt_version,
         spent: ModelSpend::default(),

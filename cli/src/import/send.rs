@@ -1,145 +1,152 @@
-//! One conversation to a server, in batches that fit a call.
+//! The second reading: every conversation of a file to a server.
 
-use anneal_core::{
-    digest::{self, Digest},
-    limits::{MESSAGES_PER_APPEND, REQUEST_BYTES},
-    message::{Message, Part, plain_text_bytes},
-};
+use anneal_formats::{Found, Head};
 use anneal_proto::v1 as pb;
 use indicatif::ProgressBar;
-use pb::append_large_message_request::{Frame, Header};
 
-use super::openai::Talk;
+use super::{
+    Ask, hold,
+    keys::Known,
+    reading::{Reading, Source},
+    report::{Place, Report, say},
+    talk::Talk,
+};
 use crate::{
-    client::{Client, refusal},
-    policy::PolicyArguments,
+    client::{Client, patiently, refusal},
+    files,
+    paint::harmless,
+    words::counted,
 };
 
-/// Bytes of text in one call; leaves room for the call's own framing.
-const BATCH_BYTES: usize = REQUEST_BYTES / 2;
-/// Bytes of one piece of a large message.
-const CHUNK_BYTES: usize = 1024 * 1024;
-
-/// What became of a conversation.
-pub(super) struct Sent {
-    pub(super) conversation: String,
-    pub(super) title: String,
-    pub(super) stored: usize,
-    pub(super) known: usize,
-}
-
-pub(super) async fn talk(
+/// Sends everything; returns the ids of the file's conversations, in its order.
+pub(super) async fn all(
     client: &Client,
-    talk: Talk,
-    agent: &str,
-    user: &str,
-    policy: &PolicyArguments,
+    source: &Source,
+    ask: &Ask,
+    known: Known,
+    report: &mut Report,
     progress: &ProgressBar,
-) -> anyhow::Result<Sent> {
-    let policy = policy.policy();
-    let key = key(&talk, agent, user, policy.as_ref());
-    let create = pb::CreateConversationRequest {
-        request_id: format!("import:{key}"),
-        agent_id: agent.to_owned(),
-        user_id: user.to_owned(),
-        title: talk.title.clone(),
-        system_prompt: talk.system_prompt,
-        policy,
-        ..Default::default()
-    };
-    let made = client.conversations().create_conversation(create).await.map_err(|status| refusal(&status))?;
-    let mut sent = Sent { conversation: made.into_inner().conversation_id, title: talk.title, stored: 0, known: 0 };
-    for (number, batch) in batches(talk.messages).into_iter().enumerate() {
-        let count = batch.len();
-        let replayed = append(client, &sent.conversation, format!("import:{key}:{number}"), batch).await?;
-        *(if replayed { &mut sent.known } else { &mut sent.stored }) += count;
-        progress.inc(count as u64);
-    }
-    Ok(sent)
-}
-
-/// Names the conversation by what is in it and how it is to be kept.
-fn key(talk: &Talk, agent: &str, user: &str, policy: Option<&pb::Policy>) -> String {
-    let contents: Vec<String> = talk.messages.iter().map(|message| format!("{:?}", message.parts)).collect();
-    let messages: Digest = digest::of_append(&talk.messages, &contents);
-    let policy = format!("{policy:?}");
-    let fields =
-        [talk.title.as_bytes(), talk.system_prompt.as_bytes(), agent.as_bytes(), user.as_bytes(), policy.as_bytes()];
-    let whole = digest::of_fields(fields.into_iter().chain([messages.as_slice()]));
-    whole[..16].iter().fold(String::new(), |mut hex, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
-fn batches(messages: Vec<Message>) -> Vec<Vec<Message>> {
-    let mut batches: Vec<Vec<Message>> = Vec::new();
-    let mut bytes = 0;
-    for message in messages {
-        let size = plain_text_bytes(&message.parts);
-        match batches.last_mut() {
-            Some(batch) if batch.len() < MESSAGES_PER_APPEND && bytes + size <= BATCH_BYTES => {
-                bytes += size;
-                batch.push(message);
-            }
-            _ => {
-                bytes = size;
-                batches.push(vec![message]);
-            }
+) -> anyhow::Result<Vec<String>> {
+    let mut reading = Reading::start(source.clone());
+    let mut sending = Sending { client, ask, source, known, report, progress, ids: Vec::new() };
+    let mut talk = None;
+    while let Some(batch) = reading.next().await {
+        for found in batch {
+            talk = sending.take(talk, found).await?;
         }
     }
-    batches
+    let ended = reading.end().await;
+    sending.close(talk).await?;
+    ended?;
+    Ok(sending.ids)
 }
 
-async fn append(
-    client: &Client,
-    conversation: &str,
-    request_id: String,
-    mut batch: Vec<Message>,
-) -> anyhow::Result<bool> {
-    let large = batch.len() == 1 && plain_text_bytes(&batch[0].parts) > BATCH_BYTES;
-    if let Some(message) = batch.pop_if(|_| large) {
-        return append_large(client, conversation, request_id, message).await;
+struct Sending<'a> {
+    client: &'a Client,
+    ask: &'a Ask,
+    source: &'a Source,
+    known: Known,
+    report: &'a mut Report,
+    progress: &'a ProgressBar,
+    ids: Vec<String>,
+}
+
+impl Sending<'_> {
+    async fn take(&mut self, talk: Option<Talk>, found: Found) -> anyhow::Result<Option<Talk>> {
+        let mut talk = match found {
+            Found::Conversation(head) => {
+                self.close(talk).await?;
+                return self.open(head).await.map(Some);
+            }
+            Found::Remark(remark) => {
+                let conversation = talk.as_ref().map_or("", |talk| talk.id.as_str());
+                self.report.remark(conversation, Place::Line(remark.place), remark.fate, &remark.what);
+                return Ok(talk);
+            }
+            Found::Message(_) | Found::Summary(_) | Found::Separator if talk.is_none() => {
+                anyhow::bail!("its reader found a message before any conversation")
+            }
+            found => talk.map(|talk| (talk, found)),
+        };
+        let Some((mut talk, found)) = talk.take() else { return Ok(None) };
+        match found {
+            Found::Message(message) => {
+                talk.message(self.client, message, self.report).await?;
+                self.progress.inc(1);
+            }
+            Found::Summary(summary) => talk.summary(self.client, summary, self.report).await?,
+            Found::Separator => talk.separator(self.client).await?,
+            Found::Conversation(_) | Found::Remark(_) => {}
+        }
+        Ok(Some(talk))
     }
-    let ask = pb::AppendMessagesRequest {
-        conversation_id: conversation.to_owned(),
-        request_id,
-        messages: batch.into_iter().map(wire).collect(),
-        expected_last_message_id: None,
-    };
-    let appended = client.messages().append_messages(ask).await.map_err(|status| refusal(&status))?;
-    Ok(appended.into_inner().replayed)
-}
 
-async fn append_large(
-    client: &Client,
-    conversation: &str,
-    request_id: String,
-    mut message: Message,
-) -> anyhow::Result<bool> {
-    let text = message.parts.iter_mut().find_map(|part| match part {
-        Part::Text { text } | Part::ToolResult { text, .. } => Some(std::mem::take(text)),
-        Part::ToolUse { input, .. } => Some(std::mem::take(input)),
-        Part::Media(_) | Part::Reasoning { .. } => None,
-    });
-    let header = Header {
-        conversation_id: conversation.to_owned(),
-        request_id,
-        expected_last_message_id: None,
-        message: Some(wire(message)),
-    };
-    let mut frames = vec![Frame::Header(header)];
-    frames.extend(text.unwrap_or_default().as_bytes().chunks(CHUNK_BYTES).map(|chunk| Frame::Chunk(chunk.to_vec())));
-    let frames = frames.into_iter().map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) });
-    let appended = client.messages().append_large_message(tokio_stream::iter(frames)).await;
-    Ok(appended.map_err(|status| refusal(&status))?.into_inner().replayed)
-}
+    /// Makes the conversation, or finds the one of an earlier run.
+    async fn open(&mut self, head: Head) -> anyhow::Result<Talk> {
+        let Some(expected) = self.known.find(self.source.format, self.ask, &head) else {
+            anyhow::bail!("the file has changed while it was read")
+        };
+        // Only what never changes while the file grows, so that the same call always finds the same conversation.
+        let create = pb::CreateConversationRequest {
+            request_id: format!("import:{}", expected.key),
+            agent_id: files::owner(&self.ask.agent, &head.agent_id).to_owned(),
+            user_id: self.ask.user.clone(),
+            ..Default::default()
+        };
+        let made = patiently(async || self.client.conversations().create_conversation(create.clone()).await).await;
+        let made = made.map_err(|status| refusal(&status))?;
+        let title = self.given_title(&head.title).to_owned();
+        let head = Head { title: title.clone(), ..head };
+        let wanted = |made| self.described(made, &head, expected.summaries);
+        let conversation = hold::change(self.client, made, wanted).await?;
+        self.ids.push(conversation.conversation_id.clone());
+        Ok(Talk::new(self.client, expected, conversation, title, self.ask.strict))
+    }
 
-fn wire(message: Message) -> pb::NewMessage {
-    pb::NewMessage {
-        role: anneal_server::role(message.role).into(),
-        parts: message.parts.into_iter().map(anneal_server::part).collect(),
-        metadata: message.metadata.into_iter().collect(),
+    /// The title, where it is more than the file's name and a number: the server makes a better one of the first message.
+    fn given_title<'t>(&self, title: &'t str) -> &'t str {
+        let rest = title.strip_prefix(self.source.options.name.as_str()).map(str::trim_start);
+        if rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) { "" } else { title }
+    }
+
+    /// The conversation as the file describes it while it is empty; settings of the command line hold for any. Its
+    /// triggers are off where a summary is still to come.
+    fn described(&self, made: pb::Conversation, head: &Head, summaries: u64) -> pb::Conversation {
+        let hold = summaries > 0 && (made.message_count == 0 || hold::is_held(&made));
+        let mut wanted = hold::released(made);
+        if let Some(policy) = self.ask.policy.policy() {
+            wanted.policy = Some(policy);
+        }
+        if wanted.message_count == 0 {
+            let given = |text: &str, stored: String| if text.is_empty() { stored } else { text.to_owned() };
+            wanted.title = given(&head.title, wanted.title);
+            wanted.system_prompt = given(&head.system_prompt, wanted.system_prompt);
+            if !head.metadata.is_empty() {
+                wanted.metadata = head.metadata.clone().into_iter().collect();
+            }
+        }
+        if hold { hold::held(wanted) } else { wanted }
+    }
+
+    /// Sends what is left of a conversation, and says what became of it.
+    async fn close(&mut self, talk: Option<Talk>) -> anyhow::Result<()> {
+        let Some(mut talk) = talk else { return Ok(()) };
+        talk.close(self.client).await?;
+        self.report.conversation(talk.stored, talk.known, talk.tools_dropped);
+        let messages = counted(talk.stored + talk.known, "message");
+        let title = self.title(&talk).await;
+        let title = if title.is_empty() { title } else { format!("{} ", harmless(&title)) };
+        self.progress.suspend(|| say(&format!("{}  {title}({messages})\n", talk.id)));
+        Ok(())
+    }
+
+    /// What the conversation is called: as the file says, or else as the server does.
+    async fn title(&self, talk: &Talk) -> String {
+        if !talk.title.is_empty() {
+            return talk.title.clone();
+        }
+        let ask = pb::GetConversationRequest { conversation_id: talk.id.clone() };
+        let found = self.client.conversations().get_conversation(ask).await;
+        found.map(|found| found.into_inner().title).unwrap_or_default()
     }
 }

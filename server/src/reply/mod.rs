@@ -15,6 +15,7 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use anneal_store::{
     Checkpoint, Conversation, ConversationStatus, Job, JobState, Micros, Separator, StoredMessage, StoredSummary,
+    SummaryKind,
 };
 use prost_types::Timestamp;
 
@@ -64,15 +65,19 @@ pub fn part(part: Part) -> pb::Part {
     pb::Part { part: Some(part) }
 }
 
-const fn summary_kind(by_model: bool) -> pb::SummaryKind {
-    if by_model { pb::SummaryKind::Llm } else { pb::SummaryKind::Extractive }
+pub(crate) const fn summary_kind(kind: SummaryKind) -> pb::SummaryKind {
+    match kind {
+        SummaryKind::Llm => pb::SummaryKind::Llm,
+        SummaryKind::Extractive => pb::SummaryKind::Extractive,
+        SummaryKind::Imported => pb::SummaryKind::Imported,
+    }
 }
 
 fn summary(summary: StoredSummary) -> pb::MessageSummary {
     pb::MessageSummary {
         text: summary.text,
         tokens: summary.tokens.get(),
-        kind: summary_kind(summary.by_model).into(),
+        kind: summary_kind(summary.kind).into(),
         model: summary.model,
         created_time: Some(timestamp(summary.created)),
     }
@@ -126,6 +131,7 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
         turn: stored.turn,
         created_time: Some(timestamp(stored.created)),
         last_activity_time: Some(timestamp(stored.last_activity)),
+        session_key: stored.session_key,
     }
 }
 
@@ -144,7 +150,7 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
         last_message_id: checkpoint.last.0,
         summary: checkpoint.summary,
         token_usage: checkpoint.token_usage.get(),
-        kind: summary_kind(checkpoint.by_model).into(),
+        kind: summary_kind(checkpoint.kind).into(),
         model: checkpoint.model,
         prompt_version: checkpoint.prompt_version,
         source_first_message_id: checkpoint.source_first.0,
@@ -152,7 +158,7 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
         tokens_before: checkpoint.tokens_before.get(),
         tokens_after: checkpoint.tokens_after.get(),
         generation: checkpoint.generation,
-        trigger: trigger(checkpoint.trigger).into(),
+        trigger: checkpoint.trigger.map_or(pb::CheckpointTrigger::Imported, trigger).into(),
         focus: checkpoint.focus,
         created_time: Some(timestamp(checkpoint.created)),
         valid: checkpoint.valid,

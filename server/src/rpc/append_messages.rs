@@ -73,6 +73,7 @@ pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Re
     let appended = house.store.append(caller, append).await?;
     if !appended.replayed && !appended.messages.is_empty() {
         house.bell.ring(&[JobKind::CountTokens]);
+        house.watching.hint(caller, append.conversation());
     }
     Ok(appended)
 }

@@ -68,8 +68,39 @@ impl Turn {
 
     /// The request id of the answer: longer than any that a caller can give.
     fn answer_id(&self) -> String {
-        format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
+        answer_id(&self.request_id)
     }
+}
+
+fn answer_id(request_id: &str) -> String {
+    format!("{:-<ID_BYTES$}{request_id}", "answer to ")
+}
+
+/// Whether the answer to a request is stored: then the same turn is told again, and no model is called.
+pub(crate) async fn is_answered(
+    house: &House,
+    caller: Caller,
+    id: ConversationId,
+    request_id: &str,
+) -> Result<bool, Failure> {
+    Ok(house.store.find_answer(caller, id, &answer_id(request_id)).await?.is_some())
+}
+
+/// The message that was stored as the whole of what a turn says, under its request id and with these words; None: there is
+/// no such turn.
+pub(crate) async fn find_said(
+    house: &House,
+    caller: Caller,
+    id: ConversationId,
+    request_id: &str,
+    message: Message,
+) -> Result<Option<MessageId>, Failure> {
+    let asked = Append::new(id, Some(request_id.to_owned()), None, &[message]).of_turn();
+    let stored = house.store.find_append(caller, &asked).await?;
+    Ok(stored.and_then(|stored| match stored.messages.as_slice() {
+        [one] => Some(one.id),
+        _ => None,
+    }))
 }
 
 /// A turn under way.

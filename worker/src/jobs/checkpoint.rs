@@ -109,7 +109,7 @@ async fn draft(
         summary,
         source_digest,
         generation: previous.map_or(0, |previous| previous.generation) + 1,
-        trigger,
+        trigger: Some(trigger),
     })
 }
 
@@ -137,7 +137,8 @@ fn source(source: CheckpointSource) -> Source {
 async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Outcome {
     let committed = worker.store.commit_checkpoint(job, draft).await?;
     if committed.kept {
-        metrics::counter!("checkpoints_total", "trigger" => trigger_name(draft.trigger)).increment(1);
+        metrics::counter!("checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
+            .increment(1);
         info!(
             conversation = %job.conversation, last_message_id = draft.last.0, tokens_before = draft.tokens_before.get(),
             tokens_after = draft.tokens_after.get(), duration_ms = draft.summary.duration_ms,

@@ -2,7 +2,7 @@
 
 use anneal_core::tokens::Encoding;
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
-use anneal_store::{ClaimedJob, MessageSummary, ModelSpend, SummarySpec, UnsummarizedMessage};
+use anneal_store::{ClaimedJob, MessageSummary, ModelSpend, SummaryKind, SummarySpec, UnsummarizedMessage};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -75,7 +75,7 @@ fn blank(encoding: Encoding) -> SummarySpec {
     SummarySpec {
         tokens: encoding.counter().count(&text),
         text,
-        by_model: false,
+        kind: SummaryKind::Extractive,
         model: "blank".into(),
         prompt_version: 1,
         spent: ModelSpend::default(),

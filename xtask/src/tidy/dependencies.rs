@@ -8,8 +8,9 @@ use super::tree::{Tree, finding};
 const PREFIX: &str = "anneal-";
 
 /// What a crate may use of ours: (folder, in its code, besides that in its own tests).
-const HOUSES: [(&str, &[&str], &[&str]); 14] = [
+const HOUSES: [(&str, &[&str], &[&str]); 15] = [
     ("core", &[], &["shapes"]),
+    ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
     ("proto", &[], &[]),
     ("process", &[], &[]),
@@ -18,13 +19,14 @@ const HOUSES: [(&str, &[&str], &[&str]); 14] = [
     ("llm", &["core"], &[]),
     ("server", &["core", "store", "llm", "proto", "process"], &["local-postgres"]),
     ("worker", &["core", "store", "llm", "process"], &["local-postgres"]),
-    ("cli", &["core", "store", "llm", "proto", "process", "server", "worker", "local-postgres"], &[]),
-    ("transcripts", &["core", "proto"], &[]),
+    ("cli", &["core", "formats", "store", "llm", "proto", "process", "server", "worker", "local-postgres"], &[]),
+    ("transcripts", &["core", "formats", "proto"], &[]),
     ("bench", &["core", "proto", "local-postgres", "tests", "transcripts"], &[]),
     (
         "tests",
         &[
             "core",
+            "formats",
             "store",
             "llm",
             "proto",

@@ -8,6 +8,7 @@ mod lints;
 mod names;
 mod paths;
 mod reasons;
+mod rows;
 mod rpcs;
 mod rust;
 mod schema;
@@ -41,7 +42,7 @@ impl fmt::Display for Finding {
 /// A rule: what it finds in a tree. A rule whose folder does not exist finds nothing.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     dependencies::houses,
     dependencies::outsiders,
     lints::inherited,
@@ -52,6 +53,7 @@ const RULES: [Rule; 13] = [
     rpcs::complete,
     job_kinds::complete,
     reasons::documented,
+    rows::shown,
     paths::exist,
     sql_style::tidy,
     schema::commented,

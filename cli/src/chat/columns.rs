@@ -1,0 +1,125 @@
+//! Words and figures that stand in columns, wide characters included.
+
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::UnicodeWidthStr as _;
+
+/// The text on one line in exactly so many columns: cut with an ellipsis, or filled with blanks.
+pub(super) fn fitted(text: &str, columns: usize) -> String {
+    let text = clipped(text, columns);
+    let blanks = columns.saturating_sub(text.width());
+    text + &" ".repeat(blanks)
+}
+
+/// The text on one line in at most so many columns, cut with an ellipsis between two whole characters.
+pub(super) fn clipped(text: &str, columns: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.width() <= columns {
+        return line;
+    }
+    let mut taken = 0;
+    let fits = |grapheme: &&str| {
+        taken += grapheme.width();
+        taken < columns
+    };
+    line.graphemes(true).take_while(fits).chain(["…"]).collect()
+}
+
+/// `1,234,567`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// How long ago, in one unit.
+pub(super) fn ago(seconds: u64) -> String {
+    const UNITS: [(u64, &str); 6] = [
+        (365 * 86_400, "year"),
+        (30 * 86_400, "month"),
+        (7 * 86_400, "week"),
+        (86_400, "day"),
+        (3_600, "hour"),
+        (60, "minute"),
+    ];
+    match UNITS.iter().find(|(length, _)| seconds >= *length) {
+        Some((length, unit)) => format!("{} ago", crate::words::counted((seconds / length) as usize, unit)),
+        None => "just now".to_owned(),
+    }
+}
+
+/// Bytes of the text that fill a screen of so many rows and columns: whole lines, as long lines wrap; at least one character.
+pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
+    let mut left = rows.max(1);
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let needed = line.trim_end_matches('\n').width().div_ceil(columns.max(1)).max(1);
+        if needed > left {
+            return if end > 0 { end } else { beginning(line, left * columns.max(1)) };
+        }
+        left -= needed;
+        end += line.len();
+    }
+    end
+}
+
+/// Bytes of the line that fill so many columns.
+fn beginning(line: &str, columns: usize) -> usize {
+    let mut taken = 0;
+    let mut end = 0;
+    for grapheme in line.graphemes(true) {
+        taken += grapheme.width();
+        if taken > columns && end > 0 {
+            break;
+        }
+        end += grapheme.len();
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_hold_wide_characters_and_cut_between_whole_ones() {
+        for text in ["port", "港口的渡轮几点开", "👩‍👩‍👧 family, a long one", "a\tb\nc", ""] {
+            assert_eq!(fitted(text, 9).width(), 9, "{text}");
+        }
+        assert_eq!(fitted("港口", 6), "港口  ");
+        assert_eq!(fitted("港口的渡轮", 6), "港口… ");
+        assert_eq!(clipped("港口的渡轮", 80), "港口的渡轮");
+    }
+
+    #[test]
+    fn figures_are_grouped_by_three() {
+        let said = [0, 999, 1_000, 180_000, 2_000_000].map(grouped);
+        assert_eq!(said, ["0", "999", "1,000", "180,000", "2,000,000"]);
+    }
+
+    #[test]
+    fn times_are_told_in_their_greatest_unit() {
+        let said = [0, 59, 60, 7_199, 86_400, 86_400 * 15, 86_400 * 800].map(ago);
+        let told = ["just now", "just now", "1 minute ago", "1 hour ago", "1 day ago", "2 weeks ago", "2 years ago"];
+        assert_eq!(said, told);
+    }
+
+    #[test]
+    fn a_screen_is_filled_with_whole_lines() {
+        assert_eq!(screenful("one\ntwo\nthree\n", 2, 80), "one\ntwo\n".len());
+        assert_eq!(screenful("one\n\nthree\n", 3, 80), "one\n\nthree\n".len());
+        assert_eq!(
+            screenful("港口港口港口\nx", 2, 4),
+            "港口港口".len(),
+            "a line that is longer than the screen is cut"
+        );
+        assert_eq!(screenful("a\n港口港口\n", 2, 4), "a\n".len());
+        assert_eq!(screenful("", 5, 5), 0);
+        assert_eq!(screenful("港", 1, 1), "港".len(), "it always gets on");
+    }
+}

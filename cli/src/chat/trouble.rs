@@ -1,0 +1,164 @@
+//! What went wrong, in words: the reason, and what to do.
+
+use std::{fmt, io};
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::paint::harmless;
+
+/// Why a line came to nothing.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server refused, or cannot be reached.
+    Refused(Box<Status>),
+    /// What was asked for makes no sense here.
+    Told(String),
+    /// Nobody reads any more, or nothing can be read.
+    Broken(io::Error),
+}
+
+impl From<Status> for Trouble {
+    fn from(status: Status) -> Self {
+        Self::Refused(Box::new(status))
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<String> for Trouble {
+    fn from(told: String) -> Self {
+        Self::Told(told)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status) => out.write_str(&in_words(status)),
+            Self::Told(told) => out.write_str(told),
+            Self::Broken(error) => write!(out, "{error}"),
+        }
+    }
+}
+
+/// The reason of a refusal (docs/errors.md); empty where it is none of the server's.
+pub(super) fn reason(status: &Status) -> String {
+    status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
+}
+
+/// What the server says, its reason, and what to do.
+fn in_words(status: &Status) -> String {
+    let reason = reason(status);
+    let message = harmless(status.message());
+    if reason.is_empty() {
+        return match status.code() {
+            Code::Unavailable | Code::Unknown | Code::Cancelled => {
+                "the server cannot be reached; once it is back, say it again or type /retry".to_owned()
+            }
+            code => format!("{message} ({code:?})"),
+        };
+    }
+    match reason.as_str() {
+        "MODEL_NOT_CONFIGURED" => not_configured(status),
+        _ => match what_to_do(&reason) {
+            Some(advice) => format!("{message} ({reason})\n{advice}"),
+            None => format!("{message} ({reason})"),
+        },
+    }
+}
+
+fn what_to_do(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "MODEL_UNAVAILABLE" => {
+            "What you said is kept, unless the model is left alone after many failures. Type /retry to ask again; \
+             `anneal models` shows how the model fares."
+        }
+        "MODEL_BUSY" | "OVERLOADED" => "Nothing was stored. Type /retry in a moment.",
+        "MODEL_REFUSED" => {
+            "What you said is kept. The key, the model's name or a setting of the provider is wrong: see \
+             [providers] and [models] in the server's settings, then type /retry."
+        }
+        "CONTEXT_OVERFLOW" => {
+            "What you said is kept. Shorten the system prompt, or start again with a larger model (--model); \
+             /sep leaves everything before it out."
+        }
+        "TENANT_BUDGET_SPENT" => {
+            "Nothing was stored. Type /retry tomorrow (UTC), or have budget.tokens_per_day raised."
+        }
+        "TURN_IN_PROGRESS" => "Somebody else has a turn of this conversation under way. Type /retry in a moment.",
+        "TURN_OVERTAKEN" => "The conversation has gone on since: say it again if it still stands.",
+        "DATABASE_UNAVAILABLE" | "DEADLINE_EXCEEDED" => "Type /retry in a moment: nothing is stored twice.",
+        "CONVERSATION_NOT_FOUND" => "Somebody has deleted it. /list shows what there is, /new starts another one.",
+        "MESSAGE_NOT_FOUND" => "Messages are numbered from 1; /list says how many there are.",
+        _ => return None,
+    })
+}
+
+/// Which settings make a model answer, and what works without.
+fn not_configured(status: &Status) -> String {
+    let details = status.get_error_details();
+    let model = details.error_info().and_then(|info| info.metadata.get("model")).filter(|name| !name.is_empty());
+    let (what, name) = match model {
+        Some(model) => (format!("this server calls no model named {}", harmless(model)), harmless(model)),
+        None => ("no model is configured, so nobody can answer".to_owned(), "MODEL".to_owned()),
+    };
+    format!(
+        "{what} (MODEL_NOT_CONFIGURED)\n\
+         Nothing was stored. Everything but answers works: see /help. For answers, add to the server's anneal.toml:\n\
+         \n\
+         \x20 [providers.mine]\n\
+         \x20 api = \"openai\"                    # or \"anthropic\", \"gemini\"\n\
+         \x20 url = \"http://127.0.0.1:8000/v1\"  # leave it out for the provider's own\n\
+         \x20 key_env = \"OPENAI_API_KEY\"        # leave it out where no key is needed\n\
+         \n\
+         \x20 [models.\"{name}\"]\n\
+         \x20 provider = \"mine\"\n\
+         \x20 window_tokens = 128000            # leave it out for well-known models\n\
+         \n\
+         \x20 [chat]\n\
+         \x20 model = \"{name}\"\n\
+         \n\
+         Start the server again, then type /retry. More in docs/models.md and docs/configuration.md.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    fn refused(code: Code, reason: &str, model: &str) -> String {
+        let metadata = HashMap::from([("model".to_owned(), model.to_owned())]);
+        let details = ErrorDetails::with_error_info(reason, "anneal.v1", metadata);
+        Trouble::from(Status::with_error_details(code, "it is so", details)).to_string()
+    }
+
+    #[test]
+    fn a_missing_model_names_the_settings_that_bring_one() {
+        let none = refused(Code::FailedPrecondition, "MODEL_NOT_CONFIGURED", "");
+        for words in
+            ["no model is configured", "[providers.mine]", "[models.\"MODEL\"]", "[chat]", "Everything but answers"]
+        {
+            assert!(none.contains(words), "{words}: {none}");
+        }
+        let other = refused(Code::FailedPrecondition, "MODEL_NOT_CONFIGURED", "small");
+        assert!(other.contains("no model named small") && other.contains("[models.\"small\"]"), "{other}");
+    }
+
+    #[test]
+    fn refusals_have_their_reason_and_what_to_do() {
+        let busy = refused(Code::ResourceExhausted, "MODEL_BUSY", "small");
+        assert!(busy.starts_with("it is so (MODEL_BUSY)") && busy.contains("/retry"), "{busy}");
+        assert_eq!(refused(Code::Internal, "INTERNAL", ""), "it is so (INTERNAL)");
+        let gone = Trouble::from(Status::unavailable("tcp connect error")).to_string();
+        assert!(gone.contains("cannot be reached"), "{gone}");
+    }
+}

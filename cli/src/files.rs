@@ -1,0 +1,53 @@
+//! Formats of files on the command line.
+
+use anneal_formats::Format;
+use clap::ValueEnum;
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FileFormat {
+    /// OpenAI chat messages: a JSON list, an object with `messages`, or lines of either
+    #[value(name = "openai")]
+    OpenAi,
+    /// Anthropic messages: the same shapes, with content blocks
+    Anthropic,
+    /// claw0: lines of user, assistant, `tool_use` and `tool_result` records
+    Claw0,
+    /// pi, OpenClaw and ai-panel: lines of a session, v1 to v3
+    Pi,
+    /// ShareGPT: `conversations` of `from` and `value`
+    #[value(name = "sharegpt")]
+    ShareGpt,
+    /// ZeroClaw's SQLite database of sessions
+    #[value(name = "zeroclaw")]
+    ZeroClaw,
+}
+
+/// The format as its reader and writer know it.
+pub(crate) const fn format(argument: FileFormat) -> Format {
+    match argument {
+        FileFormat::OpenAi => Format::OpenAi,
+        FileFormat::Anthropic => Format::Anthropic,
+        FileFormat::Claw0 => Format::Claw0,
+        FileFormat::Pi => Format::Pi,
+        FileFormat::ShareGpt => Format::ShareGpt,
+        FileFormat::ZeroClaw => Format::ZeroClaw,
+    }
+}
+
+/// The format's name on the command line.
+pub(crate) const fn name(format: Format) -> &'static str {
+    match format {
+        Format::OpenAi => "openai",
+        Format::Anthropic => "anthropic",
+        Format::Claw0 => "claw0",
+        Format::Pi => "pi",
+        Format::ShareGpt => "sharegpt",
+        Format::ZeroClaw => "zeroclaw",
+    }
+}
+
+/// The agent that a conversation goes to: the one that was asked for, or else the one that the file names.
+pub(crate) const fn owner<'a>(asked: &'a str, named: &'a str) -> &'a str {
+    if asked.is_empty() { named } else { asked }
+}

@@ -1,0 +1,139 @@
+//! A conversation's title, made from the first thing that its user says.
+
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use crate::{
+    limits::TITLE_BYTES,
+    message::{Message, Part, Role},
+};
+
+/// Characters of a title, as people count them (grapheme clusters).
+pub const TITLE_CHARACTERS: usize = 30;
+
+/// The title that these messages give: the beginning of the first user message with a text to see; None: there is none.
+pub fn of_messages(messages: &[Message]) -> Option<String> {
+    let asked = messages.iter().filter(|message| message.role == Role::User);
+    asked.flat_map(|message| &message.parts).find_map(|part| match part {
+        Part::Text { text } => of_text(text),
+        _ => None,
+    })
+}
+
+/// The beginning of a text as a title: up to [`TITLE_CHARACTERS`] whole characters and [`TITLE_BYTES`] bytes, on one line,
+/// without control and bidirectional characters. None: the text shows nothing.
+pub fn of_text(text: &str) -> Option<String> {
+    let line = one_line(text)?;
+    let mut title = String::new();
+    for character in line.graphemes(true).take(TITLE_CHARACTERS) {
+        if title.len() + character.len() > TITLE_BYTES {
+            break;
+        }
+        title.push_str(character);
+    }
+    if title.is_empty() {
+        // One character with marks beyond all measure: as many of them as there is room for.
+        title.push_str(&line[..line.floor_char_boundary(TITLE_BYTES)]);
+    }
+    Some(title.trim_end().to_owned())
+}
+
+/// As much of the text as a title may need, on one line, from the first thing to see on.
+fn one_line(text: &str) -> Option<String> {
+    let mut line = String::new();
+    let mut blank = false;
+    for letter in text.chars() {
+        if letter.is_whitespace() {
+            blank = !line.is_empty();
+            continue;
+        }
+        if letter.is_control() || is_bidirectional(letter) || (line.is_empty() && !is_seen(letter)) {
+            continue;
+        }
+        if std::mem::take(&mut blank) {
+            line.push(' ');
+        }
+        line.push(letter);
+        // A whole character more than fits, so that the last one in the title is not cut.
+        if line.len() > 2 * TITLE_BYTES {
+            break;
+        }
+    }
+    (!line.is_empty()).then_some(line)
+}
+
+/// What turns the direction of a text: in a list it would turn what follows.
+const fn is_bidirectional(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether it leaves a mark of its own: characters that only join, hide or fill do not.
+fn is_seen(letter: char) -> bool {
+    let hidden = matches!(letter,
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}');
+    !hidden && !letter.is_whitespace() && !letter.is_control() && !is_bidirectional(letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn title(text: &str) -> String {
+        of_text(text).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_title_is_thirty_whole_characters_on_one_line() {
+        assert_eq!(title("  How do I\r\n\tfix\u{2028} this?  "), "How do I fix this?");
+        assert_eq!(title(&"ab ".repeat(30)), "ab ab ab ab ab ab ab ab ab ab", "no blank at the end");
+        let family = "👩‍👩‍👧‍👦";
+        assert_eq!(title(&family.repeat(40)), family.repeat(20), "TITLE_BYTES are reached first");
+        let flag = "🇨🇭";
+        assert_eq!(title(&flag.repeat(40)), flag.repeat(30));
+        assert_eq!(title(&"नमस्ते दुनिया ".repeat(9)).graphemes(true).count(), 30);
+        assert_eq!(
+            title("请把这个函数改成异步的,并且加上单元测试,覆盖所有的错误分支和边界"),
+            "请把这个函数改成异步的,并且加上单元测试,覆盖所有的错误分支"
+        );
+    }
+
+    #[test]
+    fn control_and_bidirectional_characters_are_left_out() {
+        assert_eq!(title("a\0b\u{1b}[31mc\u{202e}d\u{2066}e\u{200f}f"), "ab[31mcdef");
+        assert_eq!(title("\u{feff}\u{200b}hello"), "hello");
+    }
+
+    #[test]
+    fn marks_beyond_measure_do_not_make_a_title_long_or_empty() {
+        let zalgo = format!("Z{}", "\u{301}".repeat(10_000));
+        let made = title(&zalgo);
+        assert!(made.starts_with('Z') && made.len() <= TITLE_BYTES && made.len() > TITLE_BYTES - 4, "{}", made.len());
+        assert_eq!(title(&format!("ab {zalgo}")), "ab");
+    }
+
+    #[test]
+    fn what_shows_nothing_gives_no_title() {
+        for text in ["", "  \n", "\0\u{1}", "\u{200b}\u{feff}", "\u{202e} \u{2066}", "\u{3164}\u{2800}"] {
+            assert_eq!(of_text(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_user_message_with_a_text_gives_the_title() {
+        let message = |role, text: &str| Message {
+            role,
+            parts: vec![Part::Text { text: text.to_owned() }],
+            metadata: std::collections::BTreeMap::new(),
+        };
+        let said = [
+            message(Role::System, "be short"),
+            message(Role::Assistant, "welcome"),
+            message(Role::User, " \u{200b}"),
+            message(Role::User, "the first"),
+            message(Role::User, "the second"),
+        ];
+        assert_eq!(of_messages(&said).as_deref(), Some("the first"));
+        assert_eq!(of_messages(&said[..3]), None);
+    }
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# One turn over HTTP: asks, prints the answer as it comes, comes back if the connection breaks off.
+#   examples/http/chat.sh "What is a race?" [SESSION]
+# REQUEST_ID repeats a request: the same answer, and no second question. Without it each run is a request of its own.
+set -euo pipefail
+
+url=${ANNEAL_HTTP:-http://127.0.0.1:8080}
+agent=${AGENT:-example}
+message=${1:?what do you want to say?}
+session=${2:-}
+request=${REQUEST_ID:-$(date +%s)-$$-$RANDOM$RANDOM}
+
+quoted() { # a JSON string
+  local text=$1
+  text=${text//\\/\\\\}
+  text=${text//\"/\\\"}
+  text=${text//$'\n'/\\n}
+  text=${text//$'\t'/\\t}
+  printf '"%s"' "$text"
+}
+
+body="{\"message\":$(quoted "$message"),\"requestId\":$(quoted "$request")${session:+,\"sessionId\":$(quoted "$session")}}"
+last=() # the header that names the last event
+for _ in 1 2 3 4 5; do
+  while IFS= read -r line || [[ -n $line ]]; do
+    line=${line%$'\r'}
+    case $line in
+      id:*) last=(-H "Last-Event-ID: ${line#id: }") ;;
+      data:*) printf '%s\n' "${line#data: }" ;;
+      '' | :*) ;;
+      *) printf '%s\n' "$line" >&2 && exit 1 ;; # a refusal: a problem in JSON
+    esac
+    case $line in
+      *'"type":"done"'*) exit 0 ;;
+      *'"type":"error"'*) exit 1 ;;
+    esac
+  done < <(curl -sS -N -H 'Content-Type: application/json' "${last[@]+"${last[@]}"}" -d "$body" "$url/api/agents/$agent/chat")
+  sleep 1 # and once more: the request id makes sure that it is one question
+done
+exit 1

@@ -1,0 +1,42 @@
+//! Anthropic messages: content blocks, and `system` beside the messages.
+
+mod read;
+mod write;
+
+use anneal_core::message::{Message, plain_text};
+
+use crate::{
+    Format, blocks,
+    json::{Bad, Fields, Notes, quoted},
+    talks::{Dialect, Prompt},
+};
+
+/// Anthropic's messages.
+pub(crate) struct Anthropic;
+
+impl Dialect for Anthropic {
+    const FORMAT: Format = Format::Anthropic;
+    const LISTS: &'static [&'static str] = &["messages"];
+    const FIELDS: &'static [&'static str] = &["role", "content"];
+
+    fn marks_message(name: &str) -> bool {
+        name == "role"
+    }
+
+    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Bad> {
+        read::messages(record, notes)
+    }
+
+    fn system(&self, conversation: &Fields, notes: &mut Notes) -> Result<String, Bad> {
+        let blocks = conversation.raw("system").map_or_else(|| Ok(Vec::new()), |raw| blocks::content(raw, notes))?;
+        Ok(plain_text(&blocks))
+    }
+
+    fn records(&mut self, message: &Message) -> Vec<String> {
+        vec![write::record(message)]
+    }
+
+    fn prompt(&self, prompt: &str) -> Prompt {
+        Prompt::Field(format!("\"system\":{}", quoted(prompt)))
+    }
+}

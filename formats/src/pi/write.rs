@@ -1,0 +1,331 @@
+//! Sessions of v3 written, as pi loads them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::Write,
+};
+
+use anneal_core::{
+    digest,
+    message::{Media, Message, Part, Role},
+};
+
+use super::{
+    LABEL, SEPARATOR, SYSTEM,
+    entry::{Entry, entry},
+    message::SAID_AT,
+};
+use crate::{
+    Format, Head, Stored, Summary, WriteError,
+    blocks::of_data_uri,
+    extra::{Forced, KEY, joined, with_extra},
+    fit::hex,
+    json::{Notes, object, quoted},
+    talks::About,
+    time::{iso, normal},
+    write::Sheet,
+};
+
+/// Labels of messages that are their fields again, besides those that the message itself says.
+const OWN: [&str; 9] = [
+    "pi.id",
+    "pi.timestamp",
+    "pi.messageTimestamp",
+    "pi.entries",
+    "pi.type",
+    "pi.role",
+    "pi.customType",
+    "pi.usage",
+    "pi.stopReason",
+];
+/// What pi reads of an answer without usage.
+const NO_USAGE: &str = r#"{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"totalTokens":0,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}}"#;
+
+/// A session's file: one conversation.
+pub(crate) struct Session {
+    out: Box<dyn Write + Send>,
+    begun: bool,
+    ids: Ids,
+    /// The entry that the next one follows.
+    parent: Option<u32>,
+    /// The first entry of each message.
+    messages: Vec<u32>,
+    /// The tools that the last answer called, by the calls' ids.
+    called: HashMap<String, String>,
+    created_us: i64,
+}
+
+impl Session {
+    pub(crate) fn new(out: Box<dyn Write + Send>) -> Self {
+        Self {
+            out,
+            begun: false,
+            ids: Ids::default(),
+            parent: None,
+            messages: Vec::new(),
+            called: HashMap::new(),
+            created_us: 0,
+        }
+    }
+
+    /// An entry: its type, its fields, its time.
+    fn entry(&mut self, id: u32, kind: &str, timestamp: &str, fields: &str) -> String {
+        let parent = self.parent.map_or_else(|| "null".into(), |parent| format!("\"{parent:08x}\""));
+        self.parent = Some(id);
+        let timestamp = quoted(timestamp);
+        format!("{{\"type\":\"{kind}\",\"id\":\"{id:08x}\",\"parentId\":{parent},\"timestamp\":{timestamp},{fields}}}")
+    }
+
+    /// The entries of a message: one, or one for each of its tool results.
+    fn entries(&mut self, stored: &Stored) -> Vec<String> {
+        let message = &stored.message;
+        let known = message.metadata.get("pi.timestamp").map(|time| normal(time));
+        let timestamp = known.unwrap_or_else(|| iso(stored.created_us));
+        let said_at = message.metadata.get(&format!("{LABEL}{SAID_AT}"));
+        let said_at: Option<i64> = said_at.and_then(|time| time.parse().ok());
+        let ms = said_at.unwrap_or_else(|| stored.created_us.div_euclid(1_000));
+        let count = if message.role == Role::Tool { message.parts.len() } else { 1 };
+        let mut entries = Vec::new();
+        for index in 0..count {
+            let id = self.ids.next(message.metadata.get("pi.id").filter(|_| index == 0));
+            if index == 0 {
+                self.messages.push(id);
+            }
+            let (kind, fields) = if message.role == Role::System {
+                let content = content(&message.parts);
+                ("custom_message", format!("\"customType\":\"{SYSTEM}\",\"content\":{content},\"display\":true"))
+            } else {
+                ("message", format!("\"message\":{{{},\"timestamp\":{ms}}}", self.said(message, index)))
+            };
+            entries.push(self.entry(id, kind, &timestamp, &fields));
+        }
+        entries
+    }
+
+    /// The fields of a message, but for its time.
+    fn said(&self, message: &Message, index: usize) -> String {
+        let labels = labels(message);
+        match (message.role, message.parts.get(index)) {
+            (Role::Assistant, _) => {
+                let usage = message.metadata.get("pi.usage").filter(|usage| object(usage).get() == usage.as_str());
+                let calls = message.parts.iter().any(|part| matches!(part, Part::ToolUse { .. }));
+                let stop = message.metadata.get("pi.stopReason").map(String::as_str);
+                format!(
+                    "\"role\":\"assistant\",\"content\":{},{labels}\"usage\":{},\"stopReason\":{}",
+                    blocks(&message.parts),
+                    usage.map_or(NO_USAGE, String::as_str),
+                    quoted(stop.unwrap_or(if calls { "toolUse" } else { "stop" })),
+                )
+            }
+            (Role::Tool, Some(Part::ToolResult { id, text, is_error, media })) => {
+                let said = (!text.is_empty() || media.is_empty()).then(|| text_block(text));
+                let blocks: Vec<String> = said.into_iter().chain(media.iter().map(picture)).collect();
+                let name = self.called.get(id).map_or("tool", String::as_str);
+                let named = if message.metadata.contains_key("pi.toolName") {
+                    String::new()
+                } else {
+                    format!("\"toolName\":{},", quoted(name))
+                };
+                format!(
+                    "\"role\":\"toolResult\",\"toolCallId\":{},{named}\"content\":[{}],{labels}\"isError\":{is_error}",
+                    quoted(id),
+                    blocks.join(","),
+                )
+            }
+            _ => format!("\"role\":\"user\",{labels}\"content\":{}", content(&message.parts)),
+        }
+    }
+}
+
+impl Sheet for Session {
+    fn begin(&mut self, head: &Head) -> Result<(), WriteError> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Err(WriteError::OneOnly(Format::Pi));
+        }
+        self.created_us = head.created_us.unwrap_or_default();
+        let label = |name: &str| head.metadata.get(name).cloned();
+        let id = label("pi.id").unwrap_or_else(|| uuid(&head.identity, &head.title));
+        // ai-panel has its own name for it
+        let known = label("pi.timestamp").or_else(|| label("pi.createdAt"));
+        let timestamp = known.map_or_else(|| iso(self.created_us), |time| normal(&time));
+        let cwd = label("pi.cwd").unwrap_or_else(|| "/".into());
+        let about = About::whole(Format::Pi, head).json();
+        let (id, timestamp, cwd) = (quoted(&id), quoted(&timestamp), quoted(&cwd));
+        writeln!(
+            self.out,
+            "{{\"type\":\"session\",\"version\":3,\"id\":{id},\"timestamp\":{timestamp},\"cwd\":{cwd},\"{KEY}\":{about}}}"
+        )?;
+        if !head.title.is_empty() {
+            let id = self.ids.next(None);
+            let entry =
+                self.entry(id, "session_info", &iso(self.created_us), &format!("\"name\":{}", quoted(&head.title)));
+            writeln!(self.out, "{entry}")?;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, stored: &Stored) -> Result<(), WriteError> {
+        self.created_us = stored.created_us;
+        let entries = self.entries(stored);
+        let natives = entries.iter().filter_map(|text| match entry(text, &mut Notes::new()) {
+            Ok(Entry::Says(message, _)) => Some(*message),
+            _ => None,
+        });
+        let native = joined(natives.collect());
+        let more = entries.len().saturating_sub(1);
+        for entry in with_extra(entries, more, &native, &stored.message, Forced::No) {
+            writeln!(self.out, "{entry}")?;
+        }
+        if stored.message.role == Role::Assistant {
+            let calls = stored.message.parts.iter().filter_map(|part| match part {
+                Part::ToolUse { id, name, .. } => Some((id.clone(), name.clone())),
+                _ => None,
+            });
+            self.called = calls.collect();
+        }
+        Ok(())
+    }
+
+    fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+        let id = self.ids.next(None);
+        let covers = usize::try_from(summary.covers).unwrap_or(usize::MAX);
+        // a summary of everything keeps nothing before itself
+        let first_kept = self.messages.get(covers).copied().unwrap_or(id);
+        let after = summary.tokens_after.map(|after| format!(",\"tokensAfter\":{after}")).unwrap_or_default();
+        let fields = format!(
+            "\"summary\":{},\"firstKeptEntryId\":\"{first_kept:08x}\",\"tokensBefore\":{}{after}",
+            quoted(&summary.text),
+            summary.tokens_before.unwrap_or(0)
+        );
+        let entry = self.entry(id, "compaction", &iso(self.created_us), &fields);
+        Ok(writeln!(self.out, "{entry}")?)
+    }
+
+    fn separator(&mut self) -> Result<(), WriteError> {
+        let id = self.ids.next(None);
+        let fields = format!("\"customType\":\"{SEPARATOR}\"");
+        let entry = self.entry(id, "custom", &iso(self.created_us), &fields);
+        Ok(writeln!(self.out, "{entry}")?)
+    }
+
+    fn end(&mut self) -> Result<(), WriteError> {
+        Ok(self.out.flush()?)
+    }
+}
+
+/// Ids of eight hexadecimal digits, each once.
+#[derive(Default)]
+struct Ids {
+    used: HashSet<u32>,
+    count: u32,
+}
+
+impl Ids {
+    /// The one that an entry had, if it is such an id and still free; else a new one.
+    fn next(&mut self, wanted: Option<&String>) -> u32 {
+        let wanted =
+            wanted.and_then(|id| u32::from_str_radix(id, 16).ok().filter(|number| format!("{number:08x}") == *id));
+        if let Some(id) = wanted.filter(|id| self.used.insert(*id)) {
+            return id;
+        }
+        loop {
+            self.count = self.count.wrapping_add(1);
+            // an odd factor: no two counts meet
+            let id = self.count.wrapping_mul(0x9e37_79b1);
+            if self.used.insert(id) {
+                return id;
+            }
+        }
+    }
+}
+
+/// A UUID for a session that has none: always the same for the same conversation.
+fn uuid(identity: &str, title: &str) -> String {
+    let digest = digest::of_fields([identity.as_bytes(), title.as_bytes()]);
+    let hex = hex(&digest);
+    format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+}
+
+/// The message's own labels as fields again, each with a comma after it; answers have api, provider and model in any case.
+fn labels(message: &Message) -> String {
+    let mut fields = String::new();
+    let own = message.metadata.iter().filter(|(key, _)| !OWN.contains(&key.as_str()));
+    for (name, value) in own.filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value))) {
+        if is_message_field(name) {
+            let is_json = !value.contains(['\n', '\r']) && object(value).get() == value;
+            let value = if is_json { value.clone() } else { quoted(value) };
+            fields.extend([&quoted(name), ":", &value, ","]);
+        }
+    }
+    if message.role == Role::Assistant {
+        for name in ["api", "provider", "model"] {
+            if !message.metadata.contains_key(&format!("{LABEL}{name}")) {
+                fields.extend(["\"", name, "\":\"unknown\","]);
+            }
+        }
+    }
+    fields
+}
+
+/// Whether a label is a field of its own, and none that the message says itself.
+fn is_message_field(name: &str) -> bool {
+    !matches!(
+        name,
+        "role"
+            | "content"
+            | "timestamp"
+            | "toolCallId"
+            | "tool_call_id"
+            | "isError"
+            | "command"
+            | "output"
+            | "summary"
+            | KEY
+    )
+}
+
+/// A user's content: a text, or blocks.
+fn content(parts: &[Part]) -> String {
+    match parts {
+        [Part::Text { text }] => quoted(text),
+        parts => blocks(parts),
+    }
+}
+
+fn blocks(parts: &[Part]) -> String {
+    format!("[{}]", parts.iter().map(block).collect::<Vec<_>>().join(","))
+}
+
+fn block(part: &Part) -> String {
+    match part {
+        Part::Text { text } | Part::ToolResult { text, .. } => text_block(text),
+        Part::Media(media) => picture(media),
+        Part::ToolUse { id, name, input } => {
+            let (id, name) = (quoted(id), quoted(name));
+            format!("{{\"type\":\"toolCall\",\"id\":{id},\"name\":{name},\"arguments\":{}}}", object(input).get())
+        }
+        Part::Reasoning { text, signature, redacted, .. } => {
+            let redacted = if *redacted { ",\"redacted\":true" } else { "" };
+            let signature = if signature.is_empty() {
+                String::new()
+            } else {
+                format!(",\"thinkingSignature\":{}", quoted(signature))
+            };
+            format!("{{\"type\":\"thinking\",\"thinking\":{}{signature}{redacted}}}", quoted(text))
+        }
+    }
+}
+
+fn text_block(text: &str) -> String {
+    format!("{{\"type\":\"text\",\"text\":{}}}", quoted(text))
+}
+
+/// A picture; the address of one whose bytes are not at hand.
+fn picture(media: &Media) -> String {
+    match of_data_uri(&media.uri) {
+        Some((media_type, bytes)) => {
+            format!("{{\"type\":\"image\",\"data\":{},\"mimeType\":{}}}", quoted(bytes), quoted(media_type))
+        }
+        None => text_block(&format!("[{}: {}]", media.media_type, media.uri)),
+    }
+}

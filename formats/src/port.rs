@@ -1,0 +1,121 @@
+//! What readers find in files, and what writers are given.
+
+use std::collections::BTreeMap;
+
+use anneal_core::message::Message;
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// OpenAI chat messages: a JSON list, an object with `messages`, or lines of either.
+    OpenAi,
+    /// Anthropic messages: the same shapes, with content blocks and `system` beside `messages`.
+    Anthropic,
+    /// claw0: lines of `user`, `assistant`, `tool_use` and `tool_result` records.
+    Claw0,
+    /// pi, OpenClaw and ai-panel: lines of a session, v1 to v3.
+    Pi,
+    /// ShareGPT: `conversations` of `from` and `value`.
+    ShareGpt,
+    /// ZeroClaw's SQLite `sessions.db`.
+    ZeroClaw,
+}
+
+/// A conversation of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Head {
+    /// What the file itself calls it, where it stays the same while the file grows (a session's id); empty: it has no name,
+    /// and is known by its content.
+    pub identity: String,
+    /// What to call it in lists; empty: anneal's own choice.
+    pub title: String,
+    /// The agent that the file names; empty: none.
+    pub agent_id: String,
+    /// Sent before everything else; empty: none.
+    pub system_prompt: String,
+    /// Whatever else the file says of it.
+    pub metadata: BTreeMap<String, String>,
+    /// When it was begun, in microseconds since 1970. Writers are given it where it is known; readers leave it out, for what
+    /// a file says of its time is a label.
+    pub created_us: Option<i64>,
+}
+
+/// A summary that the other system made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How many of the conversation's messages, from the first one, it stands for.
+    pub covers: u64,
+    /// What it says.
+    pub text: String,
+    /// Who made it, as far as the file says.
+    pub model: String,
+    /// Tokens of what it replaced, by the other system's count.
+    pub tokens_before: Option<u64>,
+    /// Tokens of what was left then, by the same count.
+    pub tokens_after: Option<u64>,
+}
+
+/// One thing in a file. What follows a [`Found::Conversation`] belongs to it, until the next one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A conversation begins.
+    Conversation(Head),
+    /// A message of it.
+    Message(Message),
+    /// A summary of it. Comes after the last message that the other system had when it made it.
+    Summary(Summary),
+    /// The user's mark: contexts start after it.
+    Separator,
+    /// Something about the file itself.
+    Remark(Remark),
+}
+
+/// What became of something that is not simply kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// Where in the file: a line from 1 on, or the number of the entry or row.
+    pub place: u64,
+    /// What became of it.
+    pub fate: Fate,
+    /// In a sentence; names fields and kinds, never content.
+    pub what: String,
+}
+
+/// What became of a part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// Kept, but not as it stood: a lone surrogate, bytes that are no UTF-8.
+    Changed,
+    /// Kept beside the messages, as metadata, or left out because nothing would read it.
+    SetAside,
+    /// Not kept: it cannot be read.
+    Refused,
+}
+
+/// Whoever takes what is found. An error ends the reading.
+pub trait Sink {
+    /// Takes the next thing.
+    fn take(&mut self, found: Found) -> Result<(), Stopped>;
+}
+
+impl<F: FnMut(Found) -> Result<(), Stopped>> Sink for F {
+    fn take(&mut self, found: Found) -> Result<(), Stopped> {
+        self(found)
+    }
+}
+
+/// Whoever takes what is found wants no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reading was stopped")]
+pub struct Stopped;
+
+/// A stored message, as a writer is given it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its id: 1, 2, 3 …
+    pub id: i64,
+    /// What was said.
+    pub message: Message,
+    /// When it was stored, in microseconds since 1970.
+    pub created_us: i64,
+}

@@ -1,0 +1,47 @@
+//! A message as ShareGPT has it.
+
+use anneal_core::message::{Message, Part, Role};
+
+use crate::json::{object, quoted};
+
+/// The message: what it says as one record, and one for each call and each result.
+pub(super) fn records(message: &Message) -> Vec<String> {
+    let mut records = Vec::new();
+    let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
+    let acts = message.parts.iter().any(|part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. }));
+    if !texts.is_empty() || !acts {
+        records.push(record(speaker(message.role), &texts.join("\n\n")));
+    }
+    for part in &message.parts {
+        match part {
+            Part::ToolUse { name, input, .. } => {
+                let call = format!("{{\"name\":{},\"arguments\":{}}}", quoted(name), object(input).get());
+                records.push(record("function_call", &call));
+            }
+            Part::ToolResult { text, .. } => records.push(record("observation", text)),
+            Part::Text { .. } | Part::Media(_) | Part::Reasoning { .. } => {}
+        }
+    }
+    records
+}
+
+/// Who says what.
+pub(super) fn record(from: &str, value: &str) -> String {
+    format!("{{\"from\":\"{from}\",\"value\":{}}}", quoted(value))
+}
+
+fn text(part: &Part) -> Option<&str> {
+    match part {
+        Part::Text { text } => Some(text),
+        _ => None,
+    }
+}
+
+const fn speaker(role: Role) -> &'static str {
+    match role {
+        Role::User => "human",
+        Role::Assistant => "gpt",
+        Role::Tool => "observation",
+        Role::System => "system",
+    }
+}

@@ -1,0 +1,54 @@
+//! Times as pi and ZeroClaw write them.
+
+/// Milliseconds until the year 10000, from which on a date has five digits.
+const LATEST_MS: u64 = 253_402_300_800_000;
+
+/// The time as ISO 8601 in UTC, to milliseconds.
+pub(crate) fn iso(created_us: i64) -> String {
+    let ms = created_us.div_euclid(1_000);
+    let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+    let (year, month, day) = civil(days);
+    let (hour, minute) = (ms_of_day / 3_600_000, ms_of_day / 60_000 % 60);
+    let (second, ms) = (ms_of_day / 1_000 % 60, ms_of_day % 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// A time as a file says it, as pi writes it: milliseconds since 1970 as ISO 8601, anything else as it stands.
+pub(crate) fn normal(time: &str) -> String {
+    let ms = time.parse::<i64>().ok().filter(|ms| ms.unsigned_abs() < LATEST_MS);
+    ms.map_or_else(|| time.to_owned(), |ms| iso(ms * 1_000))
+}
+
+/// Year, month and day, so many days after 1970-01-01. Counts in eras of 400 years that begin on a 1st of March.
+const fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + (month <= 2) as i64, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{iso, normal};
+
+    #[test]
+    fn numbers_become_dates_and_dates_stay() {
+        assert_eq!(normal("1708300001000"), "2024-02-18T23:46:41.000Z");
+        for time in ["2026-11-21T07:20:47.355Z", "t", "", "99999999999999999999", "253402300800000"] {
+            assert_eq!(normal(time), time);
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_pi_does() {
+        assert_eq!(iso(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(iso(1_795_245_647_355_999), "2026-11-21T07:20:47.355Z");
+        assert_eq!(iso(951_782_400_000_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(iso(-1), "1969-12-31T23:59:59.999Z");
+    }
+}

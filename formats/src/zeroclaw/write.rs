@@ -1,0 +1,139 @@
+//! A database of sessions written, as ZeroClaw loads it.
+
+use std::path::Path;
+
+use anneal_core::message::{Role, plain_text};
+use rusqlite::Connection;
+
+use super::{BOUNDARY, SEPARATORS, SUMMARY, read};
+use crate::{
+    Format, Head, Stored, Summary, WriteError,
+    extra::{Forced, with_extra},
+    json::Notes,
+    talks::About,
+    time::iso,
+    write::Sheet,
+};
+
+/// Rows between two messages: a summary goes between the messages that it covers and the others.
+const STEP: i64 = 2;
+
+const TABLES: &str = "
+create table session_index (session_key text primary key, active_session_id text not null);
+create table sessions (id text primary key, status text not null, title text not null, updated_at text not null, anneal text not null);
+create table session_messages (id integer primary key, session_id text not null, role text not null, content text not null, created_at text not null, meta_json text);
+create table session_state (session_id text not null, key text not null, value text not null, primary key (session_id, key));
+create index session_messages_of_session on session_messages (session_id, id);
+";
+
+/// A database of sessions.
+pub(crate) struct Database {
+    connection: Connection,
+    session: String,
+    sessions: u64,
+    /// The newest row.
+    row: i64,
+    /// The rows of this session's messages begin after this one.
+    first_row: i64,
+    /// The rows that separators follow.
+    separators: Vec<i64>,
+    created_us: i64,
+}
+
+impl Database {
+    /// A new database; the file must not be there, or be empty.
+    pub(crate) fn create(path: &Path) -> Result<Self, WriteError> {
+        let connection = Connection::open(path)?;
+        connection.execute_batch("pragma journal_mode = delete; begin")?;
+        connection.execute_batch(TABLES)?;
+        Ok(Self {
+            connection,
+            session: String::new(),
+            sessions: 0,
+            row: 0,
+            first_row: 0,
+            separators: Vec::new(),
+            created_us: 0,
+        })
+    }
+
+    fn row(&self, id: i64, role: &str, content: &str, meta: Option<&str>) -> Result<(), WriteError> {
+        let insert = "insert or replace into session_messages (id, session_id, role, content, created_at, meta_json)
+            values (?1, ?2, ?3, ?4, ?5, ?6)";
+        let mut statement = self.connection.prepare(insert)?;
+        statement.execute((id, &self.session, role, content, iso(self.created_us), meta))?;
+        Ok(())
+    }
+
+    fn state(&self, key: &str, value: &str) -> Result<(), WriteError> {
+        let insert = "insert or replace into session_state (session_id, key, value) values (?1, ?2, ?3)";
+        self.connection.execute(insert, (&self.session, key, value))?;
+        Ok(())
+    }
+
+    /// Ends a session.
+    fn close(&mut self) -> Result<(), WriteError> {
+        if !self.separators.is_empty() {
+            let rows = serde_json::to_string(&self.separators).expect("numbers are always JSON");
+            self.state(SEPARATORS, &rows)?;
+            self.separators.clear();
+        }
+        let update = "update sessions set updated_at = ?2 where id = ?1";
+        self.connection.execute(update, (&self.session, iso(self.created_us)))?;
+        Ok(())
+    }
+}
+
+impl Sheet for Database {
+    fn begin(&mut self, head: &Head) -> Result<(), WriteError> {
+        self.close()?;
+        self.created_us = head.created_us.unwrap_or_default();
+        self.sessions += 1;
+        self.first_row = self.row;
+        self.session = match head.identity.as_str() {
+            "" => format!("session-{}", self.sessions),
+            identity => identity.to_owned(),
+        };
+        let label = |name: &str| head.metadata.get(name).map(String::as_str);
+        let about = About::whole(Format::ZeroClaw, head).json();
+        let status = label("zeroclaw.status").unwrap_or("active");
+        let insert = "insert into sessions (id, status, title, updated_at, anneal) values (?1, ?2, ?3, ?4, ?5)";
+        self.connection.execute(insert, (&self.session, status, &head.title, iso(self.created_us), about))?;
+        if let Some(key) = label("zeroclaw.session_key") {
+            let insert = "insert or replace into session_index (session_key, active_session_id) values (?1, ?2)";
+            self.connection.execute(insert, (key, &self.session))?;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, stored: &Stored) -> Result<(), WriteError> {
+        self.created_us = stored.created_us;
+        self.row += STEP;
+        let message = &stored.message;
+        let content = plain_text(&message.parts);
+        let role = message.role.name();
+        let labels = serde_json::to_string(&message.metadata).expect("texts are always JSON");
+        let (metadata, _) = read::labels(&labels, &mut Notes::new()).unwrap_or_default();
+        let native = read::native(role, content.clone(), metadata).expect("these are roles of ZeroClaw");
+        let forced = if content.starts_with(SUMMARY) { Forced::Yes } else { Forced::No };
+        let meta = with_extra(vec![labels], 0, &native, message, forced).pop().filter(|meta| meta != "{}");
+        self.row(self.row, role, &content, meta.as_deref())
+    }
+
+    fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+        let covers = i64::try_from(summary.covers).unwrap_or(i64::MAX / STEP);
+        let boundary = self.row.min(self.first_row.saturating_add(covers.saturating_mul(STEP)));
+        self.row(boundary + 1, Role::Assistant.name(), &format!("{SUMMARY}\n{}", summary.text), None)?;
+        self.state(BOUNDARY, &boundary.to_string())
+    }
+
+    fn separator(&mut self) -> Result<(), WriteError> {
+        self.separators.push(self.row);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), WriteError> {
+        self.close()?;
+        Ok(self.connection.execute_batch("commit")?)
+    }
+}

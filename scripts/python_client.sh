@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Puts what the Python examples need into DIR (gRPC, and the stubs of proto/), and prints DIR. No root, no venv. Nothing to
+# do where it is there already and neither proto/ nor the requirements have changed.
+set -eu
+
+die() { echo "python_client.sh: $*" >&2; exit 1; }
+
+[ $# -eq 1 ] || die "usage: scripts/python_client.sh DIR"
+mkdir -p "$1"
+dir=$(cd "$1" && pwd -P)
+cd "$(dirname "$0")/.."
+
+wanted=$(cat examples/python/requirements.txt proto/anneal/v1/*.proto | cksum)
+if [ "$(cat "$dir/made_of" 2>/dev/null || true)" != "$wanted" ]; then
+    command -v python3 >/dev/null || die "needs python3 with pip"
+    rm -rf "$dir/packages" "$dir/stubs" "$dir/made_of"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: \
+        --target "$dir/packages" --requirement examples/python/requirements.txt >&2 || die "pip could not install gRPC"
+    PYTHONPATH="$dir/packages" STUBS="$dir/stubs" examples/python/generate.sh
+    echo "$wanted" > "$dir/made_of"
+fi
+echo "$dir"

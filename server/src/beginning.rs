@@ -1,0 +1,60 @@
+//! How a conversation begins: as its caller says, and where that says nothing, as its agent's settings do.
+
+use anneal_core::{
+    digest::Digest,
+    limits::{ID_BYTES, TITLE_BYTES},
+    policy::PolicyOverrides,
+    tokens::{Encoding, Tokens},
+};
+use anneal_proto::v1 as pb;
+use anneal_store::NewConversation;
+
+use crate::{house::House, parse, policy, settings::AgentSettings, status::Failure};
+
+/// A conversation to make.
+pub(crate) struct Beginning {
+    /// Digest of what the caller says itself. Settings may change between a call and its repetition; this does not.
+    pub(crate) asked: Digest,
+    /// The conversation.
+    pub(crate) new: NewConversation,
+}
+
+/// How the conversation that is asked for begins.
+pub(crate) fn parse(house: &House, ask: pb::CreateConversationRequest) -> Result<Beginning, Failure> {
+    let nothing = AgentSettings::default();
+    let agent = house.agents.get(&ask.agent_id).unwrap_or(&nothing);
+    let model = policy::model("model", &ask.model)?;
+    let below = PolicyOverrides { model: model.clone(), ..PolicyOverrides::default() }.over(agent.policy());
+    let asked = NewConversation {
+        agent_id: parse::label("agent_id", &ask.agent_id, ID_BYTES)?.into(),
+        user_id: parse::label("user_id", &ask.user_id, ID_BYTES)?.into(),
+        title: parse::label("title", &ask.title, TITLE_BYTES)?.into(),
+        pinned: ask.pinned,
+        metadata: parse::metadata("metadata", ask.metadata)?,
+        system_prompt: parse::system_prompt(&ask.system_prompt)?.into(),
+        policy: PolicyOverrides::default(),
+        encoding: encoding(&ask.encoding, &ask.model)?,
+    };
+    let mut new = asked.clone();
+    if new.system_prompt.is_empty() {
+        new.system_prompt.clone_from(&agent.system_prompt);
+    }
+    let names_model = model.is_some() || ask.policy.as_ref().is_some_and(|policy| !policy.model.is_empty());
+    if ask.encoding.is_empty() && !names_model {
+        new.encoding = encoding("", &agent.model)?;
+    }
+    // Without a policy there is nothing to check: the settings were, when the server started.
+    let prompt = ask.policy.as_ref().map_or(Tokens::ZERO, |_| new.encoding.counter().count(&new.system_prompt));
+    let own = policy::parse_above(ask.policy, &below, house.store.session(), prompt)?;
+    let own = PolicyOverrides { model: own.model.clone().or(model), ..own };
+    new.policy = own.clone().over(below);
+    Ok(Beginning { asked: NewConversation { policy: own, ..asked }.digest(), new })
+}
+
+/// The encoding by name, else by model, else o200k_base: for models that publish no vocabulary it is the nearest.
+fn encoding(name: &str, model: &str) -> Result<Encoding, Failure> {
+    if name.is_empty() {
+        return Ok(Encoding::of_model(model).unwrap_or_default());
+    }
+    Encoding::parse(name).ok_or_else(|| Failure::invalid("encoding", "must be o200k_base or cl100k_base"))
+}

@@ -1,0 +1,158 @@
+//! Messages as HTTP shows them.
+
+use std::collections::BTreeMap;
+
+use anneal_proto::v1 as pb;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::session::milliseconds;
+
+/// A message as it was said.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Message {
+    /// 1, 2, 3 … within the session, without gaps.
+    pub(super) id: i64,
+    #[schema(inline)]
+    role: Role,
+    /// What was said, byte for byte.
+    content: Vec<Block>,
+    /// Milliseconds since 1970.
+    created_at: i64,
+    /// The turn that it belongs to; 0 before the first user message.
+    turn: i32,
+    /// Tokens of the message.
+    tokens: u64,
+    /// Whether the tokens are an estimate that will be replaced.
+    tokens_estimated: bool,
+    /// The client's labels.
+    metadata: BTreeMap<String, String>,
+}
+
+/// Who speaks.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    User,
+    Assistant,
+    Tool,
+    System,
+}
+
+/// One piece of a message.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text(Text),
+    ToolUse(ToolUse),
+    ToolResult(ToolResult),
+    Media(Media),
+    Reasoning(Reasoning),
+}
+
+/// Plain text.
+#[derive(Debug, Serialize, ToSchema)]
+struct Text {
+    text: String,
+}
+
+/// A call that the model makes.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct ToolUse {
+    /// The call's id as the provider gave it.
+    id: String,
+    /// The tool.
+    name: String,
+    /// The arguments: JSON text, byte for byte as the model wrote it, valid or not.
+    input: String,
+}
+
+/// What a tool answered.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ToolResult {
+    /// The call that it answers.
+    tool_use_id: String,
+    text: String,
+    /// Whether the tool failed.
+    is_error: bool,
+    media: Vec<Media>,
+}
+
+/// A picture or file; its bytes live elsewhere.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
+struct Media {
+    /// Where it lies, or a data: URI.
+    uri: String,
+    media_type: String,
+    /// 0: not known.
+    size_bytes: u64,
+}
+
+/// What the model thought before it answered.
+#[derive(Debug, Serialize, ToSchema)]
+struct Reasoning {
+    /// Empty where the provider hides it.
+    text: String,
+    /// What the provider needs to get it back.
+    signature: String,
+    /// Who signed it.
+    provider: String,
+    /// Whether the provider hides the thoughts.
+    redacted: bool,
+}
+
+impl From<pb::Message> for Message {
+    fn from(message: pb::Message) -> Self {
+        let role = match message.role() {
+            pb::Role::Assistant => Role::Assistant,
+            pb::Role::Tool => Role::Tool,
+            pb::Role::System => Role::System,
+            pb::Role::User | pb::Role::Unspecified => Role::User,
+        };
+        Self {
+            id: message.message_id,
+            role,
+            content: message.parts.into_iter().filter_map(|part| part.part.map(block)).collect(),
+            created_at: milliseconds(message.created_time.as_ref()),
+            turn: message.turn,
+            tokens: message.tokens.map_or(0, |count| count.tokens),
+            tokens_estimated: message.tokens.is_some_and(|count| count.estimated),
+            metadata: message.metadata.into_iter().collect(),
+        }
+    }
+}
+
+impl From<pb::ToolUsePart> for ToolUse {
+    fn from(part: pb::ToolUsePart) -> Self {
+        Self { id: part.id, name: part.name, input: part.input }
+    }
+}
+
+fn block(part: pb::part::Part) -> Block {
+    use pb::part::Part as Wire;
+    match part {
+        Wire::Text(part) => Block::Text(Text { text: part.text }),
+        Wire::ToolUse(part) => Block::ToolUse(part.into()),
+        Wire::ToolResult(part) => Block::ToolResult(ToolResult {
+            tool_use_id: part.tool_use_id,
+            text: part.text,
+            is_error: part.is_error,
+            media: part.media.into_iter().map(media).collect(),
+        }),
+        Wire::Media(part) => Block::Media(media(part)),
+        Wire::Reasoning(part) => Block::Reasoning(Reasoning {
+            text: part.text,
+            signature: part.signature,
+            provider: part.provider,
+            redacted: part.redacted,
+        }),
+    }
+}
+
+fn media(part: pb::MediaPart) -> Media {
+    Media { uri: part.uri, media_type: part.media_type, size_bytes: part.size_bytes }
+}

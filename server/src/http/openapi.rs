@@ -1,0 +1,82 @@
+//! GET /openapi.json: the description of the API, generated from the code that answers.
+
+use std::sync::LazyLock;
+
+use axum::{
+    http::{HeaderValue, header},
+    response::{IntoResponse as _, Response},
+};
+use utoipa::OpenApi;
+
+use super::{chat, delete_session, events, get_session, list_sessions, patch_session, problem::Problem};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "anneal",
+        description = "Conversations of LLM applications over HTTP. Every refusal is a problem (RFC 9457). Fields and \
+                       parameters that are not known are ignored; clients should ignore fields that they do not know, too."
+    ),
+    paths(
+        chat::chat,
+        list_sessions::list_sessions,
+        get_session::get_session,
+        patch_session::patch_session,
+        delete_session::delete_session,
+        events::events,
+        document,
+        health::healthz,
+        health::readyz,
+        health::metrics
+    ),
+    components(schemas(Problem))
+)]
+struct Description;
+
+static DOCUMENT: LazyLock<String> =
+    LazyLock::new(|| Description::openapi().to_json().expect("a description can be written"));
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, content_type = "application/json")))]
+pub(super) async fn document() -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], DOCUMENT.as_str()).into_response()
+}
+
+/// What every process answers beside the API (`process/src/http.rs`), described here.
+#[expect(dead_code, reason = "only their descriptions are used")]
+mod health {
+    /// 200 while the process runs.
+    #[utoipa::path(get, path = "/healthz", responses((status = 200, body = String, content_type = "text/plain")))]
+    fn healthz() {}
+
+    /// 200 when it can work, else 503.
+    #[utoipa::path(
+        get,
+        path = "/readyz",
+        responses(
+            (status = 200, body = String, content_type = "text/plain"),
+            (status = 503, body = String, content_type = "text/plain")
+        )
+    )]
+    fn readyz() {}
+
+    /// The figures of the process, for Prometheus.
+    #[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "text/plain")))]
+    fn metrics() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::http::ROUTES;
+
+    #[test]
+    fn every_route_is_described() {
+        let described: BTreeSet<String> = Description::openapi().paths.paths.into_keys().collect();
+        let beside = ["/healthz", "/readyz", "/metrics"];
+        let routes: BTreeSet<String> = ROUTES.iter().map(|(path, _)| *path).chain(beside).map(str::to_owned).collect();
+        assert_eq!(described, routes);
+    }
+}

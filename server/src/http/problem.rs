@@ -1,0 +1,231 @@
+//! Refusals over HTTP: problem details (RFC 9457), read from the status that gRPC would give.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+use utoipa::ToSchema;
+
+use crate::status::{Failure, Reason};
+
+/// Why a request was refused. Program against `reason`; docs/errors.md says what each means.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Problem {
+    /// One URI per reason.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: Box<str>,
+    /// The reason in words.
+    #[schema(value_type = String)]
+    title: Box<str>,
+    /// The HTTP status.
+    status: u16,
+    /// What happened this time.
+    #[schema(value_type = String)]
+    detail: Box<str>,
+    /// The stable reason.
+    #[schema(value_type = String)]
+    reason: Box<str>,
+    /// The field, parameter or path segment that is to blame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    field: Option<Box<str>>,
+    /// Milliseconds after which the same request may succeed; there exactly where it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u32>,
+    /// Figures of this refusal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    facts: BTreeMap<String, String>,
+}
+
+impl Problem {
+    /// A request that HTTP itself does not allow.
+    pub(super) fn malformed(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self::of(Reason::MalformedRequest, status, detail.into())
+    }
+
+    /// A body above its limit.
+    pub(super) fn too_large(most: usize) -> Self {
+        let detail = format!("the body must be at most {most} bytes");
+        let problem = Self::of(Reason::LimitExceeded, StatusCode::PAYLOAD_TOO_LARGE, detail);
+        Self { field: Some("body".into()), ..problem }
+    }
+
+    /// A body that did not come in time.
+    pub(super) fn too_slow() -> Self {
+        Self::of(Reason::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())
+    }
+
+    /// A field that cannot be accepted.
+    pub(super) fn invalid(field: impl Into<String>, description: impl Into<String>) -> Self {
+        Failure::invalid(field, description).into()
+    }
+
+    fn of(reason: Reason, status: StatusCode, detail: String) -> Self {
+        let reason = reason.name();
+        Self {
+            kind: kind(reason).into(),
+            title: title(reason).into(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            reason: reason.into(),
+            field: None,
+            retry_after_ms: None,
+            facts: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it has this reason.
+    pub(super) fn is(&self, reason: Reason) -> bool {
+        *self.reason == *reason.name()
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        Status::from(failure).into()
+    }
+}
+
+impl From<Status> for Problem {
+    fn from(status: Status) -> Self {
+        let details = status.get_error_details();
+        let (reason, mut facts) = match details.error_info() {
+            Some(info) => (info.reason.clone(), info.metadata.clone()),
+            None => (spelled(status.code()), std::collections::HashMap::new()),
+        };
+        facts.remove("field");
+        let violation = details.bad_request().and_then(|bad| bad.field_violations.first());
+        let field = violation.map(|violation| field_name(&violation.field));
+        let detail = match (&field, violation) {
+            (Some(field), Some(violation)) => format!("{field}: {}", violation.description),
+            _ => status.message().to_owned(),
+        };
+        let wait = details.retry_info().and_then(|retry| retry.retry_delay);
+        Self {
+            kind: kind(&reason).into(),
+            title: title(&reason).into(),
+            status: http_status(status.code(), &reason).as_u16(),
+            detail: detail.into(),
+            reason: reason.into(),
+            field: field.map(String::into_boxed_str),
+            retry_after_ms: wait.map(|wait| u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)),
+            facts: facts.into_iter().map(|(name, value)| (camel(&name), value)).collect(),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).expect("strings and numbers can be written");
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(wait) = self.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1_000)));
+        }
+        response
+    }
+}
+
+/// `urn:anneal:problem:conversation-not-found`.
+fn kind(reason: &str) -> String {
+    format!("urn:anneal:problem:{}", reason.to_lowercase().replace('_', "-"))
+}
+
+/// `Conversation not found`.
+fn title(reason: &str) -> String {
+    let words = reason.to_lowercase().replace('_', " ");
+    let (first, rest) = words.split_at(words.len().min(1));
+    format!("{}{rest}", first.to_uppercase())
+}
+
+/// As google.rpc maps codes, but for what HTTP has a status of its own.
+fn http_status(code: Code, reason: &str) -> StatusCode {
+    match code {
+        _ if reason == Reason::EtagMismatch.name() => StatusCode::PRECONDITION_FAILED,
+        Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::FailedPrecondition => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Ok | Code::Cancelled | Code::Unknown | Code::Internal | Code::DataLoss => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// What a field of a request of gRPC is called here.
+fn field_name(field: &str) -> String {
+    let name = field.strip_prefix("conversation.").unwrap_or(field);
+    match name {
+        "conversation_id" => "sessionId".to_owned(),
+        "after_message_id" => "after".to_owned(),
+        "position" => "Last-Event-ID".to_owned(),
+        name if name.starts_with("messages") => "message".to_owned(),
+        // A picture is one text here.
+        name if name.starts_with("images[") => name.split('.').next().unwrap_or_default().to_owned(),
+        name => camel(name),
+    }
+}
+
+/// `last_message_id` is `lastMessageId`.
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |all, word| {
+        let (initial, rest) = word.split_at(word.char_indices().nth(1).map_or(word.len(), |(end, _)| end));
+        format!("{all}{}{rest}", initial.to_uppercase())
+    })
+}
+
+/// `Unauthenticated` is `UNAUTHENTICATED`: the reason of a status that says none.
+fn spelled(code: Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(letter.to_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_spelled_as_each_side_spells_them() {
+        assert_eq!((camel("last_message_id"), camel("page")), ("lastMessageId".into(), "page".into()));
+        assert_eq!(camel("a__é"), "aÉ");
+        assert_eq!((title("JOB_NOT_FOUND"), title("")), ("Job not found".into(), String::new()));
+        assert_eq!(spelled(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
+        assert_eq!(field_name("conversation.title"), "title");
+        assert_eq!(field_name("messages[0].parts[1].text"), "message");
+        assert_eq!(field_name("images[1].media_type"), "images[1]");
+    }
+
+    #[test]
+    fn a_failure_keeps_reason_field_and_wait() {
+        let problem = Problem::from(Failure::Overloaded);
+        assert_eq!((problem.status, &*problem.reason, problem.retry_after_ms), (429, "OVERLOADED", Some(200)));
+        let problem = Problem::from(Failure::invalid("conversation_id", "must be a UUID"));
+        assert_eq!((problem.status, problem.field.as_deref()), (400, Some("sessionId")));
+        assert_eq!(&*problem.detail, "sessionId: must be a UUID");
+        assert_eq!(&*problem.kind, "urn:anneal:problem:invalid-field");
+    }
+}

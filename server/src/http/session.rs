@@ -1,0 +1,126 @@
+//! A conversation as HTTP shows it: a session of an agent.
+
+use std::collections::BTreeMap;
+
+use anneal_core::limits::ID_BYTES;
+use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
+use anneal_store::{Entity, StoreError};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use prost_types::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{door::Visitor, json, problem::Problem};
+use crate::{parse, status::Failure};
+
+/// Whether a session is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum SessionStatus {
+    /// In use.
+    Active,
+    /// Put away; it still takes messages.
+    Archived,
+}
+
+impl From<SessionStatus> for pb::ConversationStatus {
+    fn from(status: SessionStatus) -> Self {
+        match status {
+            SessionStatus::Active => Self::Active,
+            SessionStatus::Archived => Self::Archived,
+        }
+    }
+}
+
+/// A session, without its messages.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
+pub(super) struct Session {
+    /// The session's id, a UUID; the same as `sessionId`.
+    id: String,
+    /// The session's id.
+    session_id: String,
+    /// Whose session it is.
+    agent_id: String,
+    /// The end user, where one was named.
+    user_id: String,
+    /// Set by hand, or the first 30 characters of the first user message.
+    title: String,
+    /// Messages stored; also the id of the newest.
+    message_count: i64,
+    /// Milliseconds since 1970.
+    created_at: i64,
+    /// When the newest message was stored, or the session was made; milliseconds since 1970.
+    last_at: i64,
+    /// Tokens of all messages: exact for what is counted, estimated for the rest.
+    token_estimate: u64,
+    /// Whether it is in use.
+    status: SessionStatus,
+    /// Whether lists should show it first.
+    pinned: bool,
+    /// The client's labels.
+    metadata: BTreeMap<String, String>,
+}
+
+impl From<pb::Conversation> for Session {
+    fn from(conversation: pb::Conversation) -> Self {
+        let status = match conversation.status() {
+            pb::ConversationStatus::Archived => SessionStatus::Archived,
+            pb::ConversationStatus::Active | pb::ConversationStatus::Unspecified => SessionStatus::Active,
+        };
+        Self {
+            id: conversation.conversation_id.clone(),
+            session_id: conversation.conversation_id,
+            agent_id: conversation.agent_id,
+            user_id: conversation.user_id,
+            title: conversation.title,
+            message_count: conversation.message_count,
+            created_at: milliseconds(conversation.created_time.as_ref()),
+            last_at: milliseconds(conversation.last_activity_time.as_ref()),
+            token_estimate: conversation.token_total.map_or(0, |total| total.tokens),
+            status,
+            pinned: conversation.pinned,
+            metadata: conversation.metadata.into_iter().collect(),
+        }
+    }
+}
+
+/// Milliseconds since 1970; 0 where nothing is said.
+pub(super) fn milliseconds(time: Option<&Timestamp>) -> i64 {
+    time.map_or(0, |time| time.seconds * 1_000 + i64::from(time.nanos) / 1_000_000)
+}
+
+/// An agent's id, as a path may name it.
+pub(super) fn agent(id: &str) -> Result<&str, Failure> {
+    if id.is_empty() {
+        return Err(Failure::invalid("agent_id", "must not be empty"));
+    }
+    parse::label("agent_id", id, ID_BYTES)
+}
+
+/// The session, if it is the agent's; another agent's answers as a missing one does.
+pub(super) async fn of_agent(visitor: &Visitor, agent_id: &str, id: &str) -> Result<pb::Conversation, Problem> {
+    agent(agent_id)?;
+    let ask = pb::GetConversationRequest { conversation_id: id.to_owned() };
+    let found = visitor.services.get_conversation(visitor.request(ask)).await?.into_inner();
+    if found.agent_id == agent_id {
+        Ok(found)
+    } else {
+        Err(Failure::from(StoreError::NotFound(Entity::Conversation)).into())
+    }
+}
+
+/// A session as an answer, with its ETag.
+pub(super) fn answer(conversation: pb::Conversation) -> Response {
+    let etag = etag(&conversation);
+    let mut response = json::answer(&Session::from(conversation));
+    response.headers_mut().insert(header::ETAG, etag);
+    response
+}
+
+/// What If-Match takes.
+pub(super) fn etag(conversation: &pb::Conversation) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{}\"", conversation.etag)).expect("an etag is a number")
+}

@@ -1,0 +1,36 @@
+//! ImportCheckpoint.
+
+use anneal_core::{
+    caller::Caller,
+    limits::{ID_BYTES, SUMMARY_BYTES},
+};
+use anneal_proto::v1 as pb;
+use anneal_store::ForeignSummary;
+
+use crate::{house::House, parse, reply, status::Failure};
+
+/// A checkpoint with the summary of another system.
+pub(crate) async fn import_checkpoint(
+    house: &House,
+    caller: Caller,
+    ask: pb::ImportCheckpointRequest,
+) -> Result<pb::Checkpoint, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let request_id = parse::request_id(&ask.request_id)?;
+    let last = parse::message_id("last_message_id", ask.last_message_id)?;
+    let text = parse::label("summary", &ask.summary, SUMMARY_BYTES)?;
+    if text.is_empty() {
+        return Err(Failure::invalid("summary", "must not be empty"));
+    }
+    let model = parse::label("model", &ask.model, ID_BYTES)?;
+    let encoding = house.store.conversation(caller, id).await?.given.encoding;
+    let foreign = ForeignSummary {
+        last,
+        text: text.into(),
+        tokens: encoding.counter().count(text),
+        estimate: encoding.estimate(text),
+        model: model.into(),
+    };
+    let checkpoint = house.store.import_checkpoint(caller, id, request_id, &foreign).await?;
+    Ok(reply::checkpoint(id, checkpoint))
+}

@@ -1,0 +1,22 @@
+-- Moves the older tables aside. Indexes have names of the whole schema, so those give way as well. The indexes that are made
+-- here are what the rows are found by, whatever keys the older tables had.
+do $$
+declare
+    older record;
+begin
+    for older in
+        select indexrelid::regclass as name, indexrelid as number
+        from pg_index
+        where indrelid in (
+            to_regclass('ai_conversation'), to_regclass('ai_message'), to_regclass('ai_conversation_checkpoint')
+        )
+    loop
+        execute format('alter index %s rename to legacy_index_%s', older.name, older.number);
+    end loop;
+end
+$$;
+alter table ai_conversation rename to legacy_ai_conversation;
+alter table ai_message rename to legacy_ai_message;
+alter table if exists ai_conversation_checkpoint rename to legacy_ai_conversation_checkpoint;
+create unique index legacy_ai_conversation_by_id on legacy_ai_conversation ((id::bigint));
+create unique index legacy_ai_message_by_id on legacy_ai_message ((id::bigint))

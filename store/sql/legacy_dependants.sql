@@ -1,0 +1,24 @@
+-- What would keep the older tables from being dropped, as PostgreSQL itself finds it: whatever depends on them, or on what goes
+-- along with them (columns, sequences, row types, their own keys), and does not go along itself.
+with recursive gone (classid, objid, older) as (
+    select 'pg_class'::regclass::oid, oid, oid::regclass from pg_class
+    where relnamespace = current_schema()::regnamespace
+      and relname in ('ai_conversation', 'ai_message', 'ai_conversation_checkpoint')
+    union
+    select d.classid, d.objid, gone.older
+    from gone
+    join pg_depend as d on d.refclassid = gone.classid and d.refobjid = gone.objid
+    where d.deptype in ('a', 'i', 'P', 'S')
+)
+select distinct pg_describe_object(coalesce(o.refclassid, d.classid), coalesce(o.refobjid, d.objid), case
+        when o.objid is null then d.objsubid
+        else 0
+    end) || ' depends on ' || gone.older as sentence
+from gone
+join pg_depend as d on d.refclassid = gone.classid and d.refobjid = gone.objid
+-- A view's rule is the view's own, and people know the view.
+left join pg_depend as o on o.classid = d.classid and o.objid = d.objid and o.deptype = 'i'
+where d.deptype = 'n'
+  and (d.classid, d.objid) not in (select classid, objid from gone)
+order by sentence
+limit 20

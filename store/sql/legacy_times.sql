@@ -1,0 +1,10 @@
+-- Gives the messages after $3 their own times, in order; appending has set them to now. The range keeps any plan to
+-- these messages.
+update ai_message as m
+set created_ts = 'epoch'::timestamptz + moved.created_us * interval '1 microsecond'
+from unnest($4::bigint[]) with ordinality as moved (created_us, place)
+where m.tenant_id = $1
+  and m.conversation_id = $2
+  and m.message_id > $3::bigint
+  and m.message_id <= $3::bigint + cardinality($4::bigint[])
+  and m.message_id = $3::bigint + moved.place

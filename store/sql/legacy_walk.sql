@@ -1,0 +1,7 @@
+-- Every older conversation with what is kept of it, in the order in which it is stored; one row without a message when nothing
+-- is. Keys only: what was said is read batch by batch.
+declare legacy_walk no scroll cursor for
+select c.id as conversation, m.id, m.fate, m.role, m.created_us, m.bytes
+from legacy_conversation as c
+left join legacy_message as m on m.conversation_id = c.id and m.fate in ('message', 'separator')
+order by c.id, m.created_us, m.id

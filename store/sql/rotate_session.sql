@@ -1,0 +1,28 @@
+-- Puts a new conversation ($4) in the place of a session's active one ($3), if that still is the active one, and archives it.
+-- What is null of the new one is as in the old one, whose row the caller has locked.
+with moved as (
+    update ai_session
+    set conversation_id = $4, rotated_ts = now()
+    where tenant_id = $1
+      and session_key = $2
+      and conversation_id = $3
+    returning session_key
+), archived as (
+    update ai_conversation
+    set status = 2, revision = revision + 1
+    from moved
+    where tenant_id = $1
+      and conversation_id = $3
+)
+insert into ai_conversation (
+    tenant_id, conversation_id, agent_id, user_id, title, title_given, pinned, metadata, system_prompt, system_prompt_tokens,
+    policy, encoding, create_digest, session_key
+)
+select $1, $4, coalesce($5, old.agent_id), coalesce($6, old.user_id), coalesce($7, ''), coalesce($7, '') <> '',
+    coalesce($8, false), coalesce($9::text::jsonb, old.metadata), coalesce($10, old.system_prompt),
+    coalesce($11, old.system_prompt_tokens), coalesce($12::text::jsonb, old.policy), coalesce($13, old.encoding), $14,
+    moved.session_key
+from moved
+join ai_conversation as old
+  on old.tenant_id = $1
+ and old.conversation_id = $3

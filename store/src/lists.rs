@@ -1,0 +1,75 @@
+//! Lists of conversations. Each kind of list is a statement of its own, so that whatever plan PostgreSQL keeps for it walks the
+//! index that has its order, and no further than the page.
+
+use anneal_core::caller::{Caller, ConversationId};
+
+use crate::{
+    Store,
+    conversations::{Conversation, ConversationRow, ConversationStatus},
+    error::StoreError,
+    rows::Micros,
+};
+
+/// Which conversations to list; None means any.
+#[derive(Debug, Clone, Default)]
+pub struct ConversationFilter {
+    /// Of this agent.
+    pub agent_id: Option<String>,
+    /// Of this user.
+    pub user_id: Option<String>,
+    /// With this status.
+    pub status: Option<ConversationStatus>,
+    /// With titles that start so.
+    pub title_prefix: Option<String>,
+    /// After this place: the last entry's activity and id.
+    pub after: Option<(Micros, ConversationId)>,
+    /// At most so many, up to 500.
+    pub limit: i64,
+}
+
+/// Conversations, newest activity first, without their system prompts.
+#[derive(Debug, Clone)]
+pub struct ConversationPage {
+    /// The entries.
+    pub conversations: Vec<Conversation>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+impl Store {
+    /// Conversations, newest activity first.
+    pub async fn list_conversations(
+        &self,
+        caller: Caller,
+        filter: &ConversationFilter,
+    ) -> Result<ConversationPage, StoreError> {
+        let mut db = self.reads.checkout().await?;
+        macro_rules! page {
+            ($file:literal $(, $whose:expr)*) => {
+                sqlx::query_file_as!(
+                    ConversationRow,
+                    $file,
+                    caller.tenant().0,
+                    $($whose,)*
+                    filter.status.map(ConversationStatus::code),
+                    filter.title_prefix,
+                    filter.after.map(|(activity, _)| activity.0),
+                    filter.after.map(|(_, id)| id.0),
+                    filter.limit + 1,
+                )
+                .fetch_all(&mut *db)
+                .await?
+            };
+        }
+        let rows = match (&filter.user_id, &filter.agent_id) {
+            (None, None) => page!("sql/list_conversations.sql"),
+            (None, Some(agent)) => page!("sql/list_conversations_of_agent.sql", agent),
+            (Some(user), None) => page!("sql/list_conversations_of_user.sql", user),
+            (Some(user), Some(agent)) => page!("sql/list_conversations_of_user_and_agent.sql", user, agent),
+        };
+        db.release();
+        let more = rows.len() as i64 > filter.limit;
+        let rows = rows.into_iter().take(filter.limit.max(0) as usize);
+        Ok(ConversationPage { conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?, more })
+    }
+}

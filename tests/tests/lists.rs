@@ -1,0 +1,208 @@
+//! Lists of conversations, and the figures in them.
+
+#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+
+use anneal_core::caller::{Caller, TenantId};
+use anneal_store::ConversationFilter;
+use anneal_tests::{House, Talk, assistant, call, direct, pb, result, sentence, user};
+use sqlx::Row as _;
+use uuid::Uuid;
+
+/// Numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// What a list says of a conversation.
+type Figures = (String, i64, u64, i64, i64, String);
+
+fn micros(time: Option<prost_types::Timestamp>) -> i64 {
+    let time = time.expect("a time");
+    time.seconds * 1_000_000 + i64::from(time.nanos) / 1_000
+}
+
+fn listed(row: &pb::Conversation) -> Figures {
+    let total = row.token_total.expect("a total");
+    let last = micros(row.last_activity_time);
+    (row.conversation_id.clone(), row.message_count, total.tokens, total.estimated_messages, last, row.title.clone())
+}
+
+/// The same from the messages themselves. Titles are compared by what the test knows of them.
+async fn recounted(house: &House, titles: &[(String, String)]) -> Vec<Figures> {
+    let rows = sqlx::query(
+        "select c.conversation_id, count(m.message_id) as messages,
+                coalesce(sum(coalesce(m.token_count, m.token_estimate)), 0)::bigint as tokens,
+                count(m.message_id) filter (where m.token_count is null) as uncounted,
+                (extract(epoch from coalesce(max(m.created_ts), c.created_ts)) * 1000000)::bigint as last_us
+         from ai_conversation as c left join ai_message as m using (conversation_id)
+         group by c.conversation_id order by coalesce(max(m.created_ts), c.created_ts) desc, c.conversation_id desc",
+    )
+    .fetch_all(&mut house.db().await)
+    .await
+    .expect("recounts");
+    let figures = rows.iter().map(|row| {
+        let id = row.get::<Uuid, _>("conversation_id").to_string();
+        let title = titles.iter().find(|(of, _)| *of == id).map_or_else(String::new, |(_, title)| title.clone());
+        let tokens = row.get::<i64, _>("tokens") as u64;
+        (id, row.get("messages"), tokens, row.get("uncounted"), row.get("last_us"), title)
+    });
+    figures.collect()
+}
+
+async fn stream(talk: &Talk<'_>, text: String, request_id: &str) {
+    use pb::append_large_message_request::{Frame, Header};
+    let header = Header {
+        conversation_id: talk.id.clone(),
+        request_id: request_id.into(),
+        message: Some(user("")),
+        ..Default::default()
+    };
+    let frames = [Frame::Header(header), Frame::Chunk(text.into_bytes())];
+    let frames = frames.map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) });
+    talk.house.messages().append_large_message(futures::stream::iter(frames)).await.expect("appends");
+}
+
+async fn rename(talk: &Talk<'_>, title: &str) {
+    let conversation = pb::Conversation { conversation_id: talk.id.clone(), title: title.into(), ..Default::default() };
+    let ask = pb::UpdateConversationRequest {
+        conversation: Some(conversation),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["title".into()] }),
+        ..Default::default()
+    };
+    talk.house.conversations().update_conversation(ask).await.expect("renames");
+}
+
+/// One thing that happens to a conversation; what it is called after that, where that changes.
+async fn happen(talk: &Talk<'_>, dice: &mut Dice, step: usize) -> Option<String> {
+    let (kind, said) = (dice.below(10), format!("{step} {}", sentence(step)));
+    let request_id = format!("r{step}");
+    match kind {
+        0 | 1 => {
+            talk.append_all(vec![user(&said), assistant(&said)]).await;
+        }
+        2 => {
+            talk.append(&said).request_id(&request_id).await;
+            assert!(talk.append(&said).request_id(&request_id).await.replayed);
+        }
+        3 => stream(talk, said.repeat(200), &request_id).await,
+        4 => {
+            stream(talk, said.clone(), &request_id).await;
+            stream(talk, said, &request_id).await;
+        }
+        5 => {
+            let messages = vec![user(&said), call("c", "{}"), result("c", &said), assistant(&said)];
+            talk.append_all(messages).await;
+        }
+        6 => {
+            talk.append_all(vec![call("c", "{}"), result("c", &said)]).request_id(&request_id).await;
+            return None;
+        }
+        7 => {
+            talk.separate().await;
+            return None;
+        }
+        8 => {
+            talk.house.run_jobs_until_idle().await;
+            return None;
+        }
+        _ => {
+            rename(talk, &said).await;
+            return Some(said);
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
+    let house = House::start().await;
+    let no_tools = pb::Policy { store_tool_messages: Some(false), ..Default::default() };
+    let mut talks = vec![house.conversation().await, house.conversation_under(no_tools).await];
+    let mut titles: Vec<(String, String)> = Vec::new();
+    let mut dice = Dice(20_261_121);
+    for step in 0..160 {
+        let place = dice.below(talks.len() as u64 + 1) as usize;
+        if place == talks.len() {
+            // A rotation makes another conversation; a few are enough.
+            if talks.len() < 6 {
+                let session = house.rotate(&direct("anna"), &format!("r{step}")).await.expect("rotates");
+                talks.push(house.talk(&session));
+            }
+            continue;
+        }
+        let set = happen(&talks[place], &mut dice, step).await;
+        let id = talks[place].id.clone();
+        if let Some(title) = set {
+            titles.retain(|(of, _)| *of != id);
+            titles.push((id, title));
+        } else if titles.iter().all(|(of, _)| *of != id)
+            && let Some(asked) = talks[place].said().await.into_iter().find(|(role, _)| *role == pb::Role::User)
+        {
+            let title = asked.1.chars().take(30).collect::<String>();
+            titles.push((id, title.trim_end().to_owned()));
+        }
+        let shown = house.list(pb::ListConversationsRequest { page_size: 2, ..Default::default() }).await;
+        let shown: Vec<_> = shown.iter().map(listed).collect();
+        assert_eq!(shown, recounted(&house, &titles).await, "after step {step}");
+    }
+    assert!(titles.len() >= 5, "most conversations were talked in");
+    house.run_jobs_until_idle().await;
+    let shown = house.list(pb::ListConversationsRequest::default()).await;
+    for row in &shown {
+        assert_eq!(row.token_total.expect("a total").estimated_messages, 0, "everything is counted");
+    }
+    for talk in &talks {
+        talk.verify().await;
+    }
+}
+
+#[tokio::test]
+async fn row_C6_each_agent_has_its_own_list_and_each_user_in_it() {
+    let house = House::start().await;
+    for (agent, user) in [("cook", "anna"), ("cook", "bert"), ("guide", "anna"), ("cook", "anna"), ("guide", "")] {
+        let ask = pb::CreateConversationRequest {
+            agent_id: agent.into(),
+            user_id: user.into(),
+            title: format!("{agent} {user}"),
+            ..Default::default()
+        };
+        house.conversation_with(ask).await;
+    }
+    let ask = pb::ListConversationsRequest::default;
+    let titles = async |ask: pb::ListConversationsRequest| {
+        let rows = house.list(pb::ListConversationsRequest { page_size: 1, ..ask }).await;
+        rows.into_iter().map(|row| row.title).collect::<Vec<_>>()
+    };
+    let of_cook = pb::ListConversationsRequest { agent_id: "cook".into(), ..ask() };
+    assert_eq!(titles(of_cook.clone()).await, ["cook anna", "cook bert", "cook anna"]);
+    let of_anna = pb::ListConversationsRequest { user_id: "anna".into(), ..ask() };
+    assert_eq!(titles(of_anna.clone()).await, ["cook anna", "guide anna", "cook anna"]);
+    let of_both = pb::ListConversationsRequest { user_id: "anna".into(), ..of_cook };
+    assert_eq!(titles(of_both.clone()).await, ["cook anna", "cook anna"]);
+    let guided = pb::ListConversationsRequest { title_prefix: "guide".into(), ..of_anna };
+    assert_eq!(titles(guided).await, ["guide anna"]);
+    let archived = pb::ListConversationsRequest { status: pb::ConversationStatus::Archived.into(), ..of_both };
+    assert_eq!(titles(archived).await.len(), 0);
+    assert_eq!(titles(pb::ListConversationsRequest { agent_id: "nobody".into(), ..ask() }).await.len(), 0);
+}
+
+#[tokio::test]
+async fn lists_of_another_tenant_hold_nothing_of_this_one() {
+    let house = House::start().await;
+    let ask = pb::CreateConversationRequest { agent_id: "a".into(), user_id: "u".into(), ..Default::default() };
+    house.conversation_with(ask).await;
+    let other = Caller::of(TenantId(Uuid::now_v7()));
+    let (agent, user) = (Some("a".to_owned()), Some("u".to_owned()));
+    for (agent_id, user_id) in [(None, None), (agent.clone(), None), (None, user.clone()), (agent, user)] {
+        let filter = ConversationFilter { agent_id, user_id, limit: 50, ..ConversationFilter::default() };
+        let mine = house.store.list_conversations(Caller::of(TenantId::DEFAULT), &filter).await.expect("lists");
+        assert_eq!(mine.conversations.len(), 1);
+        let theirs = house.store.list_conversations(other, &filter).await.expect("lists");
+        assert_eq!(theirs.conversations.len(), 0);
+    }
+}
