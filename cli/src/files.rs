@@ -35,18 +35,6 @@ pub(crate) const fn format(argument: FileFormat) -> Format {
     }
 }
 
-/// The format's name on the command line.
-pub(crate) const fn name(format: Format) -> &'static str {
-    match format {
-        Format::OpenAi => "openai",
-        Format::Anthropic => "anthropic",
-        Format::Claw0 => "claw0",
-        Format::Pi => "pi",
-        Format::ShareGpt => "sharegpt",
-        Format::ZeroClaw => "zeroclaw",
-    }
-}
-
 /// The agent that a conversation goes to: the one that was asked for, or else the one that the file names.
 pub(crate) const fn owner<'a>(asked: &'a str, named: &'a str) -> &'a str {
     if asked.is_empty() { named } else { asked }

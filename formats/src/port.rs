@@ -21,6 +21,20 @@ pub enum Format {
     ZeroClaw,
 }
 
+impl Format {
+    /// Its name on a command line, in files and in labels' prefixes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Claw0 => "claw0",
+            Self::Pi => "pi",
+            Self::ShareGpt => "sharegpt",
+            Self::ZeroClaw => "zeroclaw",
+        }
+    }
+}
+
 /// A conversation of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {

@@ -10,7 +10,7 @@ use std::{
 use anneal_core::{admission::CallPurpose, digest::Digest, tokens::Tokens};
 use anneal_llm::{
     BoxFuture, Desk, ModelAccess, SummaryFailure,
-    provider::{Answer, Call, CallFailure, Closed, Model},
+    provider::{Answer, Call, CallFailure, CallFigures, Closed, Model, written},
 };
 use anneal_store::{CallAsk, ClaimedJob, ModelLease, ModelSpend, Settled, Store, StoreError, Verdict};
 use tokio::sync::Semaphore;
@@ -31,9 +31,6 @@ const TRIES: u32 = 3;
 const WAIT_FIRST: Duration = Duration::from_millis(500);
 /// A provider that wants to be left alone for longer is left alone by the whole job.
 const WAIT_MOST: Duration = Duration::from_secs(20);
-
-/// Bytes to a token where the provider does not say what it wrote.
-const BYTES_PER_TOKEN: u64 = 3;
 
 /// One job's calls of one model.
 pub(crate) struct JobDesk<'a> {
@@ -153,21 +150,19 @@ impl<'a> JobDesk<'a> {
             () = self.lost.cancelled() => return Err(Self::given_up()),
         };
         let lease = self.admitted(input + call.output).await?;
-        let started = Instant::now();
+        let mut figures = CallFigures::begin(self.model.name());
         let answered = tokio::select! {
             answered = self.model.answer(call) => Ok(answered),
             () = self.store.keep_call(&lease) => Err(SummaryFailure::Interrupted("the lease of a call was lost")),
             () = self.lost.cancelled() => Err(Self::given_up()),
         };
         drop(room);
-        let outcome = match &answered {
-            Ok(Ok(_)) => "answered",
-            Ok(Err(failure)) => failure.name(),
-            Err(_) => "cancelled",
-        };
-        let name = self.model.name().to_owned();
-        metrics::counter!("model_calls_total", "model" => name.clone(), "outcome" => outcome).increment(1);
-        metrics::histogram!("model_call_duration_seconds", "model" => name).record(started.elapsed().as_secs_f64());
+        match &answered {
+            Ok(Ok(_)) => figures.ended("answered"),
+            Ok(Err(failure)) => figures.ended(failure.name()),
+            Err(_) => {}
+        }
+        drop(figures);
         self.settle(&lease, answered.as_ref().ok(), input).await;
         Ok(answered??)
     }
@@ -209,7 +204,7 @@ impl<'a> JobDesk<'a> {
                 (answer.end.usage.input, answer.end.usage.output)
             }
             // The provider does not say what it read and wrote.
-            Some(Ok(answer)) => (input, Tokens::new(answer.text.len() as u64 / BYTES_PER_TOKEN)),
+            Some(Ok(answer)) => (input, written(answer.text.len())),
             // It was read, and something was written, before it broke off.
             Some(Err(CallFailure::Broken(_))) | None => (input, Tokens::ZERO),
             Some(Err(_)) => (Tokens::ZERO, Tokens::ZERO),

@@ -55,7 +55,7 @@ impl Known {
 /// By what a conversation is known again that the file names.
 fn named(format: Format, ask: &Ask, head: &Head) -> String {
     let agent = files::owner(&ask.agent, &head.agent_id).as_bytes();
-    let format = files::name(format).as_bytes();
+    let format = format.name().as_bytes();
     hex(&digest::of_fields([b"identity".as_slice(), format, head.identity.as_bytes(), agent, ask.user.as_bytes()]))
 }
 

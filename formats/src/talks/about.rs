@@ -33,7 +33,7 @@ impl About {
     /// Of this head. The format keeps the system prompt itself.
     pub(crate) fn new(format: Format, head: &Head) -> Self {
         let Head { identity, title, agent_id, metadata, .. } = head.clone();
-        Self { format: name(format).into(), identity, title, agent_id, system_prompt: String::new(), metadata }
+        Self { format: format.name().into(), identity, title, agent_id, system_prompt: String::new(), metadata }
     }
 
     /// Of this head, with the system prompt, for formats that have no place for it.
@@ -54,7 +54,7 @@ impl About {
 
     /// The format that it was written in; None when it is of none.
     pub(crate) fn written(&self) -> Option<Format> {
-        FORMATS.into_iter().find(|format| name(*format) == self.format)
+        FORMATS.into_iter().find(|format| format.name() == self.format)
     }
 
     /// The head.
@@ -66,18 +66,6 @@ impl About {
 
 const FORMATS: [Format; 6] =
     [Format::OpenAi, Format::Anthropic, Format::Claw0, Format::Pi, Format::ShareGpt, Format::ZeroClaw];
-
-/// The format's name in files and in labels' prefixes.
-pub(crate) const fn name(format: Format) -> &'static str {
-    match format {
-        Format::OpenAi => "openai",
-        Format::Anthropic => "anthropic",
-        Format::Claw0 => "claw0",
-        Format::Pi => "pi",
-        Format::ShareGpt => "sharegpt",
-        Format::ZeroClaw => "zeroclaw",
-    }
-}
 
 /// A summary or a separator after so many messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]

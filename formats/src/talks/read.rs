@@ -9,7 +9,7 @@ use anneal_core::message::{Message, Role, plain_text};
 
 use super::{
     About, Dialect,
-    about::{self, MARKS, Mark, name},
+    about::{self, MARKS, Mark},
     elements_are, outline,
 };
 use crate::{
@@ -229,7 +229,7 @@ impl<D: Dialect> Talks<'_, D> {
                 ("title" | "name", true) => head.title = json::text(raw)?,
                 ("agent_id", true) => head.agent_id = json::text(raw)?,
                 _ if raw.len() <= LABEL_BYTES && !raw.starts_with(['{', '[']) => {
-                    head.metadata.insert(format!("{}.{key}", name(D::FORMAT)), json::label(raw)?);
+                    head.metadata.insert(format!("{}.{key}", D::FORMAT.name()), json::label(raw)?);
                 }
                 _ => aside.push(named(key)),
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anneal_core::tokens::Tokens;
-use anneal_llm::provider::{Call, CallFailure, Model};
+use anneal_llm::provider::{Call, CallFailure, CallFigures, Model, written};
 
 use super::{
     Ended, Run,
@@ -19,9 +19,6 @@ pub(super) struct Bill {
     pub(super) output: Tokens,
 }
 
-/// Bytes that a token has at least, roughly: what was written of an answer whose end never came.
-const BYTES_PER_TOKEN: u64 = 3;
-
 /// A provider whose answer has waited so long for its reader is not blamed for giving it up.
 const STALL: Duration = Duration::from_secs(1);
 
@@ -35,9 +32,9 @@ impl Run {
         bill: &mut Bill,
     ) -> Result<Answer, Ended> {
         bill.calls += 1;
-        let mut figures = Figures { model: model.name(), begun: Instant::now(), outcome: "cancelled" };
+        let mut figures = CallFigures::begin(model.name());
         let answered = self.streamed(model, call, sent, bill).await;
-        figures.outcome = outcome(&answered);
+        figures.ended(outcome(&answered));
         answered
     }
 
@@ -54,7 +51,7 @@ impl Run {
                 piece => piece.map_err(failed)?,
             };
             let taken = draft.take(piece).map_err(failed)?;
-            let output = Tokens::new(draft.bytes() as u64 / BYTES_PER_TOKEN);
+            let output = written(draft.bytes());
             *bill = Bill { calls: before.calls, input: before.input + sent, output: before.output + output };
             match taken {
                 Taken::Kept => {}
@@ -78,21 +75,6 @@ impl Run {
             }
         }
         Err(failed(CallFailure::Broken("the answer has no end")).into())
-    }
-}
-
-/// What the metrics say of a call, also of one that is dropped.
-struct Figures<'a> {
-    model: &'a str,
-    begun: Instant,
-    outcome: &'static str,
-}
-
-impl Drop for Figures<'_> {
-    fn drop(&mut self) {
-        let model = self.model.to_owned();
-        metrics::counter!("model_calls_total", "model" => model.clone(), "outcome" => self.outcome).increment(1);
-        metrics::histogram!("model_call_duration_seconds", "model" => model).record(self.begun.elapsed().as_secs_f64());
     }
 }
 
