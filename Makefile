@@ -21,12 +21,13 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 	$(UP_COMMAND)
 
 # The whole suite comes last, so that the last lines count every test.
-test: ## the gate: format, rules, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
+test: ## the gate: format, rules, query data, lints, docs, instruction counts; tests on the newest PostgreSQL (appends ungrouped) and on the installed one
 	@scripts/postgres.sh
+	@scripts/valgrind.sh
 	@scripts/python_client.sh .tools/python
-	cargo xtask ci --steps fmt,tidy,sql,clippy,docs
+	cargo xtask ci --steps fmt,tidy,sql,clippy,docs,instructions
 ifneq ($(DATABASE_CRATES),)
-	ANNEAL_PG_BIN="$$(scripts/postgres18.sh .tools/postgres18)" cargo xtask ci --steps test $(DATABASE_CRATES)
+	ANNEAL_APPEND_GROUPING=off ANNEAL_PG_BIN="$$(scripts/postgres18.sh .tools/postgres18)" cargo xtask ci --steps test $(DATABASE_CRATES)
 endif
 	cargo xtask ci --steps test
 
@@ -34,10 +35,11 @@ check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
 
 # Replays play through a server and a worker in their own process: only they build it into the benchmark.
-bench: ## measures; writes JSON
+# make bench SCENARIO=append for one, PLOTS=1 to draw docs/performance/, QUICK=1 to see whether everything runs.
+bench: ## measures; prints a table, writes JSON
 ifeq ($(firstword $(SCENARIO)),replay)
 	cargo run --release --locked --package anneal-bench --features replay -- $(SCENARIO)
 else
 	cargo build --release --locked --package anneal-cli --package anneal-bench
-	$${CARGO_TARGET_DIR:-target}/release/anneal-bench $(SCENARIO)
+	$${CARGO_TARGET_DIR:-target}/release/anneal-bench $(SCENARIO) $(if $(PLOTS),--plots) $(if $(QUICK),--quick)
 endif

@@ -1,54 +1,195 @@
-//! Figures: collected, printed, written.
-
-use std::{fs, path::Path};
+//! Figures: collected, and said as they come.
 
 use serde::Serialize;
 
-/// One measured figure.
+use crate::latencies::Latencies;
+
+/// What a figure is to reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    /// Its median.
+    AtMost(f64),
+    /// The median of its ratios to the baseline, run by run.
+    RatioAtLeast(f64),
+    /// The median of its ratios to the baseline, run by run.
+    RatioAtMost(f64),
+}
+
+/// One measured figure, as it is written.
 #[derive(Debug, Serialize)]
-struct Figure {
-    scenario: &'static str,
-    name: String,
-    unit: &'static str,
-    runs: usize,
-    min: f64,
-    median: f64,
-    max: f64,
+pub(crate) struct Figure {
+    pub(crate) scenario: &'static str,
+    #[serde(rename = "figure")]
+    pub(crate) name: String,
+    /// The median of its runs.
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    /// What it is held against in the same run.
+    pub(crate) baseline: Option<String>,
+    /// The median of the baseline's runs.
+    pub(crate) baseline_value: Option<f64>,
+    /// The median of the ratios to the baseline, run by run: neighbours in time.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) target: Option<String>,
+    pub(crate) holds: Option<bool>,
+    pub(crate) runs: usize,
+    pub(crate) min: f64,
+    pub(crate) median: f64,
+    pub(crate) max: f64,
+    /// The lowest and the highest of the baseline's runs, for plots.
+    #[serde(skip)]
+    pub(crate) baseline_spread: Option<[f64; 2]>,
+}
+
+impl Figure {
+    /// A figure that was measured once or several times.
+    pub(crate) fn new(scenario: &'static str, name: impl Into<String>, unit: &'static str, values: &[f64]) -> Self {
+        let value = median(values);
+        Self {
+            scenario,
+            name: name.into(),
+            value,
+            unit,
+            baseline: None,
+            baseline_value: None,
+            ratio: None,
+            target: None,
+            holds: None,
+            runs: values.len(),
+            min: least(values),
+            median: value,
+            max: most(values),
+            baseline_spread: None,
+        }
+    }
+
+    /// The same beside what was measured in the same rounds: `values` and `baseline` belong together one by one.
+    pub(crate) fn beside(self, name: impl Into<String>, values: &[f64], baseline: &[f64]) -> Self {
+        let ratios: Vec<f64> = values.iter().zip(baseline).map(|(value, base)| value / base).collect();
+        Self {
+            baseline: Some(name.into()),
+            baseline_value: Some(median(baseline)),
+            ratio: Some(median(&ratios)),
+            baseline_spread: Some([least(baseline), most(baseline)]),
+            ..self
+        }
+    }
+
+    /// The same with what it is to reach. Without a baseline nobody knows whether a ratio holds.
+    pub(crate) fn target(self, target: Target) -> Self {
+        let (said, holds) = match target {
+            Target::AtMost(most) => (format!("≤ {most}"), Some(self.value <= most)),
+            Target::RatioAtLeast(least) => (format!("ratio ≥ {least}"), self.ratio.map(|ratio| ratio >= least)),
+            Target::RatioAtMost(most) => (format!("ratio ≤ {most}"), self.ratio.map(|ratio| ratio <= most)),
+        };
+        Self { target: Some(said), holds, ..self }
+    }
+
+    /// The same with a target that its scenario has judged.
+    pub(crate) fn judged(self, target: &str, holds: bool) -> Self {
+        Self { target: Some(target.to_owned()), holds: Some(holds), ..self }
+    }
+
+    /// Whether it reaches its target, in a word; nothing where it has none.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match (&self.target, self.holds) {
+            (None, _) => "",
+            (Some(_), Some(true)) => "holds",
+            (Some(_), Some(false)) => "MISSED",
+            (Some(_), None) => "unknown",
+        }
+    }
+}
+
+/// How long one kind of calls took, all runs together: a line of a plot.
+#[derive(Debug)]
+pub(crate) struct Curve {
+    pub(crate) scenario: &'static str,
+    pub(crate) name: String,
+    pub(crate) latencies: Latencies,
 }
 
 /// All figures of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Figures(Vec<Figure>);
+pub(crate) struct Figures {
+    all: Vec<Figure>,
+    curves: Vec<Curve>,
+}
 
 impl Figures {
-    /// Adds a figure that was measured several times.
+    /// Adds a figure without baseline or target.
     pub(crate) fn add(
         &mut self,
         scenario: &'static str,
         name: impl Into<String>,
         unit: &'static str,
-        mut runs: Vec<f64>,
+        values: impl IntoIterator<Item = f64>,
     ) {
-        runs.sort_by(f64::total_cmp);
-        let (Some(min), Some(max)) = (runs.first().copied(), runs.last().copied()) else { return };
-        let figure =
-            Figure { scenario, name: name.into(), unit, runs: runs.len(), min, median: runs[runs.len() / 2], max };
-        println!(
-            "{:<8} {:<44} {:>12.2} {:<12} ({:.2} to {:.2}, {} runs)",
-            figure.scenario, figure.name, figure.median, figure.unit, figure.min, figure.max, figure.runs
-        );
-        self.0.push(figure);
+        self.put(Figure::new(scenario, name, unit, &values.into_iter().collect::<Vec<_>>()));
     }
 
-    /// Writes target/bench/results.json.
-    pub(crate) fn write(&self) -> anyhow::Result<()> {
-        let folder = Path::new("target/bench");
-        fs::create_dir_all(folder)?;
-        let file = folder.join("results.json");
-        fs::write(&file, serde_json::to_string_pretty(&self.0)?)?;
-        println!("written to {}", file.display());
-        Ok(())
+    /// Adds a figure and says it.
+    pub(crate) fn put(&mut self, figure: Figure) {
+        println!("{}: {} {} {} {}", figure.scenario, figure.name, said(figure.value), figure.unit, figure.verdict());
+        self.all.push(figure);
     }
+
+    /// Adds what a plot shows of a kind of calls: its runs together.
+    pub(crate) fn curve<'a>(
+        &mut self,
+        scenario: &'static str,
+        name: impl Into<String>,
+        runs: impl IntoIterator<Item = &'a Latencies>,
+    ) {
+        let mut latencies = Latencies::default();
+        runs.into_iter().for_each(|run| latencies.add(run));
+        self.curves.push(Curve { scenario, name: name.into(), latencies });
+    }
+
+    /// All figures, in the order in which they were measured.
+    pub(crate) fn all(&self) -> &[Figure] {
+        &self.all
+    }
+
+    /// All curves.
+    pub(crate) fn curves(&self) -> &[Curve] {
+        &self.curves
+    }
+}
+
+/// A number as people read it: three digits and thousands apart.
+pub(crate) fn said(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        small if small < 1.0 => 3,
+        small if small < 10.0 => 2,
+        small if small < 1_000.0 => 1,
+        _ => 0,
+    };
+    let plain = format!("{value:.decimals$}");
+    let whole = plain.find('.').unwrap_or(plain.len());
+    let mut spaced = String::new();
+    for (place, character) in plain.char_indices() {
+        let left = whole.saturating_sub(place);
+        if place > 0 && place < whole && left % 3 == 0 && !spaced.ends_with('-') {
+            spaced.push(',');
+        }
+        spaced.push(character);
+    }
+    spaced
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::min)
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::max)
+}
+
+/// The middle of values, or the upper of the two in the middle.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    percentile(&mut values.to_vec(), 0.5)
 }
 
 /// The value below which `share` of the samples lie. Sorts them.
@@ -56,4 +197,29 @@ pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let index = ((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1));
     samples.get(index).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_those_of_neighbours_in_time() {
+        let figure =
+            Figure::new("a", "b", "c", &[20.0, 30.0, 90.0]).beside("base", &[20.0, 30.0, 90.0], &[10.0, 10.0, 90.0]);
+        assert_eq!((figure.ratio, figure.baseline_value), (Some(2.0), Some(10.0)));
+        assert_eq!(figure.target(Target::RatioAtLeast(1.5)).verdict(), "holds");
+    }
+
+    #[test]
+    fn nobody_knows_whether_a_ratio_holds_without_its_baseline() {
+        let figure = Figure::new("a", "b", "c", &[20.0]).target(Target::RatioAtLeast(1.5));
+        assert_eq!((figure.holds, figure.verdict()), (None, "unknown"));
+    }
+
+    #[test]
+    fn numbers_are_read_by_people() {
+        let all = [0.0, 0.1234, 1.234, 12.34, 999.94, 1234.5, 1_234_567.0, -1234.0].map(said);
+        assert_eq!(all, ["0", "0.123", "1.23", "12.3", "999.9", "1,234", "1,234,567", "-1,234"]);
+    }
 }

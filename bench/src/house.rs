@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
+use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop, StopOnDrop};
 use anneal_proto::v1::{
     self as pb, context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
@@ -18,13 +18,27 @@ use tokio::{
 use tonic::transport::{Channel, Endpoint};
 use uuid::Uuid;
 
+use crate::{database::Database, surroundings};
+
 /// Server and worker processes, and the way to them.
 pub(crate) struct House {
-    postgres: LocalPostgres,
+    /// Stopped also where a measurement fails.
+    postgres: StopOnDrop,
     folder: PathBuf,
     server: Child,
-    worker: Child,
+    /// None in a house where nobody counts.
+    worker: Option<Child>,
     address: String,
+}
+
+/// The settings file of a house's processes, in its folder.
+const CONFIG: &str = "anneal.toml";
+
+/// Whether a worker process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worker {
+    Runs,
+    Absent,
 }
 
 impl House {
@@ -34,41 +48,47 @@ impl House {
 
     /// A house whose processes read this settings file.
     pub(crate) async fn start_with(file: &str) -> anyhow::Result<Self> {
-        Self::start_on(file, &[]).await
+        Self::start_on(file, &[], Worker::Runs).await
+    }
+
+    /// A house without a worker: what is appended is not counted.
+    pub(crate) async fn start_without_worker() -> anyhow::Result<Self> {
+        Self::start_on("", &[], Worker::Absent).await
     }
 
     /// A house whose PostgreSQL logs every statement: for counting, not for timing.
     pub(crate) async fn start_logging() -> anyhow::Result<Self> {
-        Self::start_on("", &[("log_statement", "all")]).await
+        Self::start_on("", &[("log_statement", "all")], Worker::Runs).await
     }
 
-    async fn start_on(file: &str, extra: &[(&str, &str)]) -> anyhow::Result<Self> {
+    async fn start_on(file: &str, extra: &[(&str, &str)], worker: Worker) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
-        let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
-        let mut settings = Settings::new(folder.join("postgres"), Binaries::find(wanted.as_deref())?);
+        let mut settings = Settings::new(folder.join("postgres"), binaries()?);
         settings.extra = vec![("shared_buffers".into(), "512MB".into()), ("max_wal_size".into(), "4GB".into())];
         settings.extra.extend(extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let postgres = LocalPostgres::start(settings).await?;
+        let postgres = LocalPostgres::start(settings).await?.stop_on_drop();
         let url = postgres.url("postgres");
-        let config = folder.join("anneal.toml");
+        surroundings::note(&Database::new(&postgres, binaries()?)).await?;
+        let config = folder.join(CONFIG);
         std::fs::write(&config, file)?;
         let anneal = || anneal(&url, &config);
-        let migrated = anneal()?.arg("migrate").stdout(Stdio::null()).status().await?;
-        anyhow::ensure!(migrated.success(), "anneal migrate failed");
+        migrate(anneal()?).await?;
         let mut server = anneal()?
             .args(["--set", "server.grpc_address=127.0.0.1:0", "--set", "server.http_address=127.0.0.1:0", "server"])
             .stderr(Stdio::piped())
             .spawn()?;
         let address = format!("http://{}", grpc_address(&mut server).await?);
-        let worker = anneal()?
-            .args(["--set", "worker.http_address=127.0.0.1:0", "--set", "log.filter=warn", "worker"])
-            .spawn()?;
+        let arguments = ["--set", "worker.http_address=127.0.0.1:0", "--set", "log.filter=error", "worker"];
+        let worker = match worker {
+            Worker::Runs => Some(anneal()?.args(arguments).spawn()?),
+            Worker::Absent => None,
+        };
         Ok(Self { postgres, folder, server, worker, address })
     }
 
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.server.kill().await?;
-        self.worker.kill().await?;
+        self.stop_worker().await?;
         self.postgres.stop(Stop::Fast).await?;
         let _ = std::fs::remove_dir_all(&self.folder);
         Ok(())
@@ -79,6 +99,46 @@ impl House {
         let log = std::fs::read_to_string(self.postgres.log_path())?;
         let executed = log.split("LOG:  ").filter(|entry| entry.starts_with("execute "));
         Ok(executed.filter(|entry| wanted(entry)).count())
+    }
+
+    /// The database, for statements that are not the service's.
+    pub(crate) fn database(&self) -> anyhow::Result<Database> {
+        Ok(Database::new(&self.postgres, binaries()?))
+    }
+
+    /// A second, empty database of this house's PostgreSQL, with anneal's schema.
+    pub(crate) async fn second_database(&self, name: &str) -> anyhow::Result<Database> {
+        let first = self.database()?;
+        first.run(&format!("create database {name}")).await?;
+        migrate(anneal(&self.postgres.url(name), &self.config())?).await?;
+        Ok(first.beside(name))
+    }
+
+    /// The binary with the settings of this house's processes.
+    pub(crate) fn anneal(&self) -> anyhow::Result<Command> {
+        anneal(&self.postgres.url("postgres"), &self.config())
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join(CONFIG)
+    }
+
+    /// Ends the worker, where there is one: from then on nobody counts.
+    pub(crate) async fn stop_worker(&mut self) -> anyhow::Result<()> {
+        match self.worker.take() {
+            Some(mut worker) => Ok(worker.kill().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// A folder for what is written while the house stands.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The server's process.
+    pub(crate) fn server_id(&self) -> anyhow::Result<u32> {
+        self.server.id().context("the server has ended")
     }
 
     /// A connection of its own.
@@ -103,15 +163,46 @@ impl House {
 
     /// Waits until the worker has nothing left to do.
     pub(crate) async fn settle(&self, channel: &Channel) -> anyhow::Result<()> {
-        loop {
-            let stats =
-                OperatorServiceClient::new(channel.clone()).get_queue_stats(pb::GetQueueStatsRequest {}).await?;
-            if stats.into_inner().queues.iter().all(|queue| queue.waiting + queue.running == 0) {
-                return Ok(());
-            }
+        self.drained(channel, |_| true).await
+    }
+
+    /// Waits until every message is counted.
+    pub(crate) async fn counted(&self, channel: &Channel) -> anyhow::Result<()> {
+        self.drained(channel, |kind| kind == pb::JobKind::CountTokens).await
+    }
+
+    /// Jobs of this kind that wait or run.
+    pub(crate) async fn queued(&self, channel: &Channel, kind: pb::JobKind) -> anyhow::Result<i64> {
+        Ok(queues(channel).await?.iter().filter(|queue| queue.kind() == kind).map(length).sum())
+    }
+
+    async fn drained(&self, channel: &Channel, of_these: impl Fn(pb::JobKind) -> bool) -> anyhow::Result<()> {
+        while queues(channel).await?.iter().any(|queue| of_these(queue.kind()) && length(queue) > 0) {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
+        Ok(())
     }
+}
+
+async fn queues(channel: &Channel) -> anyhow::Result<Vec<pb::QueueStats>> {
+    let stats = OperatorServiceClient::new(channel.clone()).get_queue_stats(pb::GetQueueStatsRequest {}).await?;
+    Ok(stats.into_inner().queues)
+}
+
+fn length(queue: &pb::QueueStats) -> i64 {
+    queue.waiting + queue.running
+}
+
+/// The PostgreSQL installation in use.
+fn binaries() -> anyhow::Result<Binaries> {
+    let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
+    Ok(Binaries::find(wanted.as_deref())?)
+}
+
+async fn migrate(mut anneal: Command) -> anyhow::Result<()> {
+    let migrated = anneal.arg("migrate").stdout(Stdio::null()).status().await?;
+    anyhow::ensure!(migrated.success(), "anneal migrate failed");
+    Ok(())
 }
 
 /// The binary that was built beside this one.

@@ -1,70 +1,169 @@
-//! `make bench`: first figures of anneal. Starts a durable PostgreSQL, a server and a worker of its own, measures through
-//! gRPC, prints a table and writes target/bench/results.json. Figures of one run may be compared; a shared machine's
-//! absolute numbers may not.
+//! `make bench`: what anneal does beside PostgreSQL itself. Starts a durable PostgreSQL, a server and a worker of its own,
+//! measures through gRPC, prints a table and writes target/bench/results.json. Figures of one run may be compared; a shared
+//! machine's absolute numbers may not.
 //!
 //! `anneal-bench replay-simulated` replays real transcripts without a service and needs none of that; `anneal-bench replay
 //! [FAMILY]`, built with the feature `replay`, replays them through one in this process.
 
-mod append;
-mod context;
-mod count;
+mod database;
 mod figures;
+mod history;
 mod house;
-mod isolation;
-mod lists;
+mod latencies;
+mod load;
+mod pace;
+mod pgbench;
+mod plots;
+mod processes;
 mod replay;
-mod resolve;
+mod report;
+mod scenarios;
 mod silent_model;
+mod surroundings;
+mod talks;
+
+use clap::{Parser, ValueEnum};
 
 use figures::Figures;
 use house::House;
+use pace::Pace;
+use scenarios::{
+    append, context, count, footprint, isolation, jobs, lists, memory, overload, resolve, start, write_cost,
+};
+
+/// Measures anneal through its doors. Exits with 0 also where targets are missed: the last line counts them.
+#[derive(Debug, Parser)]
+#[command(name = "anneal-bench")]
+struct Arguments {
+    /// What is measured; when not said, all but the replays.
+    scenario: Option<Scenario>,
+    /// With `replay`: one family of transcripts.
+    family: Option<String>,
+    /// With `footprint`: how long it is under load.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// One short round of everything, to see whether it runs: its figures say nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Also draws docs/performance/SCENARIO.svg.
+    #[arg(long)]
+    plots: bool,
+}
+
+/// What can be measured. Without `replay` and `replay-simulated`, all of it is `make bench`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// Messages per second and their latency, beside pgbench running the same append; while a model is dead.
+    Append,
+    /// From an append's answer to its token count; whether counting keeps up with appending.
+    Jobs,
+    /// Ten times what the server can do, for half a minute.
+    Overload,
+    /// BuildContext beside the length of a history.
+    Context,
+    /// Tokenizers, on ordinary and hostile texts.
+    Count,
+    /// Whether a model that never answers is felt by others.
+    Isolation,
+    /// Pages of 50 among 100,000 conversations.
+    Lists,
+    /// ResolveSession of sessions that are there.
+    Resolve,
+    /// WAL bytes of an append.
+    #[value(name = "write_cost")]
+    WriteCost,
+    /// Memory of a server with 1,000 streams, and of a worker that counts 40 MB.
+    Memory,
+    /// How soon a server serves.
+    Start,
+    /// What the service takes on disk, and what it holds under load.
+    Footprint,
+    /// Transcripts through a service, metered like a provider: needs the feature `replay`.
+    Replay,
+    /// Transcripts without a service.
+    ReplaySimulated,
+}
+
+impl Scenario {
+    /// Whether it belongs to a run that names none.
+    fn is_usual(self) -> bool {
+        !matches!(self, Self::Replay | Self::ReplaySimulated)
+    }
+
+    async fn measure(self, pace: Pace, minutes: Option<u64>, figures: &mut Figures) -> anyhow::Result<()> {
+        match self {
+            Self::Append => append::measure(pace, figures).await,
+            Self::Jobs => jobs::measure(pace, figures).await,
+            Self::Overload => overload::measure(pace, figures).await,
+            Self::Context => in_a_house(async |house| context::measure(house, pace, figures).await).await,
+            Self::Count => {
+                count::measure(pace, figures);
+                Ok(())
+            }
+            Self::Isolation => isolation::measure(pace, figures).await,
+            Self::Lists => in_a_house(async |house| lists::measure(house, pace, figures).await).await,
+            Self::Resolve => resolve::measure(pace, figures).await,
+            Self::WriteCost => write_cost::measure(pace, figures).await,
+            Self::Memory => memory::measure(pace, figures).await,
+            Self::Start => start::measure(figures).await,
+            Self::Footprint => footprint::measure(pace, minutes, figures).await,
+            Self::Replay | Self::ReplaySimulated => Ok(()),
+        }
+    }
+}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let wanted = std::env::args().nth(1);
-    let runs = |scenario: &str| wanted.as_deref().is_none_or(|wanted| wanted == scenario);
-    if wanted.as_deref() == Some("replay-simulated") {
-        return replay::measure_simulated();
+    let arguments = Arguments::parse();
+    match arguments.scenario {
+        Some(Scenario::ReplaySimulated) => return replay::measure_simulated(),
+        Some(Scenario::Replay) => return replay_through_the_service(arguments.family.as_deref()).await,
+        _ => anyhow::ensure!(arguments.family.is_none(), "only `replay` takes a family"),
     }
-    if wanted.as_deref() == Some("replay") {
-        return replay_through_the_service().await;
+    // What is dropped takes its processes with it.
+    tokio::select! {
+        done = measure(&arguments) => done,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
     }
+}
+
+/// Measures what is asked for, and reports it.
+async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
+    let pace = if arguments.quick { Pace::Quick } else { Pace::Full };
     let mut figures = Figures::default();
-    if runs("count") {
-        count::measure(&mut figures);
-    }
-    if runs("append") || runs("context") {
-        let house = House::start().await?;
-        if runs("append") {
-            append::measure(&house, &mut figures).await?;
+    let mut failed = 0;
+    for scenario in Scenario::value_variants() {
+        if arguments.scenario.map_or(scenario.is_usual(), |wanted| wanted == *scenario) {
+            // What one scenario cannot measure takes nothing from the others.
+            if let Err(error) = scenario.measure(pace, arguments.minutes, &mut figures).await {
+                eprintln!("{scenario:?} could not be measured: {error:#}");
+                failed += 1;
+            }
         }
-        if runs("context") {
-            context::measure(&house, &mut figures).await?;
-        }
-        house.stop().await?;
     }
-    if runs("lists") {
-        let house = House::start().await?;
-        lists::measure(&house, &mut figures).await?;
-        house.stop().await?;
+    if arguments.plots {
+        plots::draw(&figures)?;
     }
-    if runs("resolve") {
-        resolve::measure(&mut figures).await?;
-    }
-    if runs("isolation") {
-        isolation::measure(&mut figures).await?;
-    }
-    figures.write()
+    report::write(&figures, pace)?;
+    anyhow::ensure!(failed == 0, "{failed} scenarios could not be measured");
+    Ok(())
+}
+
+/// Measures in a house of its own.
+async fn in_a_house(measure: impl AsyncFnOnce(&House) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let house = House::start().await?;
+    measure(&house).await?;
+    house.stop().await
 }
 
 #[cfg(feature = "replay")]
-async fn replay_through_the_service() -> anyhow::Result<()> {
-    replay::measure_service(std::env::args().nth(2).as_deref()).await
+async fn replay_through_the_service(family: Option<&str>) -> anyhow::Result<()> {
+    replay::measure_service(family).await
 }
 
 #[cfg(not(feature = "replay"))]
 #[expect(clippy::unused_async, reason = "with the feature it waits")]
-async fn replay_through_the_service() -> anyhow::Result<()> {
+async fn replay_through_the_service(_: Option<&str>) -> anyhow::Result<()> {
     anyhow::bail!(
         "built without a service to replay through: build with --features replay, or `make bench SCENARIO=replay`"
     )

@@ -14,7 +14,7 @@ use anneal_llm::{
 };
 use anneal_process::telemetry::LogSettings;
 use anneal_server::{Agents, ApplicationSettings, ChatSettings, ServerSettings};
-use anneal_store::StoreSettings;
+use anneal_store::{AppendSettings, StoreSettings};
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
 use figment::{
@@ -31,6 +31,8 @@ use crate::command::SettingsArguments;
 pub(crate) struct Config {
     /// Where the data is.
     pub(crate) database: StoreSettings,
+    /// How appends share transactions.
+    pub(crate) append: AppendSettings,
     /// The gRPC server.
     pub(crate) server: ServerSettings,
     /// The workers.
@@ -64,8 +66,8 @@ pub(crate) struct BudgetSettings {
 }
 
 /// Sections that variables can set. Models, providers and agents have names of their own: they belong in the file.
-const SECTIONS: [&str; 9] =
-    ["database", "server", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
+const SECTIONS: [&str; 10] =
+    ["database", "append", "server", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
 const FILE: &str = "anneal.toml";
 
 /// The settings in force, checked.

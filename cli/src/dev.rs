@@ -6,7 +6,7 @@ use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
 use anneal_process::{shutdown, telemetry};
 use anneal_proto::v1 as pb;
 use anneal_server::{Addresses, serve};
-use anneal_store::{Migrations, Store, create_database};
+use anneal_store::{Migrations, create_database};
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -70,7 +70,7 @@ async fn on_postgres(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     config.database.url = database(postgres).await?;
-    let store = Store::new(config.database.clone(), config.rules())?;
+    let store = processes::open(&config).await?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
     let (open, opened) = oneshot::channel();

@@ -8,7 +8,7 @@ use anneal_process::{
     shutdown, telemetry,
 };
 use anneal_server::serve;
-use anneal_store::{Migrations, Store};
+use anneal_store::{Migrations, Store, Weakness};
 use anneal_worker::Worker;
 use anyhow::Context as _;
 use tokio::sync::oneshot;
@@ -76,8 +76,8 @@ pub(crate) fn worker_on(store: Store, config: &Config, access: Arc<ModelAccess>,
     }
 }
 
-/// The store, once the schema is known to fit.
-async fn open(config: &Config) -> anyhow::Result<Store> {
+/// The store, once the schema is known to fit and the database to keep what it acknowledges.
+pub(crate) async fn open(config: &Config) -> anyhow::Result<Store> {
     let url = config.database_url()?;
     let pending = Migrations::connect(url).await.context("cannot reach the database")?.pending().await?;
     anyhow::ensure!(
@@ -86,5 +86,29 @@ async fn open(config: &Config) -> anyhow::Result<Store> {
         pending.len(),
         pending[0].name
     );
-    Ok(Store::new(config.database.clone(), config.rules())?)
+    let store = Store::new(config.database.clone(), config.append, config.rules())?;
+    check_durability(&store, config).await?;
+    Ok(store)
+}
+
+/// Refuses a database that may lose in a crash what it has acknowledged; where that is allowed, warns.
+async fn check_durability(store: &Store, config: &Config) -> anyhow::Result<()> {
+    let weaknesses = store.weaknesses().await.context("cannot read the settings of the database")?;
+    if weaknesses.is_empty() {
+        return Ok(());
+    }
+    let list = |said: fn(&Weakness) -> String| weaknesses.iter().map(said).collect::<Vec<_>>().join(", ");
+    let settings = list(Weakness::to_string);
+    anyhow::ensure!(
+        config.database.allow_data_loss,
+        "{settings} in the database's sessions: a crash may cost messages that were acknowledged. To keep them: {}. \
+         To start all the same, on a database that may be lost, set database.allow_data_loss",
+        list(Weakness::remedy)
+    );
+    warn!(
+        settings,
+        "THE DATABASE MAY LOSE WHAT IT ACKNOWLEDGES: {settings}; started all the same, because database.allow_data_loss \
+         is set"
+    );
+    Ok(())
 }

@@ -40,7 +40,7 @@ pub fn of_text(text: &str) -> Option<String> {
 /// As much of the text as a title may need, on one line, from the first thing to see on.
 fn one_line(text: &str) -> Option<String> {
     let mut line = String::new();
-    let mut blank = false;
+    let (mut blank, mut plain) = (false, true);
     for letter in text.chars() {
         if letter.is_whitespace() {
             blank = !line.is_empty();
@@ -53,8 +53,10 @@ fn one_line(text: &str) -> Option<String> {
             line.push(' ');
         }
         line.push(letter);
-        // A whole character more than fits, so that the last one in the title is not cut.
-        if line.len() > 2 * TITLE_BYTES {
+        // A whole character more than fits, so that the last one in the title is not cut. ASCII letters are whole by
+        // themselves, and most texts are long: every append of a user asks for a title.
+        plain &= letter.is_ascii();
+        if line.len() > 2 * TITLE_BYTES || (plain && line.len() > TITLE_CHARACTERS) {
             break;
         }
     }
@@ -87,6 +89,8 @@ mod tests {
     fn a_title_is_thirty_whole_characters_on_one_line() {
         assert_eq!(title("  How do I\r\n\tfix\u{2028} this?  "), "How do I fix this?");
         assert_eq!(title(&"ab ".repeat(30)), "ab ab ab ab ab ab ab ab ab ab", "no blank at the end");
+        let accented = format!("{}\u{301}", "a".repeat(30));
+        assert_eq!(title(&format!("{accented}b")), accented, "the last character is whole");
         let family = "👩‍👩‍👧‍👦";
         assert_eq!(title(&family.repeat(40)), family.repeat(20), "TITLE_BYTES are reached first");
         let flag = "🇨🇭";

@@ -47,7 +47,12 @@ pub enum TelemetryError {
 /// Starts logging to standard error, and metrics. Call once, first.
 pub fn start(settings: &LogSettings) -> Result<PrometheusHandle, TelemetryError> {
     let filter = EnvFilter::try_new(&settings.filter).map_err(TelemetryError::Filter)?;
-    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let lines = fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        // A line that nobody reads any more would else be reported to the same standard error, by a panic.
+        .log_internal_errors(false);
     match settings.format {
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).try_init(),
         LogFormat::Text => lines.with_target(false).try_init(),

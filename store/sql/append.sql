@@ -1,49 +1,84 @@
--- Appends messages to one conversation: ids under its row lock, the rows, and the job that counts them, in one statement.
--- No row when the conversation is not the caller's, its newest message is not the expected one ($8), there are tool calls or
--- results among the messages ($22) and its policy keeps none ($23: settings by profile), or the request id ($9) is that of an
--- append of which nothing was kept. The messages' title ($24) becomes the conversation's where it has none and none was set.
-with moved as (
+-- Appends to conversations, each append to another one: ids under their row locks, the rows, and the jobs that count them, in
+-- one statement, and so in one transaction. Rows are locked in the order of ids, and a conversation that another transaction
+-- holds is passed over: who never waits cannot hold up others.
+-- Per append ($1 to $12; tenants are compared so that only the key finds a row): a row without ids says that its conversation
+-- was locked here, one with ids that it was stored. Not locked: not the caller's, or held by another. Locked and not stored:
+-- the newest message is not the expected one ($9), there are tool calls or results ($11) and the policy keeps none ($13:
+-- settings by profile), or the request id ($10) is known. The messages' title ($12) becomes the conversation's where it has
+-- none and none was set. $14: seconds by which listed_ts may stay behind.
+-- Per message ($15 to $28): the place of its append, its own within it, and what is stored. $29: the kind of the counting job.
+with ask as materialized (
+    select tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
+        cl100k_estimate, expected_last, request_id, tools, title, place
+    from unnest(
+        $1::uuid[], $2::uuid[], $3::bigint[], $4::smallint[], $5::integer[], $6::integer[], $7::bigint[], $8::bigint[],
+        $9::bigint[], $10::text[], $11::boolean[], $12::text[]
+    ) with ordinality as ask (
+        tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
+        cl100k_estimate, expected_last, request_id, tools, title, place
+    )
+    order by conversation_id
+), held as materialized (
+    select ask.*, c.known
+    from ask
+    cross join lateral (
+        select ask.request_id is not null and (
+            exists (
+                select from ai_message
+                where conversation_id = ask.conversation_id
+                  and request_id = ask.request_id
+            ) or exists (
+                select from ai_request
+                where conversation_id = ask.conversation_id
+                  and method = 'append_messages'
+                  and request_id = ask.request_id
+            )
+        ) as known
+        from ai_conversation
+        where conversation_id = ask.conversation_id
+          and (tenant_id = ask.tenant_id) is true
+        for no key update skip locked
+    ) as c
+), moved as (
     update ai_conversation as c
-    set last_message_id = c.last_message_id + $3,
-        last_role = $4,
-        turn = c.turn + case when c.last_role = 1 then $5::integer else $6::integer end,
-        token_total = c.token_total + case when c.encoding = 1 then $7::bigint else $21::bigint end,
-        title = case when c.title_given or c.title <> '' then c.title else coalesce($24::text, '') end,
-        last_activity_ts = now()
-    where c.tenant_id = $1
-      and c.conversation_id = $2
-      and ($8::bigint is null or c.last_message_id = $8)
-      and (not $22::boolean or coalesce(c.policy ->> 'store_tool_messages',
-          $23::text::jsonb -> coalesce(c.policy ->> 'profile', '') ->> 'store_tool_messages') is distinct from 'false')
-      and ($9::text is null or not exists (
-          select from ai_request
-          where conversation_id = $2
-            and method = 'append_messages'
-            and request_id = $9
-      ))
-    returning c.last_message_id - $3 as before_id, c.turn, c.encoding
+    set last_message_id = c.last_message_id + ask.messages,
+        last_role = ask.last_role,
+        turn = c.turn + case when c.last_role = 1 then ask.starts_after_user else ask.starts_otherwise end,
+        token_total = c.token_total + case when c.encoding = 1 then ask.o200k_estimate else ask.cl100k_estimate end,
+        title = case when c.title_given or c.title <> '' then c.title else coalesce(ask.title, '') end,
+        last_activity_ts = now(),
+        listed_ts = case when c.listed_ts <= now() - $14::integer * interval '1 second' then now() else c.listed_ts end
+    from held as ask
+    where c.conversation_id = ask.conversation_id
+      and (c.tenant_id = ask.tenant_id) is true
+      and not ask.known
+      and (ask.expected_last is null or c.last_message_id = ask.expected_last)
+      and (not ask.tools or coalesce(c.policy ->> 'store_tool_messages',
+          $13::text::jsonb -> coalesce(c.policy ->> 'profile', '') ->> 'store_tool_messages') is distinct from 'false')
+    returning ask.place, c.tenant_id, c.conversation_id, c.last_message_id - ask.messages as before_id, c.turn, c.encoding
 ), stored as (
     insert into ai_message (
         tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content, content_digest,
         tool_outline, metadata, request_id, request_digest, request_messages
     )
-    select $1, $2, moved.before_id + new.place, new.role, moved.turn - new.starts_after,
+    select moved.tenant_id, moved.conversation_id, moved.before_id + new.place, new.role, moved.turn - new.starts_after,
         case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
-        new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
-        case when new.place = 1 then $9::text end,
-        case when new.place = 1 then $10::bytea end,
-        case when new.place = 1 and $9 is not null then $3::bigint::smallint end
+        new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb, new.request_id,
+        new.request_digest, new.request_messages
     from moved
-    cross join unnest(
-        $11::smallint[], $12::integer[], $13::bigint[], $20::bigint[], $14::bigint[], $15::text[], $16::bytea[],
-        $17::text[], $18::text[]
-    ) with ordinality as new (
-        role, starts_after, o200k_estimate, cl100k_estimate, text_bytes, content, content_digest, tool_outline, metadata,
-        place
-    )
+    join unnest(
+        $15::bigint[], $16::bigint[], $17::smallint[], $18::integer[], $19::bigint[], $20::bigint[], $21::bigint[],
+        $22::text[], $23::bytea[], $24::text[], $25::text[], $26::text[], $27::bytea[], $28::smallint[]
+    ) as new (
+        append_place, place, role, starts_after, o200k_estimate, cl100k_estimate, text_bytes, content, content_digest,
+        tool_outline, metadata, request_id, request_digest, request_messages
+    ) on new.append_place = moved.place
 ), job as (
     insert into ai_job as j (tenant_id, kind, conversation_id)
-    select $1, $19::smallint, $2 from moved
+    select tenant_id, $29::smallint, conversation_id from moved
+    order by conversation_id
     on conflict (kind, conversation_id) do update set generation = j.generation + 1
 )
-select moved.before_id as "before_id!", moved.turn, moved.encoding from moved
+select place as "place!", null::bigint as "before_id?", null::integer as "turn?", null::smallint as "encoding?" from held
+union all
+select place, before_id, turn, encoding from moved

@@ -1,10 +1,11 @@
--- Marks a conversation dirty for the kinds $3, in their order; new work resets neither attempts nor backoff, and does not
--- call back what was put off (last_error says why). $4: the
--- argument of a manual compaction, which also goes ahead of the others.
+-- Marks conversations dirty ($1: tenants, $2: kinds, $3: conversations), in the order of kinds and conversations; new work
+-- resets neither attempts nor backoff, and does not call back what was put off (last_error says why). $4: the argument of a
+-- manual compaction, which also goes ahead of the others.
 insert into ai_job as j (tenant_id, kind, conversation_id, priority, argument, argument_generation)
-select $1, kind, $2, case when $4::text is null then 0 else -1 end, $4::text::json, case when $4 is not null then 1 end
-from unnest($3::smallint[]) as new (kind)
-order by kind
+select tenant_id, kind, conversation_id, case when $4::text is null then 0 else -1 end, $4::text::json,
+    case when $4 is not null then 1 end
+from unnest($1::uuid[], $2::smallint[], $3::uuid[]) as new (tenant_id, kind, conversation_id)
+order by kind, conversation_id
 on conflict (kind, conversation_id) do update set
     generation = j.generation + 1,
     priority = least(j.priority, excluded.priority),

@@ -1,22 +1,39 @@
--- Conversations of a tenant, newest activity first, from a place on ($4, $5). Without system prompts. The inner limit is
--- the largest page and one more: what any plan is made for, so that it walks the index.
-select conversation_id, agent_id, user_id, title, status, pinned, metadata::text as "metadata!", '' as "system_prompt!",
-    policy::text as "policy!", encoding, revision, session_key, last_message_id, counted_message_id, token_total, turn,
-    (extract(epoch from created_ts) * 1000000)::bigint as "created_us!",
+-- Conversations of a tenant, newest activity first, from a place on ($4, $5). Without system prompts. The index has them by listed_ts,
+-- which is last_activity_ts or up to $7 seconds before it: the page's entries lie within that time of the entry at which the
+-- page would end by listed_ts. The limit there is the largest page and one more: what any plan is made for, so that it walks
+-- the index.
+with place as (
+    select coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
+        coalesce($5, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id
+), page_end as (
+    select listed_ts
+    from (
+        select listed_ts
+        from ai_conversation
+        where tenant_id = $1
+          and listed_ts <= (select activity from place)
+          and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
+          and ($2::smallint is null or status = $2)
+          and ($3::text is null or starts_with(title, $3))
+        order by listed_ts desc
+        limit 501
+    ) as nearly
+    order by listed_ts desc
+    offset $6::bigint - 1
+    limit 1
+)
+select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
+    status as "status!", pinned as "pinned!", metadata::text as "metadata!", '' as "system_prompt!",
+    policy::text as "policy!", encoding as "encoding!", revision as "revision!", session_key as "session_key!",
+    last_message_id as "last_message_id!", counted_message_id as "counted_message_id!", token_total as "token_total!",
+    turn as "turn!", (extract(epoch from created_ts) * 1000000)::bigint as "created_us!",
     (extract(epoch from last_activity_ts) * 1000000)::bigint as "last_activity_us!"
-from (
-    select conversation_id, agent_id, user_id, title, status, pinned, metadata, policy, encoding, revision, session_key,
-        last_message_id, counted_message_id, token_total, turn, created_ts, last_activity_ts
-    from ai_conversation
-    where tenant_id = $1
-      and ($2::smallint is null or status = $2)
-      and ($3::text is null or starts_with(title, $3))
-      and (last_activity_ts, conversation_id) < (
-          coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', timestamptz 'infinity'),
-          coalesce($5, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-      )
-    order by last_activity_ts desc, conversation_id desc
-    limit 501
-) as page
+from ai_conversation
+where tenant_id = $1
+  and listed_ts <= (select activity from place)
+  and listed_ts >= coalesce((select listed_ts from page_end), timestamptz '-infinity') - $7::integer * interval '1 second'
+  and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
+  and ($2::smallint is null or status = $2)
+  and ($3::text is null or starts_with(title, $3))
 order by last_activity_ts desc, conversation_id desc
 limit $6

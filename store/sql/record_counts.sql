@@ -1,18 +1,25 @@
--- Stores token counts and moves the conversation's counted mark from $6 to $5; its total takes the counts for the estimates.
+-- Stores token counts ($1: tenants, $2: conversations, $3: messages, $4: tokens), and moves the counted marks of their
+-- conversations ($5: tenants, $6: conversations, $7: marks), whose rows are locked; totals take the counts for the estimates.
 with counted as (
     update ai_message as m
     set token_count = new.tokens
-    from unnest($3::bigint[], $4::bigint[]) as new (message_id, tokens)
-    where m.tenant_id = $1
-      and m.conversation_id = $2
+    -- (select $1): how many there are is hidden from the planner, which then joins by key, row by row
+    from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bigint[]), (select $4::bigint[]))
+        as new (tenant_id, conversation_id, message_id, tokens)
+    where m.tenant_id = new.tenant_id
+      and m.conversation_id = new.conversation_id
       and m.message_id = new.message_id
       and m.token_count is null
-    returning new.tokens - m.token_estimate as change
+    returning m.conversation_id, new.tokens - m.token_estimate as change
+), changed as (
+    select conversation_id, sum(change)::bigint as change from counted
+    group by conversation_id
 )
-update ai_conversation
-set counted_message_id = $5,
-    token_total = token_total + coalesce((select sum(change) from counted), 0)::bigint
-where tenant_id = $1
-  and conversation_id = $2
-  and counted_message_id = $6
-returning last_message_id
+update ai_conversation as c
+set counted_message_id = moved.counted_message_id,
+    token_total = c.token_total + coalesce(changed.change, 0)
+from unnest((select $5::uuid[]), (select $6::uuid[]), (select $7::bigint[]))
+    as moved (tenant_id, conversation_id, counted_message_id)
+left join changed on changed.conversation_id = moved.conversation_id
+where c.tenant_id = moved.tenant_id
+  and c.conversation_id = moved.conversation_id

@@ -1,18 +1,32 @@
--- Figures of a conversation's tail: what the triggers look at (cool large messages with their summaries' size), what is sent
--- now, what is swapped, what lacks a summary. $3: settings by profile; $4: overrides of a preview. A message is cool by calls
--- (stepped cooling) before the (hot_zone_calls + 1)-th newest assistant message; nearly cool two calls, or a turn, earlier.
-with head as (
-    select c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
+-- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers look at (cool large messages with their
+-- summaries' size), what is sent now, what is swapped, what lacks a summary. $3: settings by profile; $4: overrides of a
+-- preview. A message is cool by calls (stepped cooling) before the (hot_zone_calls + 1)-th newest assistant message; nearly
+-- cool two calls, or a turn, earlier.
+with settings as materialized (
+    select $3::text::jsonb as bases, $4::text::jsonb as preview
+), head as materialized (
+    -- once for each conversation: in one piece with the rest, the settings are put together for each message again
+    select c.tenant_id, c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.token_usage as summary_tokens,
         greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped,
         case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
         p.swapped_message_ids, w.window_tokens
-    from ai_conversation as c
+    from settings
+    cross join unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
     cross join lateral (
-        select ($3::text::jsonb -> coalesce($4::text::jsonb ->> 'profile', c.policy ->> 'profile', ''))
-            || c.policy || $4::text::jsonb as keys
+        -- limit 1: a join by key, row by row; without it many conversations are hashed whole
+        select tenant_id, conversation_id, last_message_id, stalled_message_id, turn, policy, encoding,
+            system_prompt_tokens
+        from ai_conversation
+        where tenant_id = asked.tenant_id
+          and conversation_id = asked.conversation_id
+        limit 1
+    ) as c
+    cross join lateral (
+        select (settings.bases -> coalesce(settings.preview ->> 'profile', c.policy ->> 'profile', ''))
+            || c.policy || settings.preview as keys
     ) as e
     left join lateral (
         select max(after_message_id) as separator from ai_separator
@@ -34,10 +48,8 @@ with head as (
     left join ai_model as w
       on w.tenant_id = c.tenant_id
      and w.model = e.keys ->> 'model'
-    where c.tenant_id = $1
-      and c.conversation_id = $2
 )
-select h.last_message_id as "last_message_id!", h.stalled_message_id as "stalled_message_id!",
+select h.conversation_id as "conversation_id!", h.last_message_id as "last_message_id!", h.stalled_message_id as "stalled_message_id!",
     h.policy::text as "policy!", h.encoding as "encoding!", h.system_prompt_tokens as "system_prompt_tokens!", h.separator,
     h.checkpoint_last as "checkpoint_last?", h.summary_tokens as "summary_tokens?", h.window_tokens as "window_tokens?",
     coalesce(t.tokens, 0)::bigint as "tail_tokens!", coalesce(t.sent, 0)::bigint as "sent_tokens!",
@@ -72,7 +84,7 @@ cross join lateral (
                 coalesce(token_count, token_estimate) as tokens, coalesce(token_count > h.large, false) as large,
                 count(*) filter (where role = 2) over later as calls_after
             from ai_message
-            where tenant_id = $1
+            where tenant_id = h.tenant_id
               and conversation_id = h.conversation_id
               and message_id > h.boundary
             window later as (order by message_id desc rows between unbounded preceding and 1 preceding)

@@ -1,29 +1,37 @@
--- The next uncounted messages of a conversation, oldest first: at most $3, and $4 bytes of text beyond the first. One row
--- without a message when all are counted; no row when the conversation is gone.
-select c.encoding, c.counted_message_id, c.last_message_id, m.message_id as "message_id?", m.role as "role?",
-    m.content::text as "content?: String"
-from ai_conversation as c
+-- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first: at most $3 of each, and $4
+-- bytes of text beyond the first. Where only whole conversations are wanted ($5), none of those that have more waiting than
+-- $3 messages or $4 bytes. One row without a message when there is none; no row of a conversation that is gone.
+select c.conversation_id as "conversation_id!", c.encoding as "encoding!", c.counted_message_id as "counted_message_id!",
+    c.last_message_id as "last_message_id!", m.message_id as "message_id?", m.role as "role?", m.content::text as "content?: String"
+from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
+cross join lateral (
+    -- limit 1: a join by key, row by row; without it many conversations are hashed whole
+    select tenant_id, conversation_id, encoding, counted_message_id, last_message_id
+    from ai_conversation
+    where tenant_id = asked.tenant_id
+      and conversation_id = asked.conversation_id
+    limit 1
+) as c
 left join lateral (
-    select message_id, sum(text_bytes) over (order by message_id) as page_bytes,
+    select message_id, sum(text_bytes) over (order by message_id) as page_bytes, sum(text_bytes) over () as all_bytes,
         row_number() over (order by message_id) as place
     from (
         select message_id, text_bytes from ai_message
-        where tenant_id = $1
-          and conversation_id = $2
+        where tenant_id = c.tenant_id
+          and conversation_id = c.conversation_id
           and message_id > c.counted_message_id
+          and (not $5::boolean or c.last_message_id - c.counted_message_id <= $3)
         order by message_id
         limit $3
     ) as candidate
-) as page on page.place = 1 or page.page_bytes <= $4::bigint
+) as page on case when $5::boolean then page.all_bytes <= $4::bigint else page.place = 1 or page.page_bytes <= $4::bigint end
 left join lateral (
-    -- limit 1: a join by key, row by row; without it a long conversation is hashed whole
+    -- limit 1: as above
     select message_id, role, content
     from ai_message
-    where tenant_id = $1
-      and conversation_id = $2
+    where tenant_id = c.tenant_id
+      and conversation_id = c.conversation_id
       and message_id = page.message_id
     limit 1
 ) as m on true
-where c.tenant_id = $1
-  and c.conversation_id = $2
-order by m.message_id
+order by c.conversation_id, m.message_id

@@ -1,6 +1,8 @@
 //! The queue seen by a worker: claim, keep, finish, fail, give back, rescue. A claim carries a fencing token (`lease`);
 //! whoever has lost it changes nothing any more.
 
+use std::collections::HashMap;
+
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     job::{JobKind, LEASE_SECONDS, MAX_ATTEMPTS},
@@ -175,11 +177,11 @@ impl Store {
         }
     }
 
-    /// Gives jobs back, as if they had not been claimed.
-    pub async fn release_jobs(&self, jobs: &[ClaimedJob]) -> Result<(), StoreError> {
+    /// Gives jobs back, as if they had not been claimed; they are due in `delay_ms`.
+    pub async fn release_jobs(&self, jobs: &[ClaimedJob], delay_ms: i64) -> Result<(), StoreError> {
         let mut db = self.jobs.checkout().await?;
         for job in jobs {
-            release(&mut db, job, "", 0).await?;
+            release(&mut db, job, "", delay_ms).await?;
         }
         db.release();
         Ok(())
@@ -223,14 +225,39 @@ pub(crate) async fn still_ours(db: &mut PgConnection, job: &ClaimedJob) -> Resul
     row.map(|_| ()).ok_or(StoreError::LeaseLost)
 }
 
+/// A job that ends.
+pub(crate) struct Ending<'a> {
+    /// The job.
+    pub(crate) job: &'a ClaimedJob,
+    /// Whether it leaves something to do: it then waits again.
+    pub(crate) more: bool,
+}
+
 /// Ends a job within the transaction of its results. An error means that the lease is lost, and the results with it.
 pub(crate) async fn finish(db: &mut PgConnection, job: &ClaimedJob) -> Result<Finished, StoreError> {
-    let row = sqlx::query_file!("sql/finish_job.sql", job.kind.code(), job.conversation.0, job.lease, job.generation)
-        .fetch_optional(db)
+    let finished = finish_all(db, &[Ending { job, more: false }]).await?;
+    finished.into_values().next().ok_or(StoreError::LeaseLost)
+}
+
+/// Ends jobs within the transaction of their results. An error means that the lease of one is lost, and all results with it.
+pub(crate) async fn finish_all(
+    db: &mut PgConnection,
+    endings: &[Ending<'_>],
+) -> Result<HashMap<(JobKind, ConversationId), Finished>, StoreError> {
+    let kinds: Vec<i16> = endings.iter().map(|end| end.job.kind.code()).collect();
+    let conversations: Vec<Uuid> = endings.iter().map(|end| end.job.conversation.0).collect();
+    let leases: Vec<Uuid> = endings.iter().map(|end| end.job.lease).collect();
+    let generations: Vec<i64> = endings.iter().map(|end| end.job.generation).collect();
+    let more: Vec<bool> = endings.iter().map(|end| end.more).collect();
+    let rows = sqlx::query_file!("sql/finish_jobs.sql", &kinds, &conversations, &leases, &generations, &more)
+        .fetch_all(db)
         .await?;
-    match row {
-        Some(row) if row.clean => Ok(Finished::Done),
-        Some(_) => Ok(Finished::Again),
-        None => Err(StoreError::LeaseLost),
+    if rows.len() < endings.len() {
+        return Err(StoreError::LeaseLost);
     }
+    let finished = rows.into_iter().filter_map(|row| {
+        let kind = JobKind::from_code(row.kind)?;
+        Some(((kind, ConversationId(row.conversation_id)), if row.clean { Finished::Done } else { Finished::Again }))
+    });
+    Ok(finished.collect())
 }

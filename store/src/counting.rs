@@ -1,23 +1,37 @@
-//! What the counting job reads, and the transaction in which it writes: counts, triggered jobs, its own end. Locks are taken
-//! in one order everywhere: conversation, messages, jobs. A lost lease rolls everything back.
+//! What counting reads, and the transaction in which it writes: counts, triggered jobs, the ends of its own. Both are for many
+//! conversations at once. Locks are taken in one order everywhere: conversations, messages, jobs, each kind sorted. A lost
+//! lease rolls everything back.
+
+use std::collections::HashMap;
 
 use anneal_core::{
+    caller::ConversationId,
     job::JobKind,
     message::{MessageId, Part, Role},
     tokens::{Encoding, Tokens},
     trigger,
 };
-use sqlx::Connection as _;
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
 
 use crate::{
     Store,
-    claims::{ClaimedJob, Committed, finish},
+    claims::{ClaimedJob, Committed, Ending, finish_all},
     conversations::locked,
-    error::StoreError,
-    jobs::enqueue,
+    error::{Entity, StoreError},
+    jobs::enqueue_all,
     rows::{self, column},
     tail,
 };
+
+/// Messages of a conversation that is counted among others: a transaction of many is short while each of them is small.
+const MESSAGES_AMONG_OTHERS: i64 = 32;
+/// Bytes of their text: the slowest text known takes 22 ms.
+const BYTES_AMONG_OTHERS: i64 = 32 * 1024;
+/// Messages of a conversation that is counted by itself; more wait for its next run.
+const MESSAGES_ALONE: i64 = 500;
+/// Bytes of their text beyond the first message.
+const BYTES_ALONE: i64 = 8 * 1024 * 1024;
 
 /// The messages of a conversation that are not counted yet, oldest first.
 #[derive(Debug, Clone)]
@@ -32,62 +46,198 @@ pub struct UncountedMessages {
     pub messages: Vec<(MessageId, Role, Vec<Part>)>,
 }
 
+/// The counts of a job's messages.
+#[derive(Debug, Clone)]
+pub struct CountedMessages<'a> {
+    /// The job.
+    pub job: &'a ClaimedJob,
+    /// Every message up to this one was counted before.
+    pub counted: MessageId,
+    /// The counts of those that follow it.
+    pub counts: Vec<(MessageId, Tokens)>,
+}
+
+impl CountedMessages<'_> {
+    /// The message up to which all are counted now.
+    fn last(&self) -> MessageId {
+        self.counts.last().map_or(self.counted, |(id, _)| *id)
+    }
+}
+
+/// A conversation whose row is locked.
+struct Head {
+    counted: MessageId,
+    last: MessageId,
+}
+
+impl Head {
+    /// Whether these counts follow what is counted.
+    fn takes(&self, one: &CountedMessages<'_>) -> bool {
+        one.counted == self.counted
+    }
+
+    /// Whether messages are left to count after them.
+    fn more_after(&self, one: &CountedMessages<'_>) -> bool {
+        self.last > if self.takes(one) { one.last() } else { self.counted }
+    }
+}
+
 impl Store {
-    /// The next uncounted messages of a job's conversation: at most `limit`, at most `bytes` of text beyond the first.
-    /// None when the conversation is gone.
+    /// The uncounted messages of jobs' conversations. What takes time is left out, for [`Store::uncounted_page`]: conversations
+    /// with more than 32 messages or 32 KiB waiting. So are those that are gone.
     pub async fn uncounted_messages(
         &self,
-        job: &ClaimedJob,
+        jobs: &[&ClaimedJob],
+    ) -> Result<HashMap<ConversationId, UncountedMessages>, StoreError> {
+        let mut read = self.read_uncounted(jobs, MESSAGES_AMONG_OTHERS, BYTES_AMONG_OTHERS, true).await?;
+        read.retain(|_, uncounted| !uncounted.messages.is_empty() || uncounted.counted == uncounted.last_message_id);
+        Ok(read)
+    }
+
+    /// The next uncounted messages of one job's conversation: at most 500, at most 8 MiB of text beyond the first. None when
+    /// the conversation is gone.
+    pub async fn uncounted_page(&self, job: &ClaimedJob) -> Result<Option<UncountedMessages>, StoreError> {
+        let mut read = self.read_uncounted(&[job], MESSAGES_ALONE, BYTES_ALONE, false).await?;
+        Ok(read.remove(&job.conversation))
+    }
+
+    async fn read_uncounted(
+        &self,
+        jobs: &[&ClaimedJob],
         limit: i64,
         bytes: i64,
-    ) -> Result<Option<UncountedMessages>, StoreError> {
+        whole: bool,
+    ) -> Result<HashMap<ConversationId, UncountedMessages>, StoreError> {
+        let (tenants, conversations) = places(jobs.iter().copied());
         let mut db = self.jobs.checkout().await?;
-        let rows =
-            sqlx::query_file!("sql/uncounted_messages.sql", job.caller().tenant().0, job.conversation.0, limit, bytes,)
-                .fetch_all(&mut *db)
-                .await?;
+        let rows = sqlx::query_file!("sql/uncounted_messages.sql", &tenants, &conversations, limit, bytes, whole)
+            .fetch_all(&mut *db)
+            .await?;
         db.release();
-        let Some(first) = rows.first() else { return Ok(None) };
-        let mut uncounted = UncountedMessages {
-            encoding: rows::encoding(first.encoding)?,
-            counted: MessageId(first.counted_message_id),
-            last_message_id: MessageId(first.last_message_id),
-            messages: Vec::with_capacity(rows.len()),
-        };
+        let mut read = HashMap::with_capacity(jobs.len());
         for row in rows {
+            let uncounted = read.entry(ConversationId(row.conversation_id)).or_insert(UncountedMessages {
+                encoding: rows::encoding(row.encoding)?,
+                counted: MessageId(row.counted_message_id),
+                last_message_id: MessageId(row.last_message_id),
+                messages: Vec::new(),
+            });
             if let (Some(message), Some(role), Some(content)) = (row.message_id, row.role, row.content) {
                 uncounted.messages.push((MessageId(message), rows::role(role)?, rows::parts(&content)?));
             }
         }
-        Ok(Some(uncounted))
+        Ok(read)
     }
 
-    /// Stores the counts of messages that follow `counted`, looks at the triggers, and ends the job.
-    pub async fn record_counts(
-        &self,
-        job: &ClaimedJob,
-        counted: MessageId,
-        counts: &[(MessageId, Tokens)],
-    ) -> Result<Committed, StoreError> {
-        let (caller, id) = (job.caller(), job.conversation);
+    /// Stores the counts of many conversations, looks at their triggers, and ends their jobs. None: somebody else holds the
+    /// conversation, or it is gone; nothing of it was written, nor waited for. An error means that nothing was written at all:
+    /// each job has its own with [`Store::record_counts_alone`].
+    pub async fn record_counts(&self, batch: &[CountedMessages<'_>]) -> Result<Vec<Option<Committed>>, StoreError> {
         let mut db = self.jobs.checkout().await?;
         let mut tx = db.begin().await?;
-        locked(&mut tx, caller, id).await?;
-        let ids: Vec<i64> = counts.iter().map(|(id, _)| id.0).collect();
-        let tokens: Vec<i64> = counts.iter().map(|(_, tokens)| column(*tokens)).collect();
-        let last = ids.last().copied().unwrap_or(counted.0);
-        let row = sqlx::query_file!("sql/record_counts.sql", caller.tenant().0, id.0, &ids, &tokens, last, counted.0)
-            .fetch_optional(&mut *tx)
-            .await?;
-        let state = tail::state(&mut tx, caller, id, &self.rules).await?;
-        let mut caused = trigger::jobs(&state);
-        if row.is_none_or(|row| row.last_message_id > last) {
-            caused.push(JobKind::CountTokens);
+        match self.record(&mut tx, batch).await {
+            Ok(recorded) => tx.commit().await.map(|()| db.release()).map(|()| recorded).map_err(StoreError::from),
+            Err(lost) if lost.is_refusal() => {
+                // The same conversations are locked again at once: they must be free by then.
+                tx.rollback().await?;
+                db.release();
+                Err(lost)
+            }
+            Err(error) => Err(error),
         }
-        enqueue(&mut tx, caller, id, &caused).await?;
-        let finished = finish(&mut tx, job).await?;
+    }
+
+    /// The same for one job, whose conversation is waited for.
+    pub async fn record_counts_alone(&self, counted: &CountedMessages<'_>) -> Result<Committed, StoreError> {
+        let mut db = self.jobs.checkout().await?;
+        let mut tx = db.begin().await?;
+        locked(&mut tx, counted.job.caller(), counted.job.conversation).await?;
+        let committed = self.record(&mut tx, std::slice::from_ref(counted)).await?.pop().flatten();
         tx.commit().await?;
         db.release();
-        Ok(Committed { finished, caused, kept: true })
+        committed.ok_or(StoreError::NotFound(Entity::Conversation))
     }
+
+    async fn record(
+        &self,
+        db: &mut PgConnection,
+        batch: &[CountedMessages<'_>],
+    ) -> Result<Vec<Option<Committed>>, StoreError> {
+        let heads = lock(db, batch).await?;
+        let held = || batch.iter().filter_map(|one| heads.get(&one.job.conversation).map(|head| (one, head)));
+        write(db, held().filter(|(one, head)| head.takes(one)).map(|(one, _)| one)).await?;
+        let (tenants, conversations) = places(held().map(|(one, _)| one.job));
+        let states = tail::states(db, &tenants, &conversations, &self.rules).await?;
+        let endings: Vec<Ending<'_>> =
+            held().map(|(one, head)| Ending { job: one.job, more: head.more_after(one) }).collect();
+        let mut finished = finish_all(db, &endings).await?;
+        let caused = |job: &ClaimedJob| states.get(&job.conversation).map(trigger::jobs).unwrap_or_default();
+        let dirty: Vec<_> = endings
+            .iter()
+            .flat_map(|end| caused(end.job).into_iter().map(|kind| (end.job.tenant, end.job.conversation, kind)))
+            .collect();
+        enqueue_all(db, &dirty).await?;
+        let committed = batch.iter().map(|one| {
+            let finished = finished.remove(&(JobKind::CountTokens, one.job.conversation))?;
+            Some(Committed { finished, caused: caused(one.job), kept: true })
+        });
+        Ok(committed.collect())
+    }
+}
+
+/// Tenants and conversations of jobs, side by side.
+fn places<'a>(jobs: impl Iterator<Item = &'a ClaimedJob>) -> (Vec<Uuid>, Vec<Uuid>) {
+    jobs.map(|job| (job.tenant.0, job.conversation.0)).unzip()
+}
+
+/// Locks the conversations that nobody else holds.
+async fn lock(
+    db: &mut PgConnection,
+    batch: &[CountedMessages<'_>],
+) -> Result<HashMap<ConversationId, Head>, StoreError> {
+    let (tenants, conversations) = places(batch.iter().map(|one| one.job));
+    let rows = sqlx::query_file!("sql/lock_conversations.sql", &tenants, &conversations).fetch_all(db).await?;
+    let heads = rows.into_iter().map(|row| {
+        let head = Head { counted: MessageId(row.counted_message_id), last: MessageId(row.last_message_id) };
+        (ConversationId(row.conversation_id), head)
+    });
+    Ok(heads.collect())
+}
+
+/// Writes the counts of locked conversations.
+async fn write<'a>(
+    db: &mut PgConnection,
+    counted: impl Iterator<Item = &'a CountedMessages<'a>>,
+) -> Result<(), StoreError> {
+    let (mut message_tenants, mut message_conversations) = (Vec::new(), Vec::new());
+    let (mut messages, mut tokens) = (Vec::new(), Vec::new());
+    let (mut tenants, mut conversations, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+    for one in counted.filter(|one| !one.counts.is_empty()) {
+        let (tenant, conversation) = (one.job.tenant.0, one.job.conversation.0);
+        for (id, count) in &one.counts {
+            message_tenants.push(tenant);
+            message_conversations.push(conversation);
+            messages.push(id.0);
+            tokens.push(column(*count));
+        }
+        tenants.push(tenant);
+        conversations.push(conversation);
+        marks.push(one.last().0);
+    }
+    if marks.is_empty() {
+        return Ok(());
+    }
+    sqlx::query_file!(
+        "sql/record_counts.sql",
+        &message_tenants,
+        &message_conversations,
+        &messages,
+        &tokens,
+        &tenants,
+        &conversations,
+        &marks,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
 }

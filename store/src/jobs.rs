@@ -1,7 +1,7 @@
 //! The queue seen from outside: marking conversations dirty, and what operators list, requeue and discard.
 
 use anneal_core::{
-    caller::{Caller, ConversationId},
+    caller::{Caller, ConversationId, TenantId},
     job::JobKind,
 };
 use sqlx::PgConnection;
@@ -142,11 +142,22 @@ pub(crate) async fn enqueue(
     id: ConversationId,
     kinds: &[JobKind],
 ) -> Result<(), StoreError> {
-    if kinds.is_empty() {
+    let dirty: Vec<_> = kinds.iter().map(|kind| (caller.tenant(), id, *kind)).collect();
+    enqueue_all(db, &dirty).await
+}
+
+/// Marks conversations dirty for kinds, in the caller's transaction, which holds the conversations' row locks.
+pub(crate) async fn enqueue_all(
+    db: &mut PgConnection,
+    dirty: &[(TenantId, ConversationId, JobKind)],
+) -> Result<(), StoreError> {
+    if dirty.is_empty() {
         return Ok(());
     }
-    let kinds: Vec<i16> = kinds.iter().map(|kind| kind.code()).collect();
-    sqlx::query_file!("sql/enqueue_jobs.sql", caller.tenant().0, id.0, &kinds, None::<String>).execute(db).await?;
+    let tenants: Vec<Uuid> = dirty.iter().map(|(tenant, _, _)| tenant.0).collect();
+    let kinds: Vec<i16> = dirty.iter().map(|(_, _, kind)| kind.code()).collect();
+    let conversations: Vec<Uuid> = dirty.iter().map(|(_, id, _)| id.0).collect();
+    sqlx::query_file!("sql/enqueue_jobs.sql", &tenants, &kinds, &conversations, None::<String>).execute(db).await?;
     Ok(())
 }
 
@@ -158,7 +169,9 @@ pub(crate) async fn enqueue_manual_checkpoint(
     argument: String,
 ) -> Result<(), StoreError> {
     let kinds = [JobKind::Checkpoint.code()];
-    sqlx::query_file!("sql/enqueue_jobs.sql", caller.tenant().0, id.0, &kinds, Some(argument)).execute(db).await?;
+    sqlx::query_file!("sql/enqueue_jobs.sql", &[caller.tenant().0], &kinds, &[id.0], Some(argument))
+        .execute(db)
+        .await?;
     Ok(())
 }
 

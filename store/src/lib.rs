@@ -11,6 +11,7 @@ mod conversations;
 mod counting;
 mod creation;
 mod database;
+mod durability;
 mod error;
 mod foreign;
 mod jobs;
@@ -34,15 +35,16 @@ mod usage;
 mod verify;
 mod watching;
 
-pub use append::{Append, Appended, AppendedMessage};
+pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use calls::{CallAsk, ModelLease, Settled, Verdict};
 pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
 pub use claims::{ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
 pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
 pub use context::TurnsAhead;
 pub use conversations::{Conversation, ConversationChange, ConversationStatus, NewConversation};
-pub use counting::UncountedMessages;
+pub use counting::{CountedMessages, UncountedMessages};
 pub use database::create_database;
+pub use durability::Weakness;
 pub use error::{Entity, StoreError};
 pub use foreign::ForeignSummary;
 pub use jobs::{Job, JobFilter, JobPage, JobState, QueueFigures};
@@ -64,6 +66,7 @@ pub use verify::{Verified, Violation};
 pub use watching::{Change, ChangesAsk, DeadJob, Head, Stored};
 
 use anneal_core::policy::Session;
+use append::Lanes;
 use pool::{Pool, pool};
 use rules::Rules;
 
@@ -76,11 +79,14 @@ pub struct Store {
     /// The server's `[session]` settings, which conversations override key by key.
     rules: std::sync::Arc<Rules>,
     settings: std::sync::Arc<StoreSettings>,
+    append: AppendSettings,
+    /// Started with the first append.
+    lanes: std::sync::Arc<std::sync::OnceLock<Lanes>>,
 }
 
 impl Store {
     /// A store on the database that the settings name. Does not connect yet.
-    pub fn new(settings: StoreSettings, session: Session) -> Result<Self, StoreError> {
+    pub fn new(settings: StoreSettings, append: AppendSettings, session: Session) -> Result<Self, StoreError> {
         let connect = pool::connect_options(&settings)?;
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         Ok(Self {
@@ -89,6 +95,8 @@ impl Store {
             jobs: pool(connect, settings.job_connections, wait),
             rules: std::sync::Arc::new(Rules::new(session)),
             settings: std::sync::Arc::new(settings),
+            append,
+            lanes: std::sync::Arc::default(),
         })
     }
 

@@ -1,5 +1,5 @@
 //! Lists of conversations. Each kind of list is a statement of its own, so that whatever plan PostgreSQL keeps for it walks the
-//! index that has its order, and no further than the page.
+//! index that has nearly its order, and little further than the page.
 
 use anneal_core::caller::{Caller, ConversationId};
 
@@ -9,6 +9,10 @@ use crate::{
     error::StoreError,
     rows::Micros,
 };
+
+/// Seconds by which the time that lists are found by may stay behind the last activity. Appends write the lists' indexes only
+/// when it moves; a list reads, beside its page, what was active within this time of the page's end.
+pub(crate) const LISTED_LAG_SECONDS: i32 = 60;
 
 /// Which conversations to list; None means any.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +60,7 @@ impl Store {
                     filter.after.map(|(activity, _)| activity.0),
                     filter.after.map(|(_, id)| id.0),
                     filter.limit + 1,
+                    LISTED_LAG_SECONDS,
                 )
                 .fetch_all(&mut *db)
                 .await?

@@ -1,5 +1,7 @@
 //! The tail's figures: what the triggers and GetContextUsage look at. No content is read.
 
+use std::collections::HashMap;
+
 use anneal_core::{
     boundary::Boundary,
     caller::{Caller, ConversationId},
@@ -10,6 +12,7 @@ use anneal_core::{
     trigger::TailState,
 };
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use crate::{
     Store,
@@ -65,6 +68,17 @@ pub(crate) async fn state(
     Ok(read(db, caller, id, rules, &PolicyOverrides::default()).await?.state)
 }
 
+/// The same of many conversations; those that are gone are missing.
+pub(crate) async fn states(
+    db: &mut PgConnection,
+    tenants: &[Uuid],
+    conversations: &[Uuid],
+    rules: &Rules,
+) -> Result<HashMap<ConversationId, TailState>, StoreError> {
+    let usages = usages(db, tenants, conversations, rules, &PolicyOverrides::default()).await?;
+    Ok(usages.into_iter().map(|(id, usage)| (id, usage.state)).collect())
+}
+
 /// Where contexts start, as the current transaction sees it.
 pub(crate) async fn boundary(
     db: &mut PgConnection,
@@ -83,43 +97,88 @@ pub(crate) async fn read(
     rules: &Rules,
     preview: &PolicyOverrides,
 ) -> Result<Usage, StoreError> {
-    let row = sqlx::query_file!("sql/tail_usage.sql", caller.tenant().0, id.0, rules.bases(), json(preview),)
-        .fetch_optional(db)
-        .await?
-        .ok_or(StoreError::NotFound(Entity::Conversation))?;
-    let checkpoint = row.checkpoint_last.map(MessageId);
-    let boundary = Boundary::newest(row.separator.map(MessageId), checkpoint);
-    let swapped = row.swapped_ids.into_iter().zip(row.swapped_roles).zip(row.swapped_bytes).zip(row.swapped_outlines);
-    let swapped = swapped.map(|(((id, role), bytes), outline)| {
-        Ok(Swapped {
-            id: MessageId(id),
-            role: rows::role(role)?,
-            original_bytes: bytes.unsigned_abs(),
-            outline: serde_json::from_str(&outline).map_err(|_| StoreError::Unreadable("tool outline"))?,
-        })
-    });
-    Ok(Usage {
-        state: TailState {
-            policy: rules.policy(&row.policy, preview, row.window_tokens)?,
-            last_message_id: MessageId(row.last_message_id),
-            stalled: MessageId(row.stalled_message_id),
-            figures: ThresholdContext {
-                head: tokens(row.system_prompt_tokens) + tokens(row.summary_tokens.unwrap_or(0)),
-                tail: tokens(row.tail_tokens),
-                messages: row.tail_messages.unsigned_abs(),
-                turns: row.tail_turns.unsigned_abs(),
-                calls: row.tail_calls.unsigned_abs(),
+    let mut usages = usages(db, &[caller.tenant().0], &[id.0], rules, preview).await?;
+    usages.pop().map(|(_, usage)| usage).ok_or(StoreError::NotFound(Entity::Conversation))
+}
+
+/// The same of many conversations.
+async fn usages(
+    db: &mut PgConnection,
+    tenants: &[Uuid],
+    conversations: &[Uuid],
+    rules: &Rules,
+    preview: &PolicyOverrides,
+) -> Result<Vec<(ConversationId, Usage)>, StoreError> {
+    let rows =
+        sqlx::query_file_as!(UsageRow, "sql/tail_usage.sql", tenants, conversations, rules.bases(), json(preview),)
+            .fetch_all(db)
+            .await?;
+    rows.into_iter().map(|row| Ok((ConversationId(row.conversation_id), row.usage(rules, preview)?))).collect()
+}
+
+struct UsageRow {
+    conversation_id: Uuid,
+    last_message_id: i64,
+    stalled_message_id: i64,
+    policy: String,
+    encoding: i16,
+    system_prompt_tokens: i64,
+    separator: Option<i64>,
+    checkpoint_last: Option<i64>,
+    summary_tokens: Option<i64>,
+    window_tokens: Option<i64>,
+    tail_tokens: i64,
+    sent_tokens: i64,
+    tail_messages: i64,
+    tail_turns: i64,
+    tail_calls: i64,
+    swapped_ids: Vec<i64>,
+    swapped_roles: Vec<i16>,
+    swapped_bytes: Vec<i64>,
+    swapped_outlines: Vec<String>,
+    saved: i64,
+    unsummarized: i64,
+    nearly_cool: i64,
+    estimated: i64,
+}
+
+impl UsageRow {
+    fn usage(self, rules: &Rules, preview: &PolicyOverrides) -> Result<Usage, StoreError> {
+        let checkpoint = self.checkpoint_last.map(MessageId);
+        let boundary = Boundary::newest(self.separator.map(MessageId), checkpoint);
+        let swapped =
+            self.swapped_ids.into_iter().zip(self.swapped_roles).zip(self.swapped_bytes).zip(self.swapped_outlines);
+        let swapped = swapped.map(|(((id, role), bytes), outline)| {
+            Ok(Swapped {
+                id: MessageId(id),
+                role: rows::role(role)?,
+                original_bytes: bytes.unsigned_abs(),
+                outline: serde_json::from_str(&outline).map_err(|_| StoreError::Unreadable("tool outline"))?,
+            })
+        });
+        Ok(Usage {
+            state: TailState {
+                policy: rules.policy(&self.policy, preview, self.window_tokens)?,
+                last_message_id: MessageId(self.last_message_id),
+                stalled: MessageId(self.stalled_message_id),
+                figures: ThresholdContext {
+                    head: tokens(self.system_prompt_tokens) + tokens(self.summary_tokens.unwrap_or(0)),
+                    tail: tokens(self.tail_tokens),
+                    messages: self.tail_messages.unsigned_abs(),
+                    turns: self.tail_turns.unsigned_abs(),
+                    calls: self.tail_calls.unsigned_abs(),
+                },
+                unsummarized: self.unsummarized.unsigned_abs(),
+                nearly_cool: self.nearly_cool.unsigned_abs(),
             },
-            unsummarized: row.unsummarized.unsigned_abs(),
-            nearly_cool: row.nearly_cool.unsigned_abs(),
-        },
-        system_prompt: tokens(row.system_prompt_tokens),
-        summary: tokens(row.summary_tokens.unwrap_or(0)),
-        boundary,
-        encoding: rows::encoding(row.encoding)?,
-        sent: tokens(row.sent_tokens),
-        swapped: swapped.collect::<Result<_, StoreError>>()?,
-        saved: tokens(row.saved),
-        estimated: row.estimated.unsigned_abs(),
-    })
+            system_prompt: tokens(self.system_prompt_tokens),
+            summary: tokens(self.summary_tokens.unwrap_or(0)),
+            boundary,
+            encoding: rows::encoding(self.encoding)?,
+            sent: tokens(self.sent_tokens),
+            swapped: swapped.collect::<Result<_, StoreError>>()?,
+            saved: tokens(self.saved),
+            estimated: self.estimated.unsigned_abs(),
+        })
+    }
 }

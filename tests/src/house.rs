@@ -17,7 +17,7 @@ use anneal_proto::v1::{
     operator_service_client::OperatorServiceClient,
 };
 use anneal_server::{Addresses, Agents, ApplicationSettings, ChatSettings, ServerSettings, serve};
-use anneal_store::{Migrations, Store, StoreSettings, create_database};
+use anneal_store::{AppendSettings, Grouping, Migrations, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{Connection as _, PgConnection};
@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use crate::{pb, talk::Talk};
+use crate::{Talk, assistant, call, pb, prose, result, user};
 
 /// How long summaries may be.
 pub type Lengths = SummarizerSettings;
@@ -56,6 +56,13 @@ struct Calling {
 pub fn postgres_binaries() -> Binaries {
     let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
     Binaries::find(wanted.as_deref()).expect("tests need PostgreSQL 15 or newer: scripts/postgres.sh installs it")
+}
+
+/// Whether appends share transactions in these tests, as processes of the binary read it: `ANNEAL_APPEND_GROUPING=off` runs
+/// every test with appends that share nothing.
+pub fn grouping() -> Grouping {
+    let off = std::env::var("ANNEAL_APPEND_GROUPING").is_ok_and(|grouping| grouping == "off");
+    if off { Grouping::Off } else { Grouping::On }
 }
 
 /// The test cluster of this PostgreSQL version, shared by all test processes: the first comer starts it.
@@ -172,7 +179,8 @@ impl House {
 
     async fn on(url: String, session: Session, calling: Calling) -> Self {
         let settings = StoreSettings { url: url.clone(), ..StoreSettings::default() };
-        let store = Store::new(settings, session).expect("the test's database URL is good");
+        let append = AppendSettings { grouping: grouping(), ..AppendSettings::default() };
+        let store = Store::new(settings, append, session).expect("the test's database URL is good");
         let mut server = ServerSettings { drain_delay_ms: 0, ..ServerSettings::default() };
         server.grpc_address.set_port(0);
         server.http_address.set_port(0);
@@ -223,6 +231,18 @@ impl House {
     pub async fn conversation_with(&self, ask: pb::CreateConversationRequest) -> Talk<'_> {
         let made = self.conversations().create_conversation(ask).await.expect("creates").into_inner();
         Talk::new(self, made.conversation_id)
+    }
+
+    /// A conversation of twelve turns, all counted, each with a tool's result of about 1,100 tokens.
+    pub async fn conversation_with_tools(&self) -> Talk<'_> {
+        let talk = self.conversation_under(pb::Policy { max_message_count: Some(0), ..Default::default() }).await;
+        for n in 0..12 {
+            let id = format!("c{n}");
+            let (asked, found) = (user(&prose(n * 60, 2)), result(&id, &prose(n * 60, 50)));
+            talk.append_all(vec![asked, call(&id, "{}"), found, assistant("Found.")]).await;
+        }
+        self.run_jobs_until_idle().await;
+        talk
     }
 
     /// ConversationService.

@@ -29,7 +29,7 @@ pub use chatting::MODEL;
 pub use dial::{Answer, post};
 pub use eventually::eventually;
 pub use files::{Files, claw0, lines_of, pi, pi_compaction, pi_said};
-pub use house::{House, Lengths, empty_database, postgres_binaries};
+pub use house::{House, Lengths, empty_database, grouping, postgres_binaries};
 pub use import::Imported;
 pub use legacy::{Kept, OldRow, OldTables, Recounted, migrated, recount};
 pub use line::Line;

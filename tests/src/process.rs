@@ -11,10 +11,11 @@ use anneal_store::{Migrations, create_database};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader},
     process::{Child, Command},
+    task::JoinHandle,
 };
 use uuid::Uuid;
 
-use crate::{eventually, postgres_binaries};
+use crate::{Line, eventually, postgres_binaries};
 
 /// A folder that is gone when dropped.
 pub struct Folder(PathBuf);
@@ -56,6 +57,7 @@ impl Drop for Folder {
 pub struct OwnPostgres {
     /// The database's URL; stays the same over restarts.
     pub url: String,
+    line: Line,
     postgres: StopOnDrop,
     settings: Settings,
     _folder: Folder,
@@ -65,14 +67,13 @@ impl OwnPostgres {
     /// Makes and starts it.
     pub async fn start() -> Self {
         let folder = Folder::new();
-        let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
+        let settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
         let postgres = LocalPostgres::start(settings.clone()).await.expect("a cluster of the test's own");
-        settings.port = Some(postgres.port());
         create_database(&postgres.url("postgres"), "anneal", None).await.expect("a database");
-        let url = postgres.url("anneal");
+        let (line, url) = Line::to(&postgres.url("anneal")).await;
         let mut migrations = Migrations::connect(&url).await.expect("connects");
         migrations.run(std::time::Duration::from_secs(30)).await.expect("migrates");
-        Self { url, postgres: postgres.stop_on_drop(), settings, _folder: folder }
+        Self { url, line, postgres: postgres.stop_on_drop(), settings, _folder: folder }
     }
 
     /// The statements that it has logged, in order; there are some where `log_statement` is set.
@@ -88,9 +89,10 @@ impl OwnPostgres {
         self.postgres.stop(anneal_local_postgres::Stop::Immediate).await.expect("stops");
     }
 
-    /// Starts it again, on the same port.
+    /// Starts it again. Another process may have taken its port meanwhile; the URL leads to the new one.
     pub async fn restart(&self) {
-        LocalPostgres::start(self.settings.clone()).await.expect("starts again");
+        let started = LocalPostgres::start(self.settings.clone()).await.expect("starts again");
+        self.line.leads_to(started.port());
     }
 }
 
@@ -100,12 +102,20 @@ pub struct Anneal {
     binary: &'static str,
     folder: PathBuf,
     url: String,
+    environment: &'static [(&'static str, &'static str)],
 }
 
 impl Anneal {
-    /// The binary (`env!("CARGO_BIN_EXE_anneal-under-test")`), on this database, in this folder.
+    /// The binary (`env!("CARGO_BIN_EXE_anneal-under-test")`), on this database of the test cluster, in this folder. That
+    /// cluster may lose what it acknowledges, and the binary is allowed to start there.
     pub fn new(binary: &'static str, folder: &Folder, url: &str) -> Self {
-        Self { binary, folder: folder.path().to_owned(), url: url.to_owned() }
+        let environment = &[("ANNEAL_DATABASE_ALLOW_DATA_LOSS", "true")];
+        Self { environment, ..Self::on_durable(binary, folder, url) }
+    }
+
+    /// The same on a database that loses nothing, without the allowance.
+    pub fn on_durable(binary: &'static str, folder: &Folder, url: &str) -> Self {
+        Self { binary, folder: folder.path().to_owned(), url: url.to_owned(), environment: &[] }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -119,6 +129,7 @@ impl Anneal {
         if !self.url.is_empty() {
             command.env("ANNEAL_DATABASE_URL", &self.url);
         }
+        command.envs(self.environment.iter().copied());
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -146,17 +157,18 @@ impl Anneal {
         let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let said = Arc::<Mutex<Vec<String>>>::default();
-        keep(child.stdout.take().expect("is piped"), &said);
-        keep(child.stderr.take().expect("is piped"), &said);
-        Process { child, said }
+        let out = keep(child.stdout.take().expect("is piped"), &said);
+        let err = keep(child.stderr.take().expect("is piped"), &said);
+        Process { child, said, readers: [out, err] }
     }
 
-    /// Starts a server on this port, or on any free one, and waits until it serves. Returns it with its gRPC port.
-    pub async fn server(&self, port: u16) -> (Process, u16) {
-        let grpc = format!("server.grpc_address=127.0.0.1:{port}");
+    /// Starts a server on any free port and waits until it serves. Returns it with its gRPC port.
+    pub async fn server(&self) -> (Process, u16) {
+        let mut arguments = vec!["server"];
         let settings =
-            ["server", "--set", &grpc, "--set", "server.http_address=127.0.0.1:0", "--set", "server.drain_delay_ms=50"];
-        let server = self.start(&settings);
+            ["server.grpc_address=127.0.0.1:0", "server.http_address=127.0.0.1:0", "server.drain_delay_ms=50"];
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
+        let server = self.start(&arguments);
         let address = server.said("\"grpc\":\"127.0.0.1:").await;
         let after = address.split("\"grpc\":\"127.0.0.1:").nth(1).and_then(|rest| rest.split('"').next());
         (server, after.and_then(|port| port.parse().ok()).expect("a port"))
@@ -170,13 +182,13 @@ impl Anneal {
     }
 }
 
-fn keep(lines: impl AsyncRead + Unpin + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
+fn keep(lines: impl AsyncRead + Unpin + Send + 'static, said: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
     let (mut lines, said) = (BufReader::new(lines).lines(), Arc::clone(said));
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
             said.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
-    });
+    })
 }
 
 /// A command that has ended.
@@ -201,6 +213,7 @@ impl From<Output> for Ran {
 pub struct Process {
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Process {
@@ -209,10 +222,20 @@ impl Process {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for a line with these words.
+    /// Waits for a line with these words; fails with what was said when it ends without them.
     pub async fn said(&self, words: &str) -> String {
-        eventually(words, async || self.lines().iter().any(|line| line.contains(words))).await;
-        self.lines().into_iter().find(|line| line.contains(words)).expect("was said")
+        let ended = || self.readers.iter().all(JoinHandle::is_finished);
+        eventually(words, async || ended() || self.lines().iter().any(|line| line.contains(words))).await;
+        let found = self.lines().into_iter().find(|line| line.contains(words));
+        found.unwrap_or_else(|| panic!("it ended without saying {words}: {:#?}", self.lines()))
+    }
+
+    /// From now on nobody reads what it says: its pipes are closed.
+    pub async fn stop_listening(&mut self) {
+        for reader in &mut self.readers {
+            reader.abort();
+            let _ = reader.await;
+        }
     }
 
     /// kill -9, and waits until it is gone.

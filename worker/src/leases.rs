@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -22,14 +22,16 @@ pub(crate) struct Leases {
 }
 
 /// One job under way; forgotten when dropped.
-pub(crate) struct Lease<'a> {
-    leases: &'a Leases,
+pub(crate) struct Lease {
+    leases: Arc<Leases>,
     key: u64,
+    /// The job.
+    pub(crate) job: ClaimedJob,
     /// Cancelled when the lease is lost.
     pub(crate) lost: CancellationToken,
 }
 
-impl Drop for Lease<'_> {
+impl Drop for Lease {
     fn drop(&mut self) {
         self.leases.held().remove(&self.key);
     }
@@ -41,11 +43,11 @@ impl Leases {
     }
 
     /// Takes a job under heartbeat.
-    pub(crate) fn hold(&self, job: &ClaimedJob) -> Lease<'_> {
+    pub(crate) fn hold(self: &Arc<Self>, job: ClaimedJob) -> Lease {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let lost = CancellationToken::new();
         self.held().insert(key, (job.clone(), lost.clone()));
-        Lease { leases: self, key, lost }
+        Lease { leases: Arc::clone(self), key, job, lost }
     }
 
     /// Cancels the jobs of a kind that are under way, and returns them.

@@ -2,6 +2,7 @@
 //! run beside each other; the database is all they share.
 
 mod chores;
+mod counting;
 mod desk;
 mod jobs;
 mod leases;

@@ -69,6 +69,16 @@ impl JobError {
         }
     }
 
+    /// How long nobody calls the model, whichever job asks; None: others may.
+    pub(crate) fn closes_the_model(&self) -> Option<Duration> {
+        match self {
+            Self::Summary(SummaryFailure::Closed(Closed::Breaker { scope: "model", opens_in })) => {
+                Some((*opens_in).min(DEFERRED_MOST))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the model is not to be had now, whatever is asked of it.
     pub(crate) const fn is_about_the_model(&self) -> bool {
         match self {

@@ -2,7 +2,7 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -23,14 +23,16 @@ use uuid::Uuid;
 
 use crate::{
     chores, jobs,
-    leases::Leases,
+    leases::{Lease, Leases},
     outcome::{JobError, Outcome, What},
     settings::{SummarizerSettings, WorkerSettings},
     summarize::{Summaries, Writer},
 };
 
 /// Jobs of one tenant in one claim, as a share of the claim: the others get the rest.
-const TENANT_SHARE: u32 = 2;
+pub(crate) const TENANT_SHARE: u32 = 2;
+/// Before every tenant: where claims begin.
+pub(crate) const FIRST_TENANT: TenantId = TenantId(Uuid::nil());
 
 /// Runs jobs. Cheap to clone.
 #[derive(Clone)]
@@ -39,8 +41,10 @@ pub struct Worker {
     pub(crate) summaries: Summaries,
     pub(crate) threads: Arc<Semaphore>,
     pub(crate) lengths: SummarizerSettings,
-    settings: WorkerSettings,
-    leases: Arc<Leases>,
+    pub(crate) settings: WorkerSettings,
+    pub(crate) leases: Arc<Leases>,
+    /// Until when nobody calls the model: as long as that nothing is claimed that would only be put off.
+    closed_until: Arc<Mutex<Option<Instant>>>,
     bell: Doorbell,
     wake: Arc<[Notify; JobKind::ALL.len()]>,
     name: Arc<str>,
@@ -63,6 +67,7 @@ impl Worker {
             lengths,
             settings,
             leases: Arc::default(),
+            closed_until: Arc::default(),
             bell: Doorbell::default(),
             wake: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
             name: anneal_process::name().into(),
@@ -97,7 +102,12 @@ impl Worker {
         let mut loops = JoinSet::new();
         for kind in JobKind::ALL {
             let (worker, stop) = (self.clone(), stop.clone());
-            loops.spawn(async move { worker.run_kind(kind, stop).await });
+            loops.spawn(async move {
+                match kind {
+                    JobKind::CountTokens => worker.run_counting(stop).await,
+                    JobKind::Checkpoint | JobKind::SummarizeMessages => worker.run_kind(kind, stop).await,
+                }
+            });
         }
         while loops.join_next().await.is_some() {}
         background.cancel();
@@ -111,10 +121,15 @@ impl Worker {
         loop {
             let mut ran = 0;
             for kind in JobKind::ALL {
-                let claimed = self.claim(kind, self.batch(kind), TenantId(Uuid::nil())).await;
+                let claimed = self.claim(kind, self.batch(kind), FIRST_TENANT).await;
                 ran += claimed.len();
-                for job in claimed {
-                    self.run_job(job).await;
+                let held = claimed.into_iter().map(|job| self.leases.hold(job)).collect();
+                let alone = match kind {
+                    JobKind::CountTokens => jobs::count_together(self, held).await,
+                    JobKind::Checkpoint | JobKind::SummarizeMessages => held,
+                };
+                for lease in alone {
+                    self.run_held(&lease).await;
                 }
             }
             if ran == 0 {
@@ -133,62 +148,86 @@ impl Worker {
     async fn run_kind(&self, kind: JobKind, stop: CancellationToken) {
         let room = Arc::new(Semaphore::new(self.concurrency(kind)));
         let mut running = JoinSet::new();
-        let mut cursor = TenantId(Uuid::nil());
+        let mut cursor = FIRST_TENANT;
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            let free = self.batch(kind).saturating_sub(running.len() as u32);
+            let room_for = if self.model_is_closed() { 0 } else { self.batch(kind) };
+            let free = room_for.saturating_sub(running.len() as u32);
             let claimed = if free == 0 { Vec::new() } else { self.claim(kind, free, cursor).await };
-            cursor = claimed.iter().map(|job| job.tenant).max().unwrap_or(TenantId(Uuid::nil()));
+            cursor = claimed.iter().map(|job| job.tenant).max().unwrap_or(FIRST_TENANT);
             let found = !claimed.is_empty();
             for job in claimed {
-                let (worker, room) = (self.clone(), Arc::clone(&room));
-                running.spawn(async move {
-                    let lease = worker.leases.hold(&job);
-                    match room.acquire_owned().await {
-                        Ok(_room) => worker.run_held(&job, &lease.lost).await,
-                        Err(_) => worker.give_back(std::slice::from_ref(&job)).await,
-                    }
-                });
+                running.spawn(self.clone().run_in_room(self.leases.hold(job), Arc::clone(&room)));
             }
             if !found || free == 0 {
-                let pause = Duration::from_millis(u64::from(self.settings.poll_ms)).mul_f64(0.75 + 0.5 * jitter());
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = self.wake[kind_index(kind)].notified() => {}
-                    Some(_) = running.join_next(), if !running.is_empty() => {}
-                    () = tokio::time::sleep(pause) => {}
-                }
+                self.rest(kind, &mut running, &stop).await;
             }
         }
         self.finish(kind, &room, running).await;
     }
 
+    /// Whether a job has found the model's breaker open, and it still is.
+    fn model_is_closed(&self) -> bool {
+        let closed_until = *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        closed_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Runs a job as soon as there is room; returns it where the room was closed before.
+    pub(crate) async fn run_in_room(self, lease: Lease, room: Arc<Semaphore>) -> Vec<Lease> {
+        match room.acquire_owned().await {
+            Ok(_room) => {
+                self.run_held(&lease).await;
+                Vec::new()
+            }
+            Err(_) => vec![lease],
+        }
+    }
+
+    /// Waits until somebody rings, a job ends, the worker stops, or it is time to look again.
+    pub(crate) async fn rest(&self, kind: JobKind, running: &mut JoinSet<Vec<Lease>>, stop: &CancellationToken) {
+        let pause = Duration::from_millis(u64::from(self.settings.poll_ms)).mul_f64(0.75 + 0.5 * jitter());
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.wake[kind_index(kind)].notified() => {}
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+
     /// Lets started jobs finish and gives the others back; after `stop_seconds` gives everything back.
-    async fn finish(&self, kind: JobKind, room: &Semaphore, mut running: JoinSet<()>) {
+    pub(crate) async fn finish(&self, kind: JobKind, room: &Semaphore, mut running: JoinSet<Vec<Lease>>) {
         room.close();
         let patience = Duration::from_secs(u64::from(self.settings.stop_seconds));
-        let all_done = async { while running.join_next().await.is_some() {} };
+        let all_done = async {
+            while let Some(ended) = running.join_next().await {
+                let not_run: Vec<ClaimedJob> = ended.iter().flatten().map(|lease| lease.job.clone()).collect();
+                self.give_back(&not_run, Duration::ZERO).await;
+            }
+        };
         if tokio::time::timeout(patience, all_done).await.is_ok() {
             return;
         }
         let left = self.leases.cancel(kind);
         running.shutdown().await;
         warn!(job.kind = kind.name(), "gave back {} {} jobs that did not finish in time", left.len(), kind.name());
-        self.give_back(&left).await;
+        self.give_back(&left, Duration::ZERO).await;
     }
 
-    async fn give_back(&self, jobs: &[ClaimedJob]) {
-        if let Err(error) = self.store.release_jobs(jobs).await {
+    /// Gives jobs back that were not run; they are due after `delay`.
+    pub(crate) async fn give_back(&self, jobs: &[ClaimedJob], delay: Duration) {
+        if jobs.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.release_jobs(jobs, delay.as_millis() as i64).await {
             warn!("could not give jobs back, their leases will end: {error}");
         }
     }
 
-    async fn claim(&self, kind: JobKind, limit: u32, cursor: TenantId) -> Vec<ClaimedJob> {
+    pub(crate) async fn claim(&self, kind: JobKind, limit: u32, cursor: TenantId) -> Vec<ClaimedJob> {
         let per_tenant = (limit / TENANT_SHARE).max(1);
-        let first = TenantId(Uuid::nil());
         let mut claimed = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, cursor, &self.name).await;
-        if cursor != first && claimed.as_ref().is_ok_and(Vec::is_empty) {
-            claimed = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, first, &self.name).await;
+        if cursor != FIRST_TENANT && claimed.as_ref().is_ok_and(Vec::is_empty) {
+            claimed = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, FIRST_TENANT, &self.name).await;
         }
         match claimed {
             Ok(claimed) => {
@@ -202,13 +241,8 @@ impl Worker {
         }
     }
 
-    async fn run_job(&self, job: ClaimedJob) {
-        let lease = self.leases.hold(&job);
-        self.run_held(&job, &lease.lost).await;
-    }
-
     /// Runs a job whose lease is kept, and records what came of it. A panic fails this job only.
-    async fn run_held(&self, job: &ClaimedJob, lost: &CancellationToken) {
+    async fn run_held(&self, Lease { job, lost, .. }: &Lease) {
         let kind = job.kind.name();
         let span = info_span!("job", job.kind = kind, conversation = %job.conversation, tenant = %job.tenant);
         let started = Instant::now();
@@ -221,16 +255,17 @@ impl Worker {
             outcome = work => outcome.unwrap_or(Err(JobError::Panicked)),
             () = lost.cancelled() => { aborted.abort(); Err(JobError::Cancelled) }
         };
-        let seconds = started.elapsed().as_secs_f64();
-        metrics::histogram!("job_duration_seconds", "kind" => kind).record(seconds);
-        self.record(job, outcome, seconds * 1_000.0).instrument(span).await;
+        self.record(job, outcome, started.elapsed()).instrument(span).await;
     }
 
-    async fn record(&self, job: &ClaimedJob, outcome: Outcome, duration_ms: f64) {
+    /// Records what came of a job.
+    pub(crate) async fn record(&self, job: &ClaimedJob, outcome: Outcome, duration: Duration) {
         let kind = job.kind.name();
+        metrics::histogram!("job_duration_seconds", "kind" => kind).record(duration.as_secs_f64());
         match outcome {
             Ok(committed) => {
                 metrics::counter!("jobs_done_total", "kind" => kind).increment(1);
+                let duration_ms = duration.as_secs_f64() * 1_000.0;
                 debug!(duration_ms, "ran {kind} job of {} in {duration_ms:.1} ms", job.conversation);
                 for caused in &committed.caused {
                     self.wake[kind_index(*caused)].notify_one();
@@ -242,7 +277,13 @@ impl Worker {
             }
             Err(JobError::Cancelled) => debug!("{kind} job of {} was cancelled", job.conversation),
             Err(error) => match error.what_now() {
-                What::Defer { delay } => self.defer(job, &error, delay).await,
+                What::Defer { delay } => {
+                    if let Some(closed_for) = error.closes_the_model() {
+                        let until = Instant::now() + closed_for;
+                        *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+                    }
+                    self.defer(job, &error, delay).await;
+                }
                 What::Retry { not_before, starts } => {
                     let delay = backoff(job.attempts, jitter()).max(not_before);
                     self.fail(job, &error, delay, starts).await;
@@ -302,14 +343,14 @@ impl Worker {
         }
     }
 
-    const fn batch(&self, kind: JobKind) -> u32 {
+    pub(crate) const fn batch(&self, kind: JobKind) -> u32 {
         match kind {
             JobKind::CountTokens => self.settings.count_batch,
             JobKind::Checkpoint | JobKind::SummarizeMessages => self.settings.summary_concurrency,
         }
     }
 
-    const fn concurrency(&self, kind: JobKind) -> usize {
+    pub(crate) const fn concurrency(&self, kind: JobKind) -> usize {
         match kind {
             JobKind::CountTokens => self.settings.count_concurrency as usize,
             JobKind::Checkpoint | JobKind::SummarizeMessages => self.settings.summary_concurrency as usize,

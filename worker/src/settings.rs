@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 pub struct WorkerSettings {
     /// Where `/healthz`, `/readyz` and `/metrics` are.
     pub http_address: SocketAddr,
-    /// Conversations claimed for counting at once.
+    /// Conversations claimed for counting at once; at most half of them are one tenant's.
     pub count_batch: u32,
-    /// Counting jobs that run at once.
+    /// Milliseconds from one claim for counting to the next, where the first was not full: more is counted at once.
+    pub count_gap_ms: u32,
+    /// Counting jobs that run at once because they are large or failed among others.
     pub count_concurrency: u32,
     /// Checkpoint jobs that run at once, and as many summarising jobs.
     pub summary_concurrency: u32,
@@ -29,7 +31,8 @@ impl Default for WorkerSettings {
     fn default() -> Self {
         Self {
             http_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8_081)),
-            count_batch: 32,
+            count_batch: 128,
+            count_gap_ms: 25,
             count_concurrency: 4,
             summary_concurrency: 2,
             threads: 0,

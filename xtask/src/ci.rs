@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::{sql, tidy};
+use crate::{instructions, sql, tidy};
 
 /// Where tools that the machine lacks are installed, below the root; ignored by git.
 const TOOLS: &str = ".tools";
@@ -34,6 +34,8 @@ enum Step {
     Clippy,
     /// `cargo doc`, warnings are errors
     Docs,
+    /// `cargo xtask instructions`
+    Instructions,
     /// `cargo nextest run`
     Test,
 }
@@ -87,6 +89,7 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
             doc.env("RUSTDOCFLAGS", "-D warnings");
             status(doc.args(["doc", "--no-deps", "--workspace", "--all-features", "--locked", "--quiet"]))
         }
+        Step::Instructions => instructions::run(root, &instructions::Ask { write: false }),
         Step::Test => test(root, &ask.packages),
     }
 }
@@ -151,7 +154,7 @@ mod tests {
     #[test]
     fn without_steps_the_whole_gate_runs_and_tests_come_last() {
         let steps = chosen(&[]);
-        assert_eq!(steps.len(), 6);
+        assert_eq!(steps.len(), 7);
         assert_eq!(steps.last(), Some(&Step::Test));
     }
 

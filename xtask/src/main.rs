@@ -1,6 +1,7 @@
-//! The project's own chores, run as `cargo xtask ci | tidy | sql`.
+//! The project's own chores, run as `cargo xtask ci | tidy | sql | instructions`.
 
 mod ci;
+mod instructions;
 mod sql;
 mod tidy;
 
@@ -26,6 +27,8 @@ enum Chore {
     Tidy,
     /// Makes the offline query data in .sqlx/ current.
     Sql(sql::Ask),
+    /// Counts the instructions of what every append and context runs, and compares them with the recorded ones.
+    Instructions(instructions::Ask),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Chore::Ci(ask) => ci::run(&root, &ask),
         Chore::Tidy => tidy::run(&root),
         Chore::Sql(ask) => sql::run(&root, &ask),
+        Chore::Instructions(ask) => instructions::run(&root, &ask),
     });
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -205,7 +205,7 @@ async fn append_waiting(db: &mut PgConnection, open: &mut Open) -> Result<(), St
     });
     let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
     let append = Append::new(open.id, None, None, &messages);
-    append::insert(db, OWNER, &append, "{}").await?.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    append::put(db, OWNER, &append, "{}").await?;
     let times: Vec<i64> = waiting.iter().map(|message| message.created_us).collect();
     sqlx::query_file!("sql/legacy_times.sql", OWNER.tenant().0, open.id.0, open.stored, &times)
         .execute(&mut *db)

@@ -8,6 +8,8 @@ use anneal_core::job::JobKind;
 use anneal_store::ClaimedJob;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use count_tokens::run_together as count_together;
+
 use crate::{outcome::Outcome, run::Worker};
 
 /// Runs one job. `lost` is cancelled when its lease is.

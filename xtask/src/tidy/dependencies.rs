@@ -8,7 +8,7 @@ use super::tree::{Tree, finding};
 const PREFIX: &str = "anneal-";
 
 /// What a crate may use of ours: (folder, in its code, besides that in its own tests).
-const HOUSES: [(&str, &[&str], &[&str]); 15] = [
+const HOUSES: [(&str, &[&str], &[&str]); 16] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
@@ -40,6 +40,7 @@ const HOUSES: [(&str, &[&str], &[&str]); 15] = [
         ],
         &[],
     ),
+    ("instructions", &["core", "store", "server", "proto"], &[]),
     ("xtask", &["local-postgres"], &[]),
 ];
 
@@ -48,7 +49,7 @@ const HOUSES: [(&str, &[&str], &[&str]); 15] = [
 const OUTSIDERS: [(&str, &[&str]); 3] = [
     ("sqlx", &["store", "tests", "xtask"]),
     ("tonic", &["server", "bench", "cli", "tests", "proto"]),
-    ("prost", &["server", "bench", "cli", "tests", "proto"]),
+    ("prost", &["server", "bench", "instructions", "cli", "tests", "proto"]),
 ];
 
 /// What the core never uses, so that it stays pure.

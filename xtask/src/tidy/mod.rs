@@ -2,6 +2,7 @@
 
 mod allowances;
 mod dependencies;
+mod durability;
 mod job_kinds;
 mod lengths;
 mod lints;
@@ -14,6 +15,7 @@ mod rust;
 mod schema;
 mod sleeps;
 mod sql_style;
+mod test_folders;
 mod tree;
 
 use std::fmt;
@@ -42,7 +44,7 @@ impl fmt::Display for Finding {
 /// A rule: what it finds in a tree. A rule whose folder does not exist finds nothing.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 16] = [
     dependencies::houses,
     dependencies::outsiders,
     lints::inherited,
@@ -50,12 +52,14 @@ const RULES: [Rule; 14] = [
     lengths::functions,
     names::forbidden,
     sleeps::in_tests,
+    test_folders::complete,
     rpcs::complete,
     job_kinds::complete,
     reasons::documented,
     rows::shown,
     paths::exist,
     sql_style::tidy,
+    durability::kept,
     schema::commented,
 ];
 

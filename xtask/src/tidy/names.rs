@@ -40,11 +40,11 @@ mod tests {
         let tree = Tree::of(&[
             ("core/src/helpers.rs", ""),
             ("store/src/common/mod.rs", ""),
-            ("tests/tests/world.rs", "//! Doc.\n\nmod misc { fn f() {} }\n"),
+            ("tests/tests/jobs/world.rs", "//! Doc.\n\nmod misc { fn f() {} }\n"),
             ("server/src/commons.rs", "// mod util;\nlet manager = 1;\n"),
         ]);
         let found: Vec<_> = forbidden(&tree).into_iter().map(|found| (found.path, found.line)).collect();
-        let expected = [("core/src/helpers.rs", 1), ("store/src/common/mod.rs", 1), ("tests/tests/world.rs", 3)];
+        let expected = [("core/src/helpers.rs", 1), ("store/src/common/mod.rs", 1), ("tests/tests/jobs/world.rs", 3)];
         assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
     }
 }

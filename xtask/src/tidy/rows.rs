@@ -50,19 +50,19 @@ mod tests {
 
     #[test]
     fn a_row_without_a_test_and_a_test_without_a_row_are_found() {
-        let tests = ("tests/tests/a.rs", "fn row_Z1_is_shown() {}\nfn row_D20_is_made_up() {}\nfn rows() {}\n");
+        let tests = ("tests/tests/jobs/a.rs", "fn row_Z1_is_shown() {}\nfn row_D20_is_made_up() {}\nfn rows() {}\n");
         let said: Vec<_> = shown(&Tree::of(&[TABLE, tests])).iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
             [
                 "docs/rows.md:4: row: D2 has no test row_D2_… in tests/",
-                "tests/tests/a.rs:2: row: D20 is no row of docs/rows.md",
+                "tests/tests/jobs/a.rs:2: row: D20 is no row of docs/rows.md",
             ]
         );
     }
 
     #[test]
     fn without_the_page_nothing_is_asked() {
-        assert_eq!(shown(&Tree::of(&[("tests/tests/a.rs", "fn row_Z1_is_shown() {}\n")])), []);
+        assert_eq!(shown(&Tree::of(&[("tests/tests/jobs/a.rs", "fn row_Z1_is_shown() {}\n")])), []);
     }
 }

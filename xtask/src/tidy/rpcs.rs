@@ -10,8 +10,8 @@ use super::{Finding, snake_case};
 
 const PROTO: &str = "proto/anneal/v1";
 
-/// Each `rpc` of the protocol has `server/src/rpc/<name>.rs`, and in tests/ a file `tests/tests/rpc/<name>.rs`,
-/// a function whose name contains the RPC's, or a call of the method named after it.
+/// Each `rpc` of the protocol has `server/src/rpc/<name>.rs`, and in tests/ a function whose name contains the RPC's,
+/// or a call of the method named after it.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     let tested = tested(tree);
     let mut findings = Vec::new();
@@ -22,8 +22,7 @@ pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
             if tree.has("server") && !tree.has(&file) {
                 findings.push(finding(path, line, "rpc", format!("{rpc} has no file {file}")));
             }
-            let has_test = tree.has(&format!("tests/tests/rpc/{name}.rs")) || tested.iter().any(|t| t.covers(&name));
-            if tree.has("tests") && !has_test {
+            if tree.has("tests") && !tested.iter().any(|trace| trace.covers(&name)) {
                 findings.push(finding(path, line, "rpc", format!("{rpc} has no test that names {name}")));
             }
         }
@@ -87,7 +86,7 @@ mod tests {
         let tree = Tree::of(&[
             PROTO_FILE,
             ("server/src/rpc/compact.rs", ""),
-            ("tests/tests/compact.rs", "fn compact_moves_the_boundary() {}"),
+            ("tests/tests/jobs/compact.rs", "fn compact_moves_the_boundary() {}"),
         ]);
         let said: Vec<_> = complete(&tree).iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -100,16 +99,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_a_method_call_or_a_function_name_counts_as_test() {
+    fn a_method_call_or_a_function_name_counts_as_test() {
         let server = [("server/src/rpc/compact.rs", ""), ("server/src/rpc/build_context.rs", "")];
-        let with = |path, text| {
-            let files = [PROTO_FILE, server[0], server[1], ("tests/tests/rpc/compact.rs", ""), (path, text)];
+        let compact = ("tests/tests/jobs/compact.rs", "fn compact_moves_the_boundary() {}");
+        let with = |text| {
+            let files = [PROTO_FILE, server[0], server[1], compact, ("tests/tests/contexts/a.rs", text)];
             complete(&Tree::of(&files)).len()
         };
-        assert_eq!(with("tests/tests/rpc/build_context.rs", ""), 0);
-        assert_eq!(with("tests/tests/a.rs", "fn f() { client.build_context(ask); }"), 0);
-        assert_eq!(with("tests/tests/a.rs", "fn build_context_fits() {}"), 0);
-        assert_eq!(with("tests/tests/a.rs", "fn rebuild_contexts() { build_context(); }"), 1);
+        assert_eq!(with("fn f() { client.build_context(ask); }"), 0);
+        assert_eq!(with("fn build_context_fits() {}"), 0);
+        assert_eq!(with("fn rebuild_contexts() { build_context(); }"), 1);
     }
 
     #[test]

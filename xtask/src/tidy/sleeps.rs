@@ -28,7 +28,7 @@ mod tests {
     fn sleeping_tests_are_found_by_any_path() {
         let source =
             "fn f() {\nstd::thread::sleep(x);\ntokio::time::sleep(x).await;\nsleep(x);\n// thread::sleep(x)\n}";
-        let found: Vec<_> = in_tests(&Tree::of(&[("tests/tests/a.rs", source)])).iter().map(|f| f.line).collect();
+        let found: Vec<_> = in_tests(&Tree::of(&[("tests/tests/jobs/a.rs", source)])).iter().map(|f| f.line).collect();
         assert_eq!(found, [2, 3, 4]);
     }
 

@@ -156,7 +156,7 @@ mod tests {
     fn sqlx_is_called_in_the_store_and_in_tests_only() {
         let source = "fn f() {\nsqlx::query_as!(Row, \"select id from t\"); }";
         assert_eq!(said(&[("server/src/a.rs", source)]), ["server/src/a.rs:2: sql: statements belong to the store"]);
-        assert_eq!(said(&[("store/src/a.rs", source), ("tests/tests/a.rs", source)]), [""; 0]);
+        assert_eq!(said(&[("store/src/a.rs", source), ("tests/tests/jobs/a.rs", source)]), [""; 0]);
     }
 
     #[test]

@@ -1,0 +1,221 @@
+//! Counting: how soon after an append's answer its tokens are counted, and whether the worker keeps up with appends.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anneal_proto::v1 as pb;
+use tokio::{task::JoinSet, time::MissedTickBehavior};
+use tonic::{Status, transport::Channel};
+
+use crate::{
+    database::Database,
+    figures::{Figure, Figures, Target, median},
+    house::House,
+    latencies::Latencies,
+    load::{Load, Open},
+    pace::Pace,
+    scenarios::append::{CALLERS, CONNECTIONS, fastest},
+    talks::{Stored, Talks},
+};
+
+/// As many as keep their tails short, as checkpoints would: what a count reads is the tail.
+const CONVERSATIONS: u64 = 8 * CALLERS;
+const BACKLOG_ROUNDS: usize = 3;
+const BACKLOG_SECONDS: f64 = 10.0;
+const ROUNDS: usize = 5;
+const SECONDS: f64 = 3.0;
+/// Appends per second whose counts are waited for.
+const PROBES_PER_SECOND: f64 = 100.0;
+/// Between two looks at a message that is not counted yet: how exact the figure is.
+const LOOK: Duration = Duration::from_millis(4);
+
+pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
+    let house = House::start().await?;
+    let talks = Talks::start(&house, CONVERSATIONS, CONNECTIONS).await?;
+    fastest(pace, 1.0, CALLERS, &talks).await?;
+    let rate = backlog(pace, &house, &talks, figures).await?;
+    visible(pace, &house, &talks, rate / 2.0, figures).await?;
+    house.stop().await
+}
+
+/// Messages of all conversations at one moment.
+struct Sample {
+    at: Instant,
+    stored: f64,
+    counted: f64,
+}
+
+impl Sample {
+    async fn take(database: &Database) -> anyhow::Result<Self> {
+        let sums = "select sum(last_message_id), sum(counted_message_id) from ai_conversation";
+        let said = database.run(sums).await?;
+        let (stored, counted) = said.split_once('|').ok_or_else(|| anyhow::anyhow!("PostgreSQL said {said}"))?;
+        Ok(Self { at: Instant::now(), stored: stored.parse()?, counted: counted.parse()? })
+    }
+
+    fn backlog(&self) -> f64 {
+        self.stored - self.counted
+    }
+}
+
+/// What one run of appends as fast as possible did to the backlog.
+struct Backlog {
+    /// Per second, between the first and the last sample.
+    appended: f64,
+    counted: f64,
+    /// From the middle of the run to its end, in seconds of appends.
+    grown: f64,
+    /// At the end, in messages.
+    left: f64,
+    /// Seconds from the end until nothing was left.
+    emptied: f64,
+}
+
+/// All callers as fast as they can while the worker counts. Returns the median rate of appends.
+async fn backlog(pace: Pace, house: &House, talks: &Talks, figures: &mut Figures) -> anyhow::Result<f64> {
+    let mut runs = Vec::new();
+    for _ in 0..pace.rounds(BACKLOG_ROUNDS) {
+        runs.push(backlog_once(pace, house, talks).await?);
+    }
+    let of = |what: fn(&Backlog) -> f64| runs.iter().map(what).collect::<Vec<f64>>();
+    let (appended, counted, grown) = (of(|run| run.appended), of(|run| run.counted), of(|run| run.grown));
+    figures.add(
+        "jobs",
+        format!("appended by {CALLERS} callers while the worker counts"),
+        "messages/s",
+        appended.clone(),
+    );
+    let figure = Figure::new("jobs", "counted at the same time", "messages/s", &counted);
+    let keeps_up = median(&grown) <= 1.0;
+    figures.put(
+        figure
+            .beside("appended", &counted, &appended)
+            .judged("backlog grows < 1 s of appends in the 2nd half", keeps_up),
+    );
+    figures.add("jobs", "backlog grown in the second half", "s of appends", grown);
+    figures.add("jobs", "backlog at the end", "messages", of(|run| run.left));
+    figures.add("jobs", "until it is empty", "s", of(|run| run.emptied));
+    Ok(median(&appended))
+}
+
+async fn backlog_once(pace: Pace, house: &House, talks: &Talks) -> anyhow::Result<Backlog> {
+    let (database, time) = (house.database()?, pace.seconds(BACKLOG_SECONDS));
+    house.counted(talks.channel(0)).await?;
+    let begin = Sample::take(&database).await?;
+    let samples = async {
+        tokio::time::sleep(time / 2).await;
+        Sample::take(&database).await
+    };
+    let (load, middle) = tokio::join!(fastest(pace, BACKLOG_SECONDS, CALLERS, talks), samples);
+    load?;
+    let (middle, end) = (middle?, Sample::take(&database).await?);
+    house.counted(talks.channel(0)).await?;
+    let emptied = end.at.elapsed().as_secs_f64();
+    let seconds = (end.at - begin.at).as_secs_f64();
+    let appended = (end.stored - begin.stored) / seconds;
+    Ok(Backlog {
+        appended,
+        counted: (end.counted - begin.counted) / seconds,
+        grown: (end.backlog() - middle.backlog()) / appended,
+        left: end.backlog(),
+        emptied,
+    })
+}
+
+/// At half of that rate: from an append's answer until a reader of the message sees its count.
+async fn visible(pace: Pace, house: &House, talks: &Talks, rate: f64, figures: &mut Figures) -> anyhow::Result<()> {
+    let (mut loads, mut waits) = (Vec::new(), Vec::new());
+    for _ in 0..pace.rounds(ROUNDS) {
+        house.counted(talks.channel(0)).await?;
+        let (load, waited) = visible_once(pace, house, talks, rate).await?;
+        loads.push(load);
+        waits.push(waited);
+    }
+    let at = "half of that rate";
+    figures.add(
+        "jobs",
+        format!("{at}, append p99 while the worker counts"),
+        "ms",
+        loads.iter().map(|load| load.latencies.p99()),
+    );
+    figures.add("jobs", format!("{at}, answer to token count, p50"), "ms", waits.iter().map(Latencies::p50));
+    let tails: Vec<f64> = waits.iter().map(Latencies::p99).collect();
+    figures.put(
+        Figure::new("jobs", format!("{at}, answer to token count, p99"), "ms", &tails).target(Target::AtMost(500.0)),
+    );
+    figures.curve("jobs", "append, while the worker counts", loads.iter().map(|load| &load.latencies));
+    figures.curve("jobs", "answer to token count", &waits);
+    Ok(())
+}
+
+/// One run: the appends, and how long the counts of some of them took.
+async fn visible_once(pace: Pace, house: &House, talks: &Talks, rate: f64) -> anyhow::Result<(Load, Latencies)> {
+    let probes = Probes::new(house.channel().await?);
+    let every = (rate / PROBES_PER_SECOND).max(1.0) as u64;
+    let (appended, looked_after) = (talks.clone(), probes.clone());
+    let how = Open { rate, warm_up: pace.seconds(0.5), time: pace.seconds(SECONDS), in_flight: Open::ENOUGH };
+    let load = how.run(move |number| {
+        let (talks, probes) = (appended.clone(), looked_after.clone());
+        async move {
+            let stored = talks.append(number).await?;
+            if number % every == 0 {
+                probes.wait_for(stored);
+            }
+            Ok(())
+        }
+    });
+    let load = load.await?.clean()?;
+    Ok((load, probes.finish().await?))
+}
+
+/// Readers that wait for counts of single messages, over a connection of their own.
+#[derive(Clone)]
+struct Probes {
+    channel: Channel,
+    under_way: Arc<Mutex<JoinSet<Result<Duration, Status>>>>,
+}
+
+impl Probes {
+    fn new(channel: Channel) -> Self {
+        Self { channel, under_way: Arc::default() }
+    }
+
+    /// Waits for the count of a message that was stored just now.
+    fn wait_for(&self, message: Stored) {
+        let look = counted_after(self.channel.clone(), message, Instant::now());
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).spawn(look);
+    }
+
+    /// How long all counts took.
+    async fn finish(self) -> anyhow::Result<Latencies> {
+        let mut under_way = std::mem::take(&mut *self.under_way.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut waited = Latencies::default();
+        while let Some(done) = under_way.join_next().await {
+            waited.record(done??);
+        }
+        Ok(waited)
+    }
+}
+
+/// How long after `stored_at` the message has its count.
+async fn counted_after(channel: Channel, message: Stored, stored_at: Instant) -> Result<Duration, Status> {
+    let mut client = House::messages(&channel);
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        // A range that is as good as empty: the count is wanted, not the text.
+        let range = Some(pb::ByteRange { offset: 0, length: 1 });
+        let ask = pb::GetMessageRequest {
+            conversation_id: message.conversation_id.clone(),
+            message_id: message.message_id,
+            range,
+        };
+        let seen = client.get_message(ask).await?.into_inner().message.and_then(|message| message.tokens);
+        if seen.is_some_and(|tokens| !tokens.estimated) {
+            return Ok(stored_at.elapsed());
+        }
+    }
+}

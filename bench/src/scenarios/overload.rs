@@ -1,0 +1,118 @@
+//! Ten times what the server can do, offered for half a minute by callers who do not wait for each other.
+
+use std::time::Instant;
+
+use tonic::Code;
+
+use crate::{
+    figures::{Figure, Figures, Target, median},
+    house::House,
+    load::{Load, Open, Refusals},
+    pace::Pace,
+    processes,
+    scenarios::append::{CALLERS, fastest},
+    talks::Talks,
+};
+
+const PEAK_ROUNDS: usize = 3;
+const TIMES: f64 = 10.0;
+const SECONDS: f64 = 30.0;
+/// Calls under way at once, at most: twice what the server takes before it refuses.
+const IN_FLIGHT: u32 = 2_048;
+/// So that no call waits within its connection, which carries 128 at once.
+const CONNECTIONS: usize = 32;
+/// Half-second looks at whether the server has recovered; the last one is given up.
+const LOOKS: usize = 40;
+const LOOK_SECONDS: f64 = 0.5;
+
+pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
+    let house = House::start_without_worker().await?;
+    let talks = Talks::start(&house, CALLERS, CONNECTIONS).await?;
+    fastest(pace, 1.0, CALLERS, &talks).await?;
+    let mut peaks = Vec::new();
+    for _ in 0..pace.rounds(PEAK_ROUNDS) {
+        peaks.push(fastest(pace, 3.0, CALLERS, &talks).await?.rate());
+    }
+    let peak = median(&peaks);
+    figures.add("overload", format!("peak, {CALLERS} callers"), "messages/s", peaks);
+    // Not by `steadily`: what a stall of the disk makes the server refuse is no reason to give up here.
+    let calm = Open { rate: peak / 2.0, warm_up: pace.seconds(0.5), time: pace.seconds(4.0), in_flight: Open::ENOUGH };
+    let before = calm.run(talks.appends()).await?;
+    let how =
+        Open { rate: peak * TIMES, warm_up: pace.seconds(0.5), time: pace.seconds(SECONDS), in_flight: IN_FLIGHT };
+    let overload = how.run(talks.appends()).await?;
+    let recovered = recovery(pace, &talks, peak / 2.0, before.latencies.p99()).await;
+    put(figures, &overload, peak);
+    figures.put(
+        Figure::new(
+            "overload",
+            "server's highest resident memory",
+            "MiB",
+            &[processes::memory(house.server_id()?)?.peak],
+        )
+        .target(Target::AtMost(512.0)),
+    );
+    figures.add("overload", "p99 at half of the peak, before", "ms", [before.latencies.p99()]);
+    figures.put(
+        Figure::new("overload", "until p99 at half of the peak is at most twice that", "s", &[recovered])
+            .target(Target::AtMost(10.0)),
+    );
+    house.stop().await
+}
+
+fn put(figures: &mut Figures, overload: &Load, peak: f64) {
+    let seconds = overload.time.as_secs_f64();
+    let offered = overload.latencies.count() + overload.refused();
+    let goodput = [overload.rate()];
+    figures.put(
+        Figure::new("overload", format!("goodput at {TIMES} times the peak"), "messages/s", &goodput)
+            .beside("peak", &goodput, &[peak])
+            .target(Target::RatioAtLeast(0.8)),
+    );
+    figures.add("overload", "offered to the server", "calls/s", [offered as f64 / seconds]);
+    figures.add(
+        "overload",
+        "due but not offered: the generator had no room",
+        "calls/s",
+        [overload.not_offered as f64 / seconds],
+    );
+    figures.add("overload", "lateness of the generator, p99", "ms", [overload.lateness.p99()]);
+    figures.add("overload", "answered, from when it was due, p99", "ms", [overload.latencies.p99()]);
+    let none = Refusals::default();
+    let overloaded = overload.refusals.get(&Code::ResourceExhausted.into()).unwrap_or(&none);
+    let refused = overloaded.latencies.count();
+    figures.add("overload", "refused with RESOURCE_EXHAUSTED", "calls/s", [refused as f64 / seconds]);
+    figures
+        .put(Figure::new("overload", "refused, p99", "ms", &[overloaded.latencies.p99()]).target(Target::AtMost(10.0)));
+    let without = overload.refused() - overload.refusals.values().map(|calls| calls.with_retry_info).sum::<u64>();
+    figures.put(
+        Figure::new("overload", "refused without RetryInfo", "calls", &[without as f64]).target(Target::AtMost(0.0)),
+    );
+    for (code, calls) in &overload.refusals {
+        if *code != i32::from(Code::ResourceExhausted) {
+            let name = format!("came back with {:?}", Code::from_i32(*code));
+            figures.add("overload", name, "calls", [calls.latencies.count() as f64]);
+        }
+    }
+    figures.curve("overload", "answered, from when it was due", [&overload.latencies]);
+    figures.curve("overload", "refused", [&overloaded.latencies]);
+}
+
+/// Seconds until appends at this rate are as fast as before again, within twice the 99th percentile; infinite when they
+/// are not while it is looked. A look in which calls fail is not one of recovery.
+async fn recovery(pace: Pace, talks: &Talks, rate: f64, before: f64) -> f64 {
+    let over = Instant::now();
+    for _ in 0..LOOKS {
+        let look = Open {
+            rate,
+            warm_up: std::time::Duration::ZERO,
+            time: pace.seconds(LOOK_SECONDS),
+            in_flight: Open::ENOUGH,
+        };
+        let recovered = look.run(talks.appends()).await.and_then(Load::clean);
+        if recovered.is_ok_and(|load| load.latencies.p99() <= 2.0 * before) {
+            return over.elapsed().as_secs_f64();
+        }
+    }
+    f64::INFINITY
+}

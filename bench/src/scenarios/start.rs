@@ -1,0 +1,54 @@
+//! From the start of a process to its work: a server until its gRPC health service says SERVING, a worker until it looks for
+//! jobs; on a migrated database, ten times each. And how large the binary is.
+
+use std::time::{Duration, Instant};
+
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use crate::{
+    figures::{Figure, Figures, Target},
+    house::House,
+    processes::Process,
+};
+
+const RUNS: usize = 10;
+
+pub(crate) async fn measure(figures: &mut Figures) -> anyhow::Result<()> {
+    let mut house = House::start().await?;
+    house.stop_worker().await?;
+    let (mut servers, mut workers) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        servers.push(server(&house).await?);
+        workers.push(worker(&house).await?);
+    }
+    let server = Figure::new("start", "server, process to SERVING", "ms", &servers);
+    figures.put(server.target(Target::AtMost(300.0)));
+    figures.add("start", "worker, process to its first look for jobs", "ms", workers);
+    let binary = std::fs::metadata(house.anneal()?.as_std().get_program())?.len();
+    figures.add("start", "size of the binary", "MiB", [binary as f64 / f64::from(1 << 20)]);
+    house.stop().await
+}
+
+async fn server(house: &House) -> anyhow::Result<f64> {
+    let before = Instant::now();
+    let server = Process::server(house).await?;
+    let mut health = HealthClient::new(server.channel().await?);
+    loop {
+        let answer = health.check(HealthCheckRequest { service: String::new() }).await?.into_inner();
+        if answer.status() == ServingStatus::Serving {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let milliseconds = before.elapsed().as_secs_f64() * 1_000.0;
+    server.stop().await?;
+    Ok(milliseconds)
+}
+
+async fn worker(house: &House) -> anyhow::Result<f64> {
+    let before = Instant::now();
+    let worker = Process::worker(house).await?;
+    let milliseconds = before.elapsed().as_secs_f64() * 1_000.0;
+    worker.stop().await?;
+    Ok(milliseconds)
+}

@@ -1,0 +1,160 @@
+//! Lanes: appends that wait at the same time share a statement. A lane takes what is waiting, never waits for more, and answers
+//! once that is committed; whatever it cannot store with the others is left to its caller, who does it alone.
+
+use std::{io, sync::Arc};
+
+use anneal_core::caller::{Caller, ConversationId};
+use tokio::sync::{
+    mpsc::{self, UnboundedReceiver, UnboundedSender},
+    oneshot,
+};
+use tracing::debug;
+
+use super::{
+    Append, Appended,
+    queue::{Queue, Waiting},
+    statement::{self, Done},
+};
+use crate::{
+    error::StoreError,
+    pool::{Link, Pool},
+    rules::Rules,
+};
+
+/// How often a conversation may be found held by another transaction before its caller waits for it alone.
+const PATIENCE: u8 = 4;
+
+/// What a lane says about an append.
+pub(super) enum Answer {
+    /// It is stored, or cannot be.
+    Ended(Result<Appended, StoreError>),
+    /// It has to be done by itself: only then it waits for its conversation, and learns what is wrong with it.
+    Alone,
+}
+
+/// The lanes of a store.
+pub(crate) struct Lanes(Vec<UnboundedSender<Waiting>>);
+
+impl Lanes {
+    /// Starts so many, each with at most one connection at a time. They end with the store.
+    pub(super) fn start(count: usize, writes: &Pool, rules: &Arc<Rules>) -> Self {
+        let lane = |_| {
+            // Not bounded here: the server bounds the calls under way.
+            let (sender, arriving) = mpsc::unbounded_channel();
+            let lane = Lane { arriving, queue: Queue::default(), writes: writes.clone(), rules: Arc::clone(rules) };
+            tokio::spawn(lane.run());
+            sender
+        };
+        Self((0..count.max(1)).map(lane).collect())
+    }
+
+    /// Appends with others. Appends of one conversation share a lane, where they do not meet.
+    pub(super) async fn append(&self, caller: Caller, append: &Append) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting { caller, append: append.clone(), answer, passed_over: 0 };
+        let lane = self.lane_of(append.conversation);
+        // A lane that is gone, or was lost while it stored, knows nothing: the append is done by itself, or is unknown.
+        if lane.send(waiting).is_err() {
+            return Answer::Alone;
+        }
+        answered.await.unwrap_or_else(|_| unknown(append))
+    }
+
+    fn lane_of(&self, id: ConversationId) -> &UnboundedSender<Waiting> {
+        &self.0[(id.0.as_u128() % self.0.len() as u128) as usize]
+    }
+}
+
+/// The answer when it is not known whether an append was stored: with a request id it may be done again.
+fn unknown(append: &Append) -> Answer {
+    if append.request_id.is_some() {
+        return Answer::Alone;
+    }
+    let lost = io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was lost while appends were stored");
+    Answer::Ended(Err(StoreError::Unavailable(sqlx::Error::Io(lost))))
+}
+
+struct Lane {
+    arriving: UnboundedReceiver<Waiting>,
+    queue: Queue,
+    writes: Pool,
+    rules: Arc<Rules>,
+}
+
+impl Lane {
+    /// Stores what arrives until nobody can send any more.
+    async fn run(mut self) {
+        loop {
+            if self.queue.is_empty() {
+                let Some(waiting) = self.arriving.recv().await else { return };
+                self.queue.push(waiting);
+            }
+            let db = self.writes.checkout().await;
+            while let Ok(waiting) = self.arriving.try_recv() {
+                self.queue.push(waiting);
+            }
+            let group = self.queue.take();
+            match db {
+                Ok(db) if group.is_empty() => db.release(),
+                Ok(db) => self.store(db, group).await,
+                Err(error) => refuse(group, &error),
+            }
+        }
+    }
+
+    async fn store(&mut self, mut db: Link, group: Vec<Waiting>) {
+        let appends: Vec<_> = group.iter().map(|waiting| (waiting.caller, &waiting.append)).collect();
+        let stored = statement::store(&mut db, &appends, self.rules.bases()).await.map_err(StoreError::from);
+        metrics::counter!("append_groups_total").increment(1);
+        metrics::counter!("append_group_members_total").increment(group.len() as u64);
+        match stored {
+            Ok(done) => {
+                db.release();
+                self.answer(group, done);
+            }
+            Err(StoreError::Unavailable(error)) => {
+                debug!("lost the connection on which {} appends were stored: {error}", group.len());
+                for waiting in group {
+                    let answer = unknown(&waiting.append);
+                    // Who does not wait any more does not need to know.
+                    let _ = waiting.answer.send(answer);
+                }
+            }
+            Err(error) => {
+                debug!("{} appends are stored one by one: {error}", group.len());
+                for waiting in group {
+                    let _ = waiting.answer.send(Answer::Alone);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, group: Vec<Waiting>, done: Vec<Done>) {
+        let mut again = Vec::new();
+        for (mut waiting, done) in group.into_iter().zip(done) {
+            let answer = match done {
+                Done::Stored(appended) => Answer::Ended(Ok(appended)),
+                Done::PassedOver if waiting.passed_over < PATIENCE => {
+                    waiting.passed_over += 1;
+                    again.push(waiting);
+                    continue;
+                }
+                Done::PassedOver | Done::Refused => Answer::Alone,
+            };
+            let _ = waiting.answer.send(answer);
+        }
+        self.queue.put_back(again);
+    }
+}
+
+/// Answers all that there is no connection now.
+fn refuse(group: Vec<Waiting>, error: &StoreError) {
+    debug!("no connection for {} appends: {error}", group.len());
+    for waiting in group {
+        let refusal = match error {
+            StoreError::Busy => StoreError::Busy,
+            other => StoreError::Unavailable(sqlx::Error::Io(io::Error::other(other.to_string()))),
+        };
+        let _ = waiting.answer.send(Answer::Ended(Err(refusal)));
+    }
+}

@@ -1,0 +1,11 @@
+//! The commands as a person runs them: `anneal chat` at a terminal, `anneal dev`, looks at a conversation.
+
+mod commands;
+mod dev;
+mod looks;
+mod terminal;
+mod terminal_answers;
+mod terminal_plain;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

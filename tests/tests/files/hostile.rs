@@ -1,0 +1,203 @@
+//! `anneal import` of files that are broken, odd or large: what can be kept is kept, the rest is said line by line.
+
+use std::io::Write as _;
+
+use anneal_tests::{Anneal, Files, House, claw0, eventually, pb, pi, pi_compaction, pi_said, prose};
+use pb::conversation_service_client::ConversationServiceClient;
+use serde_json::{Value, json};
+
+use crate::BINARY;
+
+fn asked(text: &str) -> String {
+    json!({"type": "user", "content": text, "ts": 1}).to_string()
+}
+
+/// What an import's report says: (line, fate), in order.
+fn reported(files: &Files<'_>, name: &str) -> Vec<(u64, String)> {
+    let text = std::fs::read_to_string(files.folder.path().join(name)).expect("the report is there");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+    lines.map(|line| (line["line"].as_u64().unwrap_or(0), line["fate"].as_str().expect("a fate").to_owned())).collect()
+}
+
+#[tokio::test]
+async fn broken_lines_are_refused_by_number_and_everything_else_is_kept() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let lone = r#"{"type": "user", "content": "half \ud800 a pair", "ts": 1}"#;
+    let nul = r#"{"type": "user", "content": "a\u0000b", "ts": 1}"#;
+    let torn = r#"{"type": "user", "content": "never fin"#;
+    let lines = [
+        "\u{feff}".to_owned() + &asked("first"),
+        "{oops".into(),
+        nul.into(),
+        lone.into(),
+        asked("冷たい 🧊"),
+        torn.into(),
+    ];
+    files.folder.file("broken.jsonl", &lines.join("\r\n"));
+    let import = ["broken.jsonl", "--format", "claw0", "--report", "report.jsonl"];
+    let ran = files.import(&import).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("line 2 refused:") && ran.out.contains("line 6 refused:"), "{ran:?}");
+    let talk = files.talks(&ran).pop().expect("one");
+    let said: Vec<String> = talk.said().await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(said, ["first", "a\0b", "half \u{fffd} a pair", "冷たい 🧊"]);
+    let wanted = [(2, "refused"), (4, "changed"), (6, "refused")].map(|(line, fate)| (line, fate.to_owned()));
+    let mut report = reported(&files, "report.jsonl");
+    report.sort();
+    assert_eq!(report, wanted);
+    let again = files.import(&import).await;
+    assert!(again.out.contains("0 messages stored, 4 there already"), "{again:?}");
+    talk.verify().await;
+}
+
+#[tokio::test]
+async fn a_strict_import_takes_a_file_whole_or_not_at_all() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    files.folder.file("broken.jsonl", &format!("{}\n{{oops\n", asked("first")));
+    let many = vec![json!({"type": "text", "text": "a"}); 257];
+    let large = json!({"type": "assistant", "content": many, "ts": 1});
+    files.folder.file("large.jsonl", &format!("{}\n{large}\n", asked("first")));
+    for (name, said) in [("broken.jsonl", "entry 2"), ("large.jsonl", "256 parts")] {
+        let ran = files.import(&[name, "--format", "claw0", "--strict"]).await;
+        assert!(ran.code == Some(1) && ran.err.contains(said), "{ran:?}");
+        assert_eq!(files.count().await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_no_append_takes_is_said_and_the_rest_goes_on() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let many = vec![json!({"type": "text", "text": "a"}); 257];
+    let two = [json!({"type": "text", "text": "a"}), json!({"type": "text", "text": "b".repeat(5_000_000)})];
+    let lines = [
+        asked("first"),
+        json!({"type": "assistant", "content": many, "ts": 1}).to_string(),
+        asked("second"),
+        json!({"type": "tool_use", "tool_use_id": "i".repeat(129), "name": "look", "input": {}, "ts": 1}).to_string(),
+        json!({"type": "assistant", "content": two, "ts": 1}).to_string(),
+        asked("third"),
+    ];
+    files.folder.file("large.jsonl", &lines.join("\n"));
+    let ran = files.import(&["large.jsonl", "--format", "claw0"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for said in
+        ["line 2 refused: a message of more than 256 parts", "line 4 changed:", "message 4 refused: what it holds"]
+    {
+        assert!(ran.out.contains(said), "{said}: {ran:?}");
+    }
+    let talk = files.talks(&ran).pop().expect("one");
+    let texts = async || talk.said().await.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+    assert_eq!(texts().await, ["first", "second", "{}", "third"]);
+    files.folder.file("large.jsonl", &(lines.join("\n") + "\n" + &asked("fourth")));
+    files.import(&["large.jsonl", "--format", "claw0"]).await;
+    assert_eq!(
+        texts().await,
+        ["first", "second", "{}", "third", "fourth"],
+        "found again although two were never stored"
+    );
+    talk.verify().await;
+}
+
+#[tokio::test]
+async fn a_summary_finds_its_messages_although_one_was_refused() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let two = [json!({"type": "text", "text": "a"}), json!({"type": "text", "text": "b".repeat(5_000_000)})];
+    let large = json!({"type": "message", "message": {"role": "user", "content": two, "timestamp": 1}});
+    let said = |n: usize| pi_said(if n.is_multiple_of(2) { "user" } else { "assistant" }, &prose(n * 20, 20));
+    let entries = [large, said(0), said(1), said(2), pi_compaction("Inspections.", 4), said(3)];
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    for _ in 0..2 {
+        let ran = files.import(&["pi.jsonl"]).await;
+        let talk = files.talks(&ran).pop().expect("one");
+        assert_eq!(talk.messages().await.len(), 4);
+        assert_eq!(talk.checkpoints().await[0].last_message_id, 2, "{ran:?}");
+        talk.verify().await;
+    }
+}
+
+#[tokio::test]
+async fn messages_above_the_unary_limit_are_streamed_and_come_back() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let long = "0123456789 冷\n".repeat(600_000);
+    let lines = [asked("small"), asked(&long), asked("after")];
+    files.folder.file("long.jsonl", &lines.join("\n"));
+    let talk = files.imported(&["long.jsonl", "--format", "claw0"]).await.pop().expect("one");
+    let said = talk.said().await;
+    assert!(said.len() == 3 && said[1].1 == long, "{} bytes", said[1].1.len());
+    let again = files.import(&["long.jsonl", "--format", "claw0"]).await;
+    assert!(again.out.contains("0 messages stored, 3 there already"), "{again:?}");
+    let exported = files.exported(&[&talk.id, "--format", "claw0"]).await;
+    assert!(exported.len() > long.len());
+}
+
+#[tokio::test]
+async fn files_that_hold_no_conversation_are_refused_with_their_names() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    files.folder.file("empty.json", "");
+    files.folder.file("prose.txt", "Dear diary,\nit was cold.\n");
+    std::fs::write(files.folder.path().join("noise.bin"), [0_u8, 159, 146, 150].repeat(1_000)).expect("writes");
+    for name in ["empty.json", "prose.txt", "noise.bin", "missing.jsonl"] {
+        let ran = files.import(&[name]).await;
+        assert!(ran.code == Some(1) && ran.err.contains(name) && ran.err.starts_with("anneal: "), "{ran:?}");
+    }
+    assert_eq!(files.count().await, 0);
+}
+
+/// Bytes of the large file.
+const LARGE_BYTES: u64 = 200 * 1024 * 1024;
+/// Most memory, in MiB, of the client and of the server.
+const CLIENT_MEMORY: u64 = 100;
+const SERVER_MEMORY: u64 = 250;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_200_mb_is_imported_in_bounded_memory() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let path = files.folder.path().join("large.jsonl");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file"));
+    let (mut bytes, mut messages) = (0, 0_i64);
+    while bytes < LARGE_BYTES {
+        let turn = claw0(1).replace("file 0", &"a line of a log that says little. ".repeat(1_500));
+        let turn = turn.replace("line 0", &"another line of the same log. ".repeat(1_500));
+        file.write_all(turn.as_bytes()).expect("writes");
+        bytes += turn.len() as u64;
+        messages += 4;
+    }
+    file.flush().expect("writes");
+    let anneal = Anneal::new(BINARY, &files.folder, &house.url);
+    let (server, port) = anneal.server().await;
+    let address = format!("http://127.0.0.1:{port}");
+    let started = std::time::Instant::now();
+    let import = anneal.start(&["import", "--address", &address, "large.jsonl"]);
+    let mut client = ConversationServiceClient::connect(address).await.expect("connects");
+    let (mut stored, mut most) = (0, 0);
+    while stored < messages * 95 / 100 {
+        eventually("more is stored", async || {
+            let listed = client.clone().list_conversations(pb::ListConversationsRequest::default()).await;
+            let count = listed.expect("lists").into_inner().conversations.first().map_or(0, |row| row.message_count);
+            count > stored
+        })
+        .await;
+        let listed = client.list_conversations(pb::ListConversationsRequest::default()).await.expect("lists");
+        stored = listed.into_inner().conversations[0].message_count;
+        if stored < messages * 95 / 100 {
+            most = import.most_memory();
+        }
+    }
+    assert_eq!(import.ended().await, Some(0));
+    let server_most = server.most_memory();
+    println!(
+        "{} MB, {messages} messages, {:.0} s: at most {most} MiB in the client, {server_most} MiB in the server",
+        bytes / 1_000_000,
+        started.elapsed().as_secs_f64()
+    );
+    let listed = client.list_conversations(pb::ListConversationsRequest::default()).await.expect("lists");
+    assert_eq!(listed.into_inner().conversations[0].message_count, messages);
+    assert!(most <= CLIENT_MEMORY && server_most <= SERVER_MEMORY, "{most} MiB, {server_most} MiB");
+}

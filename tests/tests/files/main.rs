@@ -1,0 +1,11 @@
+//! `anneal import` and `anneal export`: files of other systems, read and written, whole or broken.
+
+mod again;
+mod export;
+mod hostile;
+mod import;
+mod pi_oracle;
+mod place;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -1,0 +1,195 @@
+//! What HTTP refuses, and how: every refusal is a problem with a reason.
+
+use anneal_tests::{Anneal, Answered, Folder, House, Web};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{BINARY, CHAT};
+
+const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
+const JSON: &str = "application/json";
+
+async fn posted(web: &Web, kind: &str, body: impl Into<Vec<u8>>) -> Answered {
+    Answered::to(web.request("POST", CHAT).header("content-type", kind).body(body.into())).await
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem_too() {
+    let house = House::start().await;
+    let web = house.web();
+    for path in ["/", "/api", "/api/agents/a", "/api/agents/a/sessions/", "/nothing"] {
+        web.get(path).await.assert_problem(404, "MALFORMED_REQUEST", "");
+    }
+    for (method, path, allow) in [
+        ("GET", CHAT, "POST"),
+        ("PUT", MISSING, "DELETE,GET,HEAD,PATCH"),
+        ("POST", "/api/agents/a/sessions", "GET,HEAD"),
+        ("DELETE", "/healthz", "GET,HEAD"),
+    ] {
+        let refused = Answered::to(web.request(method, path)).await;
+        refused.assert_problem(405, "MALFORMED_REQUEST", "");
+        let mut allowed: Vec<&str> = refused.header("allow").split(',').map(str::trim).collect();
+        allowed.sort_unstable();
+        assert_eq!(allowed.join(","), allow, "{method} {path}");
+    }
+    web.get(MISSING).await.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+    web.get("/api/agents/a/sessions/not-a-uuid").await.assert_problem(400, "INVALID_FIELD", "sessionId");
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_read_are_refused_with_the_field() {
+    let house = House::start().await;
+    let web = house.web();
+    for kind in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp"]
+    {
+        posted(&web, kind, r#"{"message":"hi"}"#).await.assert_problem(415, "MALFORMED_REQUEST", "");
+    }
+    for broken in [
+        "{",
+        "",
+        "nul",
+        "[1]",
+        "[\"hi\"]",
+        "\"hi\"",
+        "{\"message\":\"hi\"} {}",
+        "{\"message\":\"\\ud800\"}",
+        "\u{feff}{}",
+    ] {
+        let refused = posted(&web, JSON, broken).await;
+        let reason = if broken.is_empty() { ("INVALID_FIELD", "message") } else { ("MALFORMED_REQUEST", "") };
+        refused.assert_problem(400, reason.0, reason.1);
+    }
+    posted(&web, JSON, b"{\"message\":\"\xff\"}".to_vec()).await.assert_problem(400, "MALFORMED_REQUEST", "");
+    posted(&web, JSON, "[".repeat(100_000)).await.assert_problem(400, "MALFORMED_REQUEST", "");
+    let long = "x".repeat(129);
+    for (body, reason, field) in [
+        (json!({"message": 7}), "INVALID_FIELD", "message"),
+        (json!({"message": ""}), "INVALID_FIELD", "message"),
+        (json!({"message": "x", "images": "http://x.example/a.png"}), "INVALID_FIELD", "images"),
+        (json!({"message": "x", "images": ["https://x.example/a.png", 1]}), "INVALID_FIELD", "images[1]"),
+        (json!({"message": "x", "images": ["javascript:alert(1)"]}), "INVALID_FIELD", "images[0]"),
+        (json!({"message": "x", "maxOutputTokens": -1}), "INVALID_FIELD", "maxOutputTokens"),
+        (json!({"message": "x", "sessionId": "../../etc/passwd"}), "INVALID_FIELD", "sessionId"),
+        (json!({"message": "x", "sessionId": "\u{0}"}), "INVALID_FIELD", "sessionId"),
+        (json!({"message": "x", "requestId": "\u{0}"}), "INVALID_FIELD", "requestId"),
+        (json!({"message": "x", "requestId": long}), "LIMIT_EXCEEDED", "requestId"),
+        (json!({"message": "x", "model": long}), "LIMIT_EXCEEDED", "model"),
+    ] {
+        posted(&web, JSON, body.to_string()).await.assert_problem(400, reason, field);
+    }
+    let patched = Answered::to(web.json("PATCH", MISSING, &json!({}))).await;
+    patched.assert_problem(400, "INVALID_FIELD", "body");
+    let patched = Answered::to(web.json("PATCH", MISSING, &json!({"status": "gone"}))).await;
+    patched.assert_problem(400, "INVALID_FIELD", "status");
+}
+
+#[tokio::test]
+async fn paths_and_queries_of_any_bytes_are_answered() {
+    let house = House::start().await;
+    let web = house.web();
+    let long = format!("/api/agents/{}/sessions", "x".repeat(129));
+    web.get(&long).await.assert_problem(400, "LIMIT_EXCEEDED", "agentId");
+    web.get("/api/agents//sessions").await.assert_problem(400, "INVALID_FIELD", "agentId");
+    web.get("/api/agents/a%00b/sessions").await.assert_problem(400, "INVALID_FIELD", "agentId");
+    web.get("/api/agents/%ff/sessions").await.assert_problem(400, "MALFORMED_REQUEST", "");
+    assert_eq!(web.get("/api/agents/%E4%B8%96%2Fx/sessions").await.json()["sessions"], json!([]));
+    assert_eq!(web.get("/api/agents/a/sessions?userId=%00").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_refused_declared_or_not() {
+    let house = House::start().await;
+    let web = house.web();
+    let large = json!({"message": "x".repeat(4 * 1024 * 1024)}).to_string();
+    let refused = posted(&web, JSON, large).await;
+    refused.assert_problem(413, "LIMIT_EXCEEDED", "body");
+    let mut stream = TcpStream::connect(house.addresses.http).await.expect("connects");
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("asks");
+    let chunk = format!("100000\r\n{}\r\n", "x".repeat(0x10_0000));
+    for _ in 0..5 {
+        // The server may have closed the connection before everything was sent.
+        if stream.write_all(chunk.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = [0; 16];
+    let read = stream.read(&mut answer).await.expect("answers");
+    assert!(String::from_utf8_lossy(&answer[..read]).starts_with("HTTP/1.1 413"));
+}
+
+#[tokio::test]
+async fn a_name_that_was_pointed_at_loopback_is_not_listened_to() {
+    let house = House::start().await;
+    let web = house.web();
+    let sessions = "/api/agents/a/sessions";
+    for host in ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"] {
+        for path in [sessions, "/openapi.json"] {
+            let refused = Answered::to(web.request("GET", path).header("host", host)).await;
+            refused.assert_problem(421, "MALFORMED_REQUEST", "");
+        }
+    }
+    for host in ["localhost", "LocalHost:1", "127.0.0.1:99", "[::1]:8080", "panel.localhost"] {
+        assert_eq!(Answered::to(web.request("GET", sessions).header("host", host)).await.status, 200, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_may_not_ask() {
+    let house = House::start().await;
+    let web = house.web();
+    let asked = web.request("OPTIONS", CHAT).header("origin", "https://evil.example");
+    let preflight = Answered::to(asked.header("access-control-request-method", "POST")).await;
+    let read = web.request("GET", "/api/agents/a/sessions").header("origin", "https://evil.example");
+    for answered in [preflight, Answered::to(read).await] {
+        assert!(!answered.headers.keys().any(|name| name.as_str().starts_with("access-control")), "{answered:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_named_origins_may_ask_and_names_that_are_none_stop_the_start() {
+    let (folder, house) = (Folder::new(), House::start().await);
+    let anneal = Anneal::new(BINARY, &folder, &house.url);
+    for (origins, says) in [
+        (r#"["*", "https://panel.example"]"#, "stands alone"),
+        (r#"["panel.example"]"#, "is no origin"),
+        (r#"["https://panel.example/"]"#, "is no origin"),
+    ] {
+        folder.file("anneal.toml", &format!("[server]\ncors_origins = {origins}\n"));
+        let refused = anneal.run(&["server"]).await;
+        assert!(refused.code == Some(1) && refused.err.contains(says), "{origins}: {refused:?}");
+    }
+    folder.file("anneal.toml", "[server]\ncors_origins = [\"https://panel.example\"]\n");
+    let (server, _) = anneal.server().await;
+    let line = server.said("\"http\":\"").await;
+    let address = line.split("\"http\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
+    let web = Web::at(address.parse().expect("an address"));
+    for (origin, allowed) in [("https://panel.example", "https://panel.example"), ("https://evil.example", "")] {
+        let asked = web.request("OPTIONS", CHAT).header("origin", origin);
+        let asked = asked.header("access-control-request-method", "POST");
+        let preflight =
+            Answered::to(asked.header("access-control-request-headers", "content-type,last-event-id")).await;
+        assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (200, allowed), "{origin}");
+        let refused = Answered::to(web.request("GET", MISSING).header("origin", origin)).await;
+        refused.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+        assert_eq!(refused.header("access-control-allow-origin"), allowed, "{origin}");
+        let missing = Answered::to(web.request("GET", "/nothing").header("origin", origin)).await;
+        missing.assert_problem(404, "MALFORMED_REQUEST", "");
+        let renamed = web.request("GET", MISSING).header("origin", origin).header("host", "evil.example");
+        let renamed = Answered::to(renamed).await;
+        renamed.assert_problem(421, "MALFORMED_REQUEST", "");
+        for refused in [missing, renamed] {
+            assert_eq!(refused.header("access-control-allow-origin"), allowed, "{origin}: {refused:?}");
+        }
+        let figures = Answered::to(web.request("GET", "/metrics").header("origin", origin)).await;
+        assert_eq!(figures.header("access-control-allow-origin"), "", "figures are for no page");
+    }
+    server.terminate().await;
+    assert_eq!(server.ended().await, Some(0));
+}

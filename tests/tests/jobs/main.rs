@@ -1,0 +1,7 @@
+//! What workers do and when: triggers, checkpoints, leases, and jobs under way while the world changes.
+
+mod compact;
+mod counting;
+mod leases;
+mod rpc_import_checkpoint;
+mod triggers;

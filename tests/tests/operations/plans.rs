@@ -1,0 +1,149 @@
+//! The hot statements read messages and jobs by index, however many there are: 100,000 of each.
+
+use anneal_core::policy::Session;
+use anneal_tests::House;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+
+/// The tenant of all rows, in quotes.
+pub(crate) const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
+const CONVERSATION: &str = "'00000000-0000-7000-8000-0000000000aa'";
+
+/// A statement and the arguments that it is planned for.
+macro_rules! statement {
+    ($name:literal, $($argument:expr),*) => {
+        ($name, include_str!(concat!("../../../store/sql/", $name, ".sql")), vec![$(String::from($argument)),*])
+    };
+}
+
+fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
+    let bases = || format!("'{}'", Session::default().bases());
+    let nothing = "'{}'";
+    let tenant = || TENANT.to_owned();
+    let talk = || CONVERSATION.to_owned();
+    let each = |value: &str, of: &str| format!("array[{value}]::{of}[]");
+    // As many as a worker claims at once, of which one is there.
+    let many = |of: &dyn Fn(usize) -> String| format!("'{{{}}}'", (0..128).map(of).collect::<Vec<_>>().join(","));
+    let tenants = || many(&|_| TENANT.trim_matches('\'').to_owned());
+    let talks = || many(&|n| format!("00000000-0000-7000-8000-{:012x}", 0xaa + n));
+    let jobs = || many(&|n| format!("00000000-0000-7000-9000-{:012}", 3 * n));
+    let numbers = |of: usize| many(&|n| (n * of).to_string());
+    let ones = || many(&|_| "1".to_owned());
+    vec![
+        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing),
+        statement!("tail_usage", tenants(), talks(), bases(), nothing),
+        statement!("checkpoint_material", tenant(), talk(), bases(), nothing),
+        statement!("checkpoint_sources", tenant(), talk(), "99000", "99050", "1000000"),
+        statement!("unsummarized_messages", tenant(), talk(), bases(), "true", "9"),
+        statement!("economics_messages", tenant(), talk(), "10000"),
+        statement!("uncounted_messages", tenants(), talks(), "32", "32768", "true"),
+        statement!("uncounted_messages", tenants(), talks(), "500", "8000000", "false"),
+        statement!("lock_conversations", tenants(), talks()),
+        statement!("record_counts", tenants(), talks(), numbers(780), ones(), tenants(), talks(), ones()),
+        statement!("enqueue_jobs", tenants(), ones(), talks(), "null"),
+        statement!("heartbeat_jobs", ones(), jobs(), talks(), "15"),
+        statement!("list_messages", tenant(), talk(), "50000", "50", "4000000", "true"),
+        statement!("list_messages_newest_first", tenant(), talk(), "50000", "50", "4000000", "true"),
+        statement!("get_message", tenant(), talk(), "77777"),
+        statement!(
+            "append",
+            each(TENANT, "uuid"),
+            each(CONVERSATION, "uuid"),
+            each("1", "bigint"),
+            each("1", "smallint"),
+            each("0", "integer"),
+            each("1", "integer"),
+            each("9", "bigint"),
+            each("9", "bigint"),
+            each("null", "bigint"),
+            each("'r'", "text"),
+            each("true", "boolean"),
+            each("'a title'", "text"),
+            bases(),
+            "60",
+            each("1", "bigint"),
+            each("1", "bigint"),
+            each("1", "smallint"),
+            each("0", "integer"),
+            each("9", "bigint"),
+            each("9", "bigint"),
+            each("9", "bigint"),
+            each("'[]'", "text"),
+            each("'x'", "bytea"),
+            each("null", "text"),
+            each("null", "text"),
+            each("'r'", "text"),
+            each("'x'", "bytea"),
+            each("1", "smallint"),
+            "1"
+        ),
+        statement!("append_replay", tenant(), talk(), "'r'"),
+        statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15"),
+        statement!("finish_jobs", ones(), jobs(), talks(), ones(), many(&|_| "false".to_owned())),
+        statement!("fail_job", "1", talk(), talk(), "'e'", "10", "12"),
+        statement!("rescue_jobs", "100", "12"),
+    ]
+}
+
+/// 100,000 counted messages behind a checkpoint with a short tail, and 100,000 jobs of 1,000 tenants.
+async fn fill(db: &mut PgConnection) {
+    let sql = format!(
+        "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
+            system_prompt, system_prompt_tokens, policy, encoding, last_message_id, counted_message_id, turn, last_role)
+         values ({TENANT}, {CONVERSATION}, '', '', '', false, '{{}}', '', 0, '{{}}', 1, 100000, 99990, 50000, 2);
+         insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, token_count, text_bytes,
+            content, content_digest)
+         select {TENANT}, {CONVERSATION}, n, 1 + n % 2, n / 2, 10, case when n <= 99990 then 10 end, 40,
+            '[{{\"type\":\"text\",\"text\":\"hello\"}}]', '\\x00'
+         from generate_series(1, 100000) as n;
+         insert into ai_conversation_checkpoint (tenant_id, conversation_id, first_message_id, last_message_id, summary,
+            token_usage, kind, model, prompt_version, source_first_message_id, source_digest, tokens_before, tokens_after,
+            generation, trigger_kind, focus, duration_ms)
+         values ({TENANT}, {CONVERSATION}, 1, 99950, 'so far', 2, 2, 'm', 1, 1, '\\x00', 9, 2, 1, 2, '', 1);
+         insert into ai_job (tenant_id, kind, conversation_id)
+         select ('00000000-0000-7000-8000-' || lpad((n % 1000)::text, 12, '0'))::uuid, 1 + n % 3,
+            ('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid
+         from generate_series(1, 100000) as n;
+         analyze"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.expect("fills");
+}
+
+/// Whether a plan is the one that serves every caller, whatever its arguments, or the one for these.
+pub(crate) enum Plan {
+    Generic,
+    Custom,
+}
+
+/// A statement's plan, as `explain` shows it with these options.
+pub(crate) async fn plan(
+    db: &mut PgConnection,
+    plan: Plan,
+    options: &str,
+    (name, sql, arguments): (&str, &str, &[String]),
+) -> String {
+    let mode = match plan {
+        Plan::Generic => "force_generic_plan",
+        Plan::Custom => "force_custom_plan",
+    };
+    let prepare = format!("deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}");
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
+    let explain = format!("explain ({options}) execute {name} ({})", arguments.join(", "));
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(db).await.expect("explains");
+    rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn no_hot_statement_scans_messages_or_jobs() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    fill(&mut db).await;
+    for (name, sql, arguments) in statements() {
+        for kind in [Plan::Generic, Plan::Custom] {
+            let plan = plan(&mut db, kind, "costs off", (name, sql, &arguments)).await;
+            for table in ["ai_message", "ai_job"] {
+                let scan = plan.lines().find(|line| line.contains(&format!("Seq Scan on {table} ")));
+                assert!(scan.is_none(), "{name} scans {table}:\n{plan}");
+            }
+        }
+    }
+}

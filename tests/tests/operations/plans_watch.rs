@@ -1,0 +1,99 @@
+//! What watches read is read by index, however many messages, conversations and dead jobs there are.
+
+use anneal_tests::House;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::plans::{Plan, TENANT, plan};
+
+/// Options of `explain`: the statement runs, and says how many rows it read.
+const MEASURED: &str = "analyze, costs off, timing off";
+const CONVERSATION: &str = "'00000000-0000-7000-9000-000000000007'";
+
+fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
+    let (tenant, talk) = (TENANT.to_owned(), CONVERSATION.to_owned());
+    let watched =
+        |each: &dyn Fn(usize) -> String| format!("'{{{}}}'", (1..=1_000).map(each).collect::<Vec<_>>().join(","));
+    vec![
+        (
+            "watched_heads",
+            include_str!("../../../store/sql/watched_heads.sql"),
+            vec![
+                watched(&|_| TENANT.trim_matches('\'').to_owned()),
+                watched(&|n| format!("00000000-0000-7000-9000-{n:012}")),
+            ],
+        ),
+        (
+            "conversation_changes",
+            include_str!("../../../store/sql/conversation_changes.sql"),
+            [tenant.clone(), talk.clone()].into_iter().chain(["5", "900", "0", "0", "50"].map(String::from)).collect(),
+        ),
+        ("dead_jobs", include_str!("../../../store/sql/dead_jobs.sql"), vec![tenant, talk]),
+    ]
+}
+
+/// 50,000 conversations, each with a dead job and a checkpoint; one has 100,000 messages, of which 1,000 have summaries, and
+/// 5,000 checkpoints more.
+async fn fill(db: &mut PgConnection) {
+    let id = "('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid";
+    let sql = format!(
+        "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
+            system_prompt, system_prompt_tokens, policy, encoding)
+         select {TENANT}, {id}, '', '', '', false, '{{}}', '', 0, '{{}}', 1 from generate_series(1, 50000) as n;
+         insert into ai_job_dead (tenant_id, kind, conversation_id, generation, attempts, dirty_ts)
+         select {TENANT}, 1 + n % 3, {id}, 1, 12, now() from generate_series(1, 50000) as n;
+         insert into ai_conversation_checkpoint (tenant_id, conversation_id, first_message_id, last_message_id, summary,
+            token_usage, kind, model, prompt_version, source_first_message_id, source_digest, tokens_before, tokens_after,
+            generation, trigger_kind, focus, duration_ms, change_id)
+         select {TENANT}, {id}, 1, 50, 'so far', 2, 2, 'm', 1, 1, '\\x00', 9, 2, 1, 2, '', 1, 1
+         from generate_series(1, 50000) as n;
+         insert into ai_conversation_checkpoint (tenant_id, conversation_id, first_message_id, last_message_id, summary,
+            token_usage, kind, model, prompt_version, source_first_message_id, source_digest, tokens_before, tokens_after,
+            generation, trigger_kind, focus, duration_ms, change_id)
+         select {TENANT}, {CONVERSATION}, 1, 50 + n, 'so far', 2, 2, 'm', 1, 1, '\\x00', 9, 2, 1, 2, '', 1, 2000 + n
+         from generate_series(1, 5000) as n;
+         insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
+            content_digest, summary_cache, summary_tokens, summary_kind, summary_change_id)
+         select {TENANT}, {CONVERSATION}, n, 1 + n % 2, n / 2, 10, 40, '[]', '\\x00',
+            case when n % 100 = 0 then 's' end, case when n % 100 = 0 then 1 end, case when n % 100 = 0 then 2 end,
+            case when n % 100 = 0 then 1 + n / 100 end
+         from generate_series(1, 100000) as n;
+         analyze"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.expect("fills");
+}
+
+#[tokio::test]
+async fn watches_read_by_index() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    fill(&mut db).await;
+    for (name, sql, arguments) in statements() {
+        let plan = plan(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;
+        let scan = plan.lines().find(|line| line.contains("Seq Scan"));
+        assert!(scan.is_none(), "{name} scans:\n{plan}");
+        if name == "conversation_changes" {
+            assert!(plan.contains("ai_message_by_summary_change"), "{plan}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_thousands_of_checkpoints_a_watch_reads_the_new_ones() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    fill(&mut db).await;
+    let (_, sql, mut arguments) = statements().swap_remove(1);
+    (arguments[2], arguments[3]) = ("6990".into(), "7000".into());
+    let plan = plan(&mut db, Plan::Generic, MEASURED, ("conversation_changes", sql, &arguments)).await;
+    let scans = plan.lines().skip_while(|line| !line.contains("on ai_conversation_checkpoint"));
+    let (mut read, mut scans) = (Vec::new(), scans.peekable());
+    let scan = scans.peek().expect("checkpoints are read");
+    read.extend(number_after(scan, "rows="));
+    read.extend(scans.filter_map(|line| number_after(line, "Rows Removed by Filter: ")));
+    assert_eq!(read, [10.0], "rows of checkpoints that are read:\n{plan}");
+}
+
+fn number_after(line: &str, word: &str) -> Option<f64> {
+    let digits = line.split(word).nth(1)?.split(|letter: char| !letter.is_ascii_digit() && letter != '.').next()?;
+    digits.parse().ok()
+}
