@@ -11,8 +11,11 @@ with moved as (
         turn = c.turn + case when c.last_role = 1 then 0 else 1 end,
         token_total = c.token_total + case when c.encoding = 1 then 91::bigint else 91::bigint end,
         title = case when c.title_given or c.title <> '' then c.title else coalesce('The quick brown fox jumps over the lazy dog.', '') end,
-        last_activity_ts = now(),
-        listed_ts = case when c.listed_ts <= now() - 60 * interval '1 second' then now() else c.listed_ts end
+        last_activity_ts = greatest(c.last_activity_ts, now()),
+        listed_ts = case
+            when c.listed_ts <= now() - 60 * interval '1 second' then greatest(c.last_activity_ts, now())
+            else c.listed_ts
+        end
     where c.tenant_id = '00000000-0000-7000-8000-000000000001'::uuid
       and c.conversation_id = ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid
       and not exists (

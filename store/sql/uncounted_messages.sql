@@ -1,5 +1,5 @@
 -- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first: at most $3 of each, and $4
--- bytes of text beyond the first. Where only whole conversations are wanted ($5), none of those that have more waiting than
+-- bytes beyond the first. Where only whole conversations are wanted ($5), none of those that have more waiting than
 -- $3 messages or $4 bytes. One row without a message when there is none; no row of a conversation that is gone.
 select c.conversation_id as "conversation_id!", c.encoding as "encoding!", c.counted_message_id as "counted_message_id!",
     c.last_message_id as "last_message_id!", m.message_id as "message_id?", m.role as "role?", m.content::text as "content?: String"
@@ -13,10 +13,11 @@ cross join lateral (
     limit 1
 ) as c
 left join lateral (
-    select message_id, sum(text_bytes) over (order by message_id) as page_bytes, sum(text_bytes) over () as all_bytes,
+    select message_id, sum(bytes) over (order by message_id) as page_bytes, sum(bytes) over () as all_bytes,
         row_number() over (order by message_id) as place
     from (
-        select message_id, text_bytes from ai_message
+        -- what is not text (media as data, signatures) counts by what it takes in the table, which costs no reading of it
+        select message_id, greatest(text_bytes, pg_column_size(content)) as bytes from ai_message
         where tenant_id = c.tenant_id
           and conversation_id = c.conversation_id
           and message_id > c.counted_message_id

@@ -89,7 +89,8 @@ impl StoreError {
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::NotFound(_)
+            Self::ToolsNotKept
+                | Self::NotFound(_)
                 | Self::RequestIdReused
                 | Self::NotTheNewest { .. }
                 | Self::Unsound(_)

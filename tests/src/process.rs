@@ -122,7 +122,7 @@ impl Anneal {
         let mut command = Command::new(self.binary);
         let settings = std::env::vars_os().map(|(key, _)| key);
         for key in settings.filter(|key| key.to_string_lossy().starts_with("ANNEAL_")) {
-            if key != "ANNEAL_PG_BIN" {
+            if key != "ANNEAL_PG_BIN" && key != "ANNEAL_APPEND_GROUPING" {
                 command.env_remove(key);
             }
         }

@@ -1,9 +1,12 @@
 //! Lanes: appends that wait at the same time share a statement. A lane takes what is waiting, never waits for more, and answers
 //! once that is committed; whatever it cannot store with the others is left to its caller, who does it alone.
 
-use std::{io, sync::Arc};
+use std::{io, num::NonZeroU32, sync::Arc, time::Duration};
 
-use anneal_core::caller::{Caller, ConversationId};
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    limits::DEADLINE_DEFAULT_SECONDS,
+};
 use tokio::sync::{
     mpsc::{self, UnboundedReceiver, UnboundedSender},
     oneshot,
@@ -23,6 +26,9 @@ use crate::{
 
 /// How often a conversation may be found held by another transaction before its caller waits for it alone.
 const PATIENCE: u8 = 4;
+/// How long a group may take: as long as callers wait who do not say how long. A connection that has gone dead is noticed by
+/// nobody else.
+const GROUP_SECONDS: u64 = DEADLINE_DEFAULT_SECONDS;
 
 /// What a lane says about an append.
 pub(super) enum Answer {
@@ -37,7 +43,7 @@ pub(crate) struct Lanes(Vec<UnboundedSender<Waiting>>);
 
 impl Lanes {
     /// Starts so many, each with at most one connection at a time. They end with the store.
-    pub(super) fn start(count: usize, writes: &Pool, rules: &Arc<Rules>) -> Self {
+    pub(super) fn start(count: NonZeroU32, writes: &Pool, rules: &Arc<Rules>) -> Self {
         let lane = |_| {
             // Not bounded here: the server bounds the calls under way.
             let (sender, arriving) = mpsc::unbounded_channel();
@@ -45,7 +51,7 @@ impl Lanes {
             tokio::spawn(lane.run());
             sender
         };
-        Self((0..count.max(1)).map(lane).collect())
+        Self((0..count.get()).map(lane).collect())
     }
 
     /// Appends with others. Appends of one conversation share a lane, where they do not meet.
@@ -104,7 +110,9 @@ impl Lane {
 
     async fn store(&mut self, mut db: Link, group: Vec<Waiting>) {
         let appends: Vec<_> = group.iter().map(|waiting| (waiting.caller, &waiting.append)).collect();
-        let stored = statement::store(&mut db, &appends, self.rules.bases()).await.map_err(StoreError::from);
+        let storing = statement::store(&mut db, &appends, self.rules.bases());
+        let stored = tokio::time::timeout(Duration::from_secs(GROUP_SECONDS), storing).await;
+        let stored = stored.map_or(Err(StoreError::Silent), |stored| stored.map_err(StoreError::from));
         metrics::counter!("append_groups_total").increment(1);
         metrics::counter!("append_group_members_total").increment(group.len() as u64);
         match stored {
@@ -112,7 +120,7 @@ impl Lane {
                 db.release();
                 self.answer(group, done);
             }
-            Err(StoreError::Unavailable(error)) => {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Silent)) => {
                 debug!("lost the connection on which {} appends were stored: {error}", group.len());
                 for waiting in group {
                     let answer = unknown(&waiting.append);

@@ -5,7 +5,7 @@ mod lanes;
 mod queue;
 mod statement;
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -36,7 +36,7 @@ pub struct AppendSettings {
     /// Whether appends of different conversations share them.
     pub grouping: Grouping,
     /// Transactions of shared appends that may be under way at once.
-    pub lanes: u32,
+    pub lanes: NonZeroU32,
 }
 
 /// Whether appends of different conversations share a transaction.
@@ -51,7 +51,7 @@ pub enum Grouping {
 
 impl Default for AppendSettings {
     fn default() -> Self {
-        Self { grouping: Grouping::On, lanes: 2 }
+        Self { grouping: Grouping::On, lanes: NonZeroU32::new(2).expect("it is not 0") }
     }
 }
 
@@ -185,7 +185,7 @@ impl Store {
     /// once more, which stores nothing twice.
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
         if self.append.grouping == Grouping::On && append.bytes() <= SHARED_BYTES {
-            let start = || Lanes::start(self.append.lanes as usize, &self.writes, &self.rules);
+            let start = || Lanes::start(self.append.lanes, &self.writes, &self.rules);
             if let Answer::Ended(outcome) = self.lanes.get_or_init(start).append(caller, append).await {
                 return outcome;
             }

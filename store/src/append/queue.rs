@@ -70,7 +70,8 @@ impl Queue {
             if waiting.answer.is_closed() {
                 continue;
             }
-            if conversations.insert(waiting.append.conversation) {
+            // What a foreign tenant calls so is not this conversation.
+            if conversations.insert((tenant, waiting.append.conversation)) {
                 bytes += waiting.append.bytes();
                 group.push(waiting);
             } else {
@@ -156,6 +157,16 @@ mod tests {
         queue.put_back(second);
         assert_eq!(names(&queue.take()), ["second"], "what is put back goes first");
         assert_eq!(names(&queue.take()), ["third"]);
+    }
+
+    #[test]
+    fn a_foreign_tenant_that_names_a_conversation_is_not_in_its_way() {
+        let mut queue = Queue::default();
+        let (foreign, _answered_foreign) = waiting(2, 1, "foreign");
+        let (own, _answered) = waiting(1, 1, "own");
+        queue.push(foreign);
+        queue.push(own);
+        assert_eq!(names(&queue.take()), ["foreign", "own"]);
     }
 
     #[test]

@@ -206,3 +206,34 @@ async fn lists_of_another_tenant_hold_nothing_of_this_one() {
         assert_eq!(theirs.conversations.len(), 0);
     }
 }
+
+#[tokio::test]
+async fn a_clock_that_goes_back_hides_no_conversation() {
+    let house = House::start().await;
+    let mut talks = Vec::new();
+    for _ in 0..5 {
+        let talk = house.conversation().await;
+        talk.append("before").await;
+        talks.push(talk);
+    }
+    // As if the clock had been an hour ahead when this was said.
+    let ahead =
+        "update ai_conversation set last_activity_ts = now() + interval '1 hour', listed_ts = now() + interval '1 hour'
+        where conversation_id = $1";
+    let id: Uuid = talks[2].id.parse().expect("an id");
+    sqlx::query(ahead).bind(id).execute(&mut house.db().await).await.expect("moves");
+    talks[2].append("after").await;
+    talks[4].append("after").await;
+    let (mut found, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let ask = pb::ListConversationsRequest { page_size: 1, page_token, ..Default::default() };
+        let page = house.conversations().list_conversations(ask).await.expect("lists").into_inner();
+        found.extend(page.conversations.into_iter().map(|conversation| conversation.conversation_id));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let expected = [2, 4, 3, 1, 0].map(|place: usize| talks[place].id.clone());
+    assert_eq!(found, expected, "each once, in an order that nothing turns back");
+}

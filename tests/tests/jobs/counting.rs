@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anneal_core::{caller::TenantId, job::JobKind, message::MessageId, tokens::Tokens};
 use anneal_store::{ClaimedJob, CountedMessages, StoreError};
-use anneal_tests::{House, OwnPostgres, Talk, assistant, eventually, pb, user};
+use anneal_tests::{House, OwnPostgres, Talk, assistant, eventually, media, pb, user};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -230,6 +230,22 @@ async fn hostile_messages_do_not_delay_small_ones() {
     eventually("the hostile ones are counted in the end", async || all_counted(&slow).await).await;
     stop.cancel();
     working.await.expect("stops");
+}
+
+#[tokio::test]
+async fn media_kept_as_data_do_not_swell_a_batch() {
+    let house = House::start().await;
+    let talks = dirty(&house, 2).await;
+    let picture = house.conversation().await;
+    // No text at all, and incompressible.
+    let noise: Vec<u8> = (0..1_000_000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect();
+    let data: String = noise.iter().map(|byte| char::from(b'a' + byte % 26)).collect();
+    picture.append_all(vec![media(&format!("data:image/png;base64,{data}"))]).await;
+    let jobs = claim(&house).await;
+    assert_eq!(jobs.len(), 3);
+    let read = house.store.uncounted_messages(&jobs.iter().collect::<Vec<_>>()).await.expect("reads");
+    let counted_among_others = |talk: &Talk<'_>| read.keys().any(|id| id.0.to_string() == talk.id);
+    assert!(talks.iter().all(counted_among_others) && !counted_among_others(&picture));
 }
 
 #[tokio::test]
