@@ -7,6 +7,8 @@ use anyhow::Context as _;
 use tokio::{io::AsyncWriteExt as _, process::Command};
 use uuid::Uuid;
 
+use crate::pgbench::transaction;
+
 /// A house's database, and the programs that ask it.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
@@ -110,14 +112,10 @@ async fn bare_calls(mut command: Command, folder: &Path, sql: &str, calls: usize
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with("pgbench_log") {
-            latencies.extend(milliseconds(&std::fs::read_to_string(entry.path())?));
+            let log = std::fs::read_to_string(entry.path())?;
+            latencies.extend(log.lines().filter_map(transaction).map(|(_, took)| took.as_secs_f64() * 1_000.0));
         }
     }
     anyhow::ensure!(latencies.len() == calls, "pgbench logged {} of {calls} calls", latencies.len());
     Ok(latencies)
-}
-
-/// The third column of pgbench's log, which is in microseconds.
-fn milliseconds(log: &str) -> impl Iterator<Item = f64> {
-    log.lines().filter_map(|line| Some(line.split(' ').nth(2)?.parse::<f64>().ok()? / 1_000.0))
 }

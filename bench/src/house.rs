@@ -11,14 +11,11 @@ use anneal_proto::v1::{
     message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
 };
 use anyhow::Context as _;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-};
+use tokio::process::{Child, Command};
 use tonic::transport::{Channel, Endpoint};
 use uuid::Uuid;
 
-use crate::{database::Database, surroundings};
+use crate::{database::Database, processes, surroundings};
 
 /// Server and worker processes, and the way to them.
 pub(crate) struct House {
@@ -77,7 +74,7 @@ impl House {
             .args(["--set", "server.grpc_address=127.0.0.1:0", "--set", "server.http_address=127.0.0.1:0", "server"])
             .stderr(Stdio::piped())
             .spawn()?;
-        let address = format!("http://{}", grpc_address(&mut server).await?);
+        let address = format!("http://{}", processes::said(&mut server, "grpc").await?);
         let arguments = ["--set", "worker.http_address=127.0.0.1:0", "--set", "log.filter=error", "worker"];
         let worker = match worker {
             Worker::Runs => Some(anneal()?.args(arguments).spawn()?),
@@ -212,20 +209,6 @@ fn anneal(url: &str, config: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(beside);
     command.env("ANNEAL_DATABASE_URL", url).env("ANNEAL_CONFIG", config).kill_on_drop(true);
     Ok(command)
-}
-
-/// Reads the server's log until it says where it listens; the rest is read and dropped.
-async fn grpc_address(server: &mut Child) -> anyhow::Result<String> {
-    let mut lines = BufReader::new(server.stderr.take().context("the server's log")?).lines();
-    while let Some(line) = lines.next_line().await? {
-        let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-        if let Some(address) = entry.get("grpc").and_then(serde_json::Value::as_str) {
-            let address = address.to_owned();
-            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-            return Ok(address);
-        }
-    }
-    anyhow::bail!("the server ended before it listened")
 }
 
 /// A user's text message.

@@ -120,7 +120,7 @@ fn logged(folder: &Path) -> anyhow::Result<Latencies> {
 
 /// When a transaction ended, since 1970, and how long that was after it should have begun, of a line
 /// `client number microseconds script second microsecond lag`, whose first microseconds hold the lag.
-fn transaction(line: &str) -> Option<(Duration, Duration)> {
+pub(crate) fn transaction(line: &str) -> Option<(Duration, Duration)> {
     let mut fields = line.split(' ').skip(2).map(|field| field.parse::<u64>().ok());
     let (took, _, second, microsecond) = (fields.next()??, fields.next(), fields.next()??, fields.next()??);
     Some((Duration::from_secs(second) + Duration::from_micros(microsecond), Duration::from_micros(took)))

@@ -40,19 +40,11 @@ impl Process {
         Self::start(house, &["--set", "worker.http_address=127.0.0.1:0"], "worker", "worker").await
     }
 
-    /// Starts a command and reads its log until an entry has the field; the rest is read and dropped.
+    /// Starts a command, and waits until it says this field.
     async fn start(house: &House, settings: &[&str], command: &str, field: &str) -> anyhow::Result<Self> {
         let mut child = house.anneal()?.args(settings).arg(command).stderr(Stdio::piped()).spawn()?;
-        let mut lines = BufReader::new(child.stderr.take().context("the process's log")?).lines();
-        while let Some(line) = lines.next_line().await? {
-            let entry: Value = serde_json::from_str(&line).unwrap_or_default();
-            if let Some(said) = entry.get(field).and_then(Value::as_str) {
-                let said = said.to_owned();
-                tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-                return Ok(Self { child, said });
-            }
-        }
-        anyhow::bail!("anneal {command} ended before it began")
+        let said = said(&mut child, field).await?;
+        Ok(Self { child, said })
     }
 
     /// A connection of its own, to a server.
@@ -75,6 +67,21 @@ impl Process {
 pub(crate) fn memory(id: u32) -> anyhow::Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("memory is read from /proc")?;
     Ok(Memory { now: mebibytes(&status, "VmRSS:")?, peak: mebibytes(&status, "VmHWM:")? })
+}
+
+/// Reads the log of a process that has just been started until an entry has the field, and returns it; the rest is read and
+/// dropped.
+pub(crate) async fn said(child: &mut Child, field: &str) -> anyhow::Result<String> {
+    let mut lines = BufReader::new(child.stderr.take().context("the process's log")?).lines();
+    while let Some(line) = lines.next_line().await? {
+        let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+        if let Some(said) = entry.get(field).and_then(Value::as_str) {
+            let said = said.to_owned();
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok(said);
+        }
+    }
+    anyhow::bail!("the process ended before it began its work")
 }
 
 fn mebibytes(status: &str, field: &str) -> anyhow::Result<f64> {
