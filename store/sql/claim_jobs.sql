@@ -1,39 +1,61 @@
 -- Claims up to $2 due jobs of a kind, at most $3 of a tenant, tenants in turn after $4. The first part walks the tenants
--- that have waiting rows by the index, one step each; the second takes their oldest; the third locks and skips.
-with recursive tenants (tenant_id, place) as (
-    (
-        select tenant_id, 1 from ai_job
+-- that have waiting rows by the index, one step each, until $2 of them have something due or $8 were looked at; the second
+-- takes their oldest; the third locks and skips.
+-- A row without a conversation: the walk ended at this tenant, and others may follow.
+with recursive tenants (tenant_id, steps, due, is_due) as (
+    select $4::uuid, 0, 0, false
+    union all
+    select following.tenant_id, tenants.steps + 1, tenants.due + waits.is_due::integer, waits.is_due
+    from tenants
+    cross join lateral (
+        select tenant_id from ai_job
         where kind = $1
           and state = 0
-          and tenant_id > $4
+          and tenant_id > tenants.tenant_id
         order by tenant_id
         limit 1
-    )
-    union all
-    select (
-        select j.tenant_id from ai_job as j
-        where j.kind = $1
-          and j.state = 0
-          and j.tenant_id > tenants.tenant_id
-        order by j.tenant_id
-        limit 1
-    ), place + 1
-    from tenants
-    where tenant_id is not null
-      and place < $2::bigint
+    ) as following
+    cross join lateral (
+        -- a priority at a time: the index is read only as far as rows are due
+        select exists (
+            select from ai_job
+            where kind = $1
+              and state = 0
+              and tenant_id = following.tenant_id
+              and priority = -1
+              and due_ts <= now()
+        ) or exists (
+            select from ai_job
+            where kind = $1
+              and state = 0
+              and tenant_id = following.tenant_id
+              and priority = 0
+              and due_ts <= now()
+        ) as is_due
+    ) as waits
+    where tenants.due < $2::bigint
+      and tenants.steps < $8::integer
 ), candidate as (
     select due.conversation_id, due.priority, due.due_ts,
         row_number() over (partition by tenants.tenant_id order by due.priority, due.due_ts) as place
     from tenants
     cross join lateral (
-        select conversation_id, priority, due_ts from ai_job
-        where kind = $1
-          and state = 0
-          and tenant_id = tenants.tenant_id
-          and due_ts <= now()
-        order by priority, due_ts
+        select oldest.conversation_id, oldest.priority, oldest.due_ts
+        from (values (-1::smallint), (0::smallint)) as by (priority)
+        cross join lateral (
+            select conversation_id, priority, due_ts from ai_job
+            where kind = $1
+              and state = 0
+              and tenant_id = tenants.tenant_id
+              and priority = by.priority
+              and due_ts <= now()
+            order by due_ts
+            limit $3
+        ) as oldest
+        order by oldest.priority, oldest.due_ts
         limit $3
     ) as due
+    where tenants.is_due
 ), pick as materialized (
     select conversation_id from ai_job
     where kind = $1
@@ -42,15 +64,26 @@ with recursive tenants (tenant_id, place) as (
       and conversation_id = any (array(select conversation_id from candidate order by place, priority, due_ts limit $2))
     order by conversation_id
     for update skip locked
+), claimed as (
+    update ai_job as j
+    set state = 1,
+        attempts = j.attempts + 1,
+        lease = $6::uuid,
+        lease_until_ts = now() + $7::double precision * interval '1 second',
+        worker = $5
+    from pick
+    where j.kind = $1
+      and j.conversation_id = pick.conversation_id
+    returning j.conversation_id, j.tenant_id, j.generation, j.attempts, j.argument::text as argument
 )
-update ai_job as j
-set state = 1,
-    attempts = j.attempts + 1,
-    lease = $6::uuid,
-    lease_until_ts = now() + $7::double precision * interval '1 second',
-    worker = $5
-from pick
-where j.kind = $1
-  and j.conversation_id = pick.conversation_id
-returning j.conversation_id as "conversation_id!", j.tenant_id as "tenant_id!", j.generation as "generation!",
-    j.attempts as "attempts!", j.argument::text as "argument?"
+select tenant_id as "tenant_id!", conversation_id as "conversation_id?", generation as "generation?",
+    attempts as "attempts?", argument as "argument?"
+from claimed
+union all
+(
+    select tenant_id, null, null, null, null from tenants
+    where due >= $2
+       or steps >= $8
+    order by steps desc
+    limit 1
+)

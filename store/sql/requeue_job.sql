@@ -1,16 +1,24 @@
--- Puts a dead job back to work, or makes a waiting one due now. No row when there is neither.
-with dead as (
-    delete from ai_job_dead
+-- Puts a dead job back to work, or makes a waiting one due now. No row when there is neither. The conversation cannot be
+-- deleted meanwhile: it would leave the job behind.
+with conversation as materialized (
+    select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1
-      and kind = $2
       and conversation_id = $3
-    returning tenant_id, kind, conversation_id, argument
+    for key share
+), dead as (
+    delete from ai_job_dead as d using conversation as c
+    where d.tenant_id = c.tenant_id
+      and d.kind = $2
+      and d.conversation_id = c.conversation_id
+    returning d.tenant_id, d.kind, d.conversation_id, d.argument
 ), waiting as (
-    select tenant_id, kind, conversation_id, null::json as argument from ai_job
-    where tenant_id = $1
-      and kind = $2
-      and conversation_id = $3
-      and not exists (select from dead)
+    select j.tenant_id, j.kind, j.conversation_id, null::json as argument
+    from conversation as c
+    join ai_job as j
+      on j.tenant_id = c.tenant_id
+     and j.kind = $2
+     and j.conversation_id = c.conversation_id
+    where not exists (select from dead)
 )
 insert into ai_job as j (tenant_id, kind, conversation_id, argument, argument_generation)
 select tenant_id, kind, conversation_id, argument, case when argument is not null then 1 end from dead

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{Store, error::StoreError};
+use crate::{Store, error::StoreError, jobs};
+
+/// Tenants that one claim looks at: each costs some reads of an index.
+const TENANTS_PER_CLAIM: i32 = 1_000;
 
 /// A job that is ours for the length of its lease.
 #[derive(Debug, Clone)]
@@ -29,6 +32,15 @@ pub struct ClaimedJob {
     pub manual: Option<ManualCompaction>,
     generation: i64,
     lease: Uuid,
+}
+
+/// What a claim found.
+#[derive(Debug, Clone, Default)]
+pub struct Claim {
+    /// The jobs, ours for the length of their lease.
+    pub jobs: Vec<ClaimedJob>,
+    /// The last tenant that was looked at, where others may follow.
+    pub more_after: Option<TenantId>,
 }
 
 /// A compaction that a caller asked for.
@@ -90,7 +102,8 @@ impl ClaimedJob {
 
 impl Store {
     /// Claims up to `limit` due jobs of a kind, tenant by tenant, at most `per_tenant` of each. Rows that another worker
-    /// holds are skipped. The tenants' order starts after `cursor`, so that each has its turn.
+    /// holds are skipped. The tenants' order starts after `cursor`, so that each has its turn; so many may have something
+    /// waiting that is not due that nothing is found before others follow.
     pub async fn claim_jobs(
         &self,
         kind: JobKind,
@@ -98,7 +111,7 @@ impl Store {
         per_tenant: i32,
         cursor: TenantId,
         worker: &str,
-    ) -> Result<Vec<ClaimedJob>, StoreError> {
+    ) -> Result<Claim, StoreError> {
         let lease = Uuid::now_v7();
         let mut db = self.jobs.checkout().await?;
         let rows = sqlx::query_file!(
@@ -110,20 +123,28 @@ impl Store {
             worker,
             lease,
             f64::from(LEASE_SECONDS),
+            TENANTS_PER_CLAIM,
         )
         .fetch_all(&mut *db)
         .await?;
         db.release();
-        let claimed = rows.into_iter().map(|row| ClaimedJob {
-            kind,
-            conversation: ConversationId(row.conversation_id),
-            tenant: TenantId(row.tenant_id),
-            attempts: row.attempts,
-            manual: row.argument.as_deref().and_then(|argument| serde_json::from_str(argument).ok()),
-            generation: row.generation,
-            lease,
-        });
-        Ok(claimed.collect())
+        let mut claim = Claim::default();
+        for row in rows {
+            let (tenant, Some(conversation)) = (TenantId(row.tenant_id), row.conversation_id) else {
+                claim.more_after = Some(TenantId(row.tenant_id));
+                continue;
+            };
+            claim.jobs.push(ClaimedJob {
+                kind,
+                conversation: ConversationId(conversation),
+                tenant,
+                attempts: row.attempts.unwrap_or_default(),
+                manual: row.argument.as_deref().and_then(|argument| serde_json::from_str(argument).ok()),
+                generation: row.generation.unwrap_or_default(),
+                lease,
+            });
+        }
+        Ok(claim)
     }
 
     /// Extends the leases of these jobs. Returns those that are still ours; the others' handlers must stop.
@@ -237,6 +258,20 @@ pub(crate) struct Ending<'a> {
 pub(crate) async fn finish(db: &mut PgConnection, job: &ClaimedJob) -> Result<Finished, StoreError> {
     let finished = finish_all(db, &[Ending { job, more: false }]).await?;
     finished.into_values().next().ok_or(StoreError::LeaseLost)
+}
+
+/// Ends a job within the transaction of its results, and marks its conversation dirty for what they call for. Jobs are locked
+/// in the order of their kinds; one that calls for itself is marked first, and so waits again.
+pub(crate) async fn finish_causing(
+    db: &mut PgConnection,
+    job: &ClaimedJob,
+    caused: &[JobKind],
+) -> Result<Finished, StoreError> {
+    let (before, after): (Vec<_>, Vec<_>) = caused.iter().partition(|kind| kind.code() <= job.kind.code());
+    jobs::enqueue(db, job.caller(), job.conversation, &before).await?;
+    let finished = finish(db, job).await?;
+    jobs::enqueue(db, job.caller(), job.conversation, &after).await?;
+    Ok(finished)
 }
 
 /// Ends jobs within the transaction of their results. An error means that the lease of one is lost, and all results with it.

@@ -15,10 +15,9 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
-    claims::{ClaimedJob, Committed, ManualCompaction, finish},
+    claims::{ClaimedJob, Committed, ManualCompaction, finish, finish_causing},
     conversations::locked,
     error::{Entity, StoreError},
-    jobs::enqueue,
     parts,
     rows::{self, column, json, tokens},
     rules::Rules,
@@ -191,8 +190,7 @@ impl Store {
         } else {
             vec![JobKind::Checkpoint]
         };
-        enqueue(&mut tx, caller, id, &caused).await?;
-        let finished = finish(&mut tx, job).await?;
+        let finished = finish_causing(&mut tx, job, &caused).await?;
         tx.commit().await?;
         db.release();
         Ok(Committed { finished, caused, kept })

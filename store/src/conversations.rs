@@ -295,14 +295,12 @@ async fn update(
 
 async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
     let mut tx = db.begin().await?;
-    locked(&mut tx, caller, id).await?;
+    locked_to_delete(&mut tx, caller, id).await?;
     let (tenant, conversation) = (caller.tenant().0, id.0);
     sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;
-    sqlx::query!("delete from ai_job where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-        .execute(&mut *tx)
-        .await?;
+    delete_jobs(&mut tx, caller, id).await?;
     sqlx::query!("delete from ai_conversation where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;
@@ -310,10 +308,22 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
     Ok(())
 }
 
+/// Deletes the jobs of a conversation that is locked: first those that may die meanwhile, then the dead ones.
+async fn delete_jobs(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
+    let (tenant, conversation) = (caller.tenant().0, id.0);
+    sqlx::query!("delete from ai_job where tenant_id = $1 and conversation_id = $2", tenant, conversation)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from ai_job_dead where tenant_id = $1 and conversation_id = $2", tenant, conversation)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
 async fn delete_empty(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<bool, StoreError> {
     let mut tx = db.begin().await?;
     // Appends take the same lock: what is seen after it is what holds.
-    locked(&mut tx, caller, id).await?;
+    locked_to_delete(&mut tx, caller, id).await?;
     let (tenant, conversation) = (caller.tenant().0, id.0);
     let deleted = sqlx::query!(
         "delete from ai_conversation
@@ -326,9 +336,7 @@ async fn delete_empty(db: &mut PgConnection, caller: Caller, id: ConversationId)
     .await?;
     let is_deleted = deleted.rows_affected() > 0;
     if is_deleted {
-        sqlx::query!("delete from ai_job where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-            .execute(&mut *tx)
-            .await?;
+        delete_jobs(&mut tx, caller, id).await?;
     }
     tx.commit().await?;
     Ok(is_deleted)
@@ -343,14 +351,14 @@ async fn one(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Resul
 }
 
 /// Takes the conversation's row lock. Every transaction that changes more than one table takes it first: conversation,
-/// then messages, then jobs, so that no two wait for each other.
+/// then messages, then jobs, so that no two wait for each other. Rows that only refer to the conversation are not held up.
 pub(crate) async fn locked(
     db: &mut PgConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<(i64, Encoding), StoreError> {
     let row = sqlx::query!(
-        "select revision, encoding from ai_conversation where tenant_id = $1 and conversation_id = $2 for update",
+        "select revision, encoding from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update",
         caller.tenant().0,
         id.0,
     )
@@ -358,4 +366,16 @@ pub(crate) async fn locked(
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))?;
     Ok((row.revision, rows::encoding(row.encoding)?))
+}
+
+/// Takes the lock under which a conversation can be deleted: nobody may refer to it any more.
+async fn locked_to_delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
+    let row = sqlx::query_scalar!(
+        "select conversation_id from ai_conversation where tenant_id = $1 and conversation_id = $2 for update",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?;
+    row.map(|_| ()).ok_or(StoreError::NotFound(Entity::Conversation))
 }

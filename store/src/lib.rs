@@ -38,7 +38,7 @@ mod watching;
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use calls::{CallAsk, ModelLease, Settled, Verdict};
 pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
-pub use claims::{ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
+pub use claims::{Claim, ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
 pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
 pub use context::TurnsAhead;
 pub use conversations::{Conversation, ConversationChange, ConversationStatus, NewConversation};

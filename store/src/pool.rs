@@ -66,6 +66,9 @@ pub(crate) fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptio
 /// Idle time after which a connection is asked whether it lives: a ping costs a round trip, a dead one costs a failed call.
 const ASK_AFTER_IDLE: Duration = Duration::from_millis(500);
 
+/// How long such a connection has to answer: its other end may be gone without anybody saying so.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// Opens connections for deadpool.
 pub(crate) struct Connector {
     options: PgConnectOptions,
@@ -112,6 +115,7 @@ pub(crate) fn pool(options: PgConnectOptions, most: u32, wait: Duration) -> Pool
         .max_size(most.max(1) as usize)
         .wait_timeout(Some(wait))
         .create_timeout(Some(wait.max(Duration::from_secs(5))))
+        .recycle_timeout(Some(ANSWER_WITHIN))
         .runtime(deadpool::Runtime::Tokio1)
         .build();
     Pool(built.expect("a runtime is given, which is all that timeouts need"))

@@ -10,10 +10,9 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
-    claims::{ClaimedJob, Committed, finish, still_ours},
+    claims::{ClaimedJob, Committed, finish_causing, still_ours},
     conversations::locked,
     error::StoreError,
-    jobs::enqueue,
     parts,
     rows::{self, column, tokens},
     tail,
@@ -155,8 +154,7 @@ impl Store {
             parts::forget(&mut tx, job).await?;
         }
         let caused = if more { vec![JobKind::SummarizeMessages] } else { Vec::new() };
-        enqueue(&mut tx, caller, id, &caused).await?;
-        let finished = finish(&mut tx, job).await?;
+        let finished = finish_causing(&mut tx, job, &caused).await?;
         tx.commit().await?;
         db.release();
         Ok(Committed { finished, caused, kept: true })

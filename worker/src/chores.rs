@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use anneal_core::job::LEASE_SECONDS;
-use anneal_store::Store;
+use anneal_store::{Store, StoreError};
 use tracing::{info, warn};
 
 use crate::run::jitter;
 
 /// Jobs freed in one round.
 const RESCUED: i64 = 100;
+
+/// How long a round may take.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Frees orphaned jobs every quarter of a lease, until the future is dropped.
 pub(crate) async fn rescue(store: &Store) {
@@ -29,7 +32,7 @@ const FORGOTTEN: i64 = 1_000;
 pub(crate) async fn forget(store: &Store) {
     loop {
         tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * jitter())).await;
-        match store.forget_old_parts(PARTS_DAYS, FORGOTTEN).await {
+        match answered(store.forget_old_parts(PARTS_DAYS, FORGOTTEN)).await {
             Ok(0) => {}
             Ok(forgotten) => info!("forgot {forgotten} parts of summaries that were given up"),
             Err(error) => warn!("could not forget old parts of summaries: {error}"),
@@ -37,9 +40,14 @@ pub(crate) async fn forget(store: &Store) {
     }
 }
 
-/// One round.
+/// What a round comes to; one that nobody answers ends, and the next has another connection.
+async fn answered<T>(round: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(PATIENCE, round).await.unwrap_or(Err(StoreError::Silent))
+}
+
+/// One round of freeing.
 pub(crate) async fn rescue_once(store: &Store) {
-    match store.rescue_jobs(RESCUED).await {
+    match answered(store.rescue_jobs(RESCUED)).await {
         Ok(rescued) => {
             metrics::counter!("jobs_rescued_total").increment(rescued.waiting.unsigned_abs());
             metrics::counter!("jobs_dead_total").increment(rescued.dead.unsigned_abs());

@@ -31,16 +31,12 @@ impl Worker {
         let mut cursor = FIRST_TENANT;
         while !stop.is_cancelled() {
             let next = Instant::now() + Duration::from_millis(u64::from(self.settings.count_gap_ms));
-            let claimed = self.claim(KIND, self.batch(KIND), cursor).await;
+            let claimed = self.claim(KIND, self.batch(KIND), &mut cursor).await;
             if claimed.is_empty() {
-                cursor = FIRST_TENANT;
                 self.rest(KIND, &mut running, &stop).await;
                 continue;
             }
             let found = claimed.len() as u32;
-            // A claim that was not full has seen every tenant behind the cursor.
-            let newest = claimed.iter().map(|job| job.tenant).max();
-            cursor = newest.filter(|_| found == self.batch(KIND)).unwrap_or(FIRST_TENANT);
             let held = claimed.into_iter().map(|job| self.leases.hold(job)).collect();
             let batch = running.spawn(count_together(self.clone(), held)).id();
             let alone = ended(&mut running, batch, &stop).await;

@@ -10,9 +10,13 @@ use std::{
 };
 
 use anneal_core::job::{HEARTBEAT_SECONDS, JobKind};
-use anneal_store::{ClaimedJob, Store};
+use anneal_store::{ClaimedJob, Store, StoreError};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+/// Between heartbeats, and how long one may take.
+const BEAT: Duration = Duration::from_secs(HEARTBEAT_SECONDS as u64);
 
 /// The jobs under way.
 #[derive(Default)]
@@ -58,16 +62,17 @@ impl Leases {
     }
 
     /// Extends all leases every five seconds, until the future is dropped. A heartbeat that fails is tried at the next
-    /// beat: two may fail before a lease ends.
+    /// beat: two may fail before a lease ends; one that nobody answers counts as both.
     pub(crate) async fn keep(&self, store: &Store) {
         loop {
-            tokio::time::sleep(Duration::from_secs(u64::from(HEARTBEAT_SECONDS))).await;
+            tokio::time::sleep(BEAT).await;
             let held: Vec<_> = self.held().values().cloned().collect();
             if held.is_empty() {
                 continue;
             }
             let jobs: Vec<ClaimedJob> = held.iter().map(|(job, _)| job.clone()).collect();
-            match store.heartbeat(&jobs).await {
+            let beat = timeout(BEAT, store.heartbeat(&jobs)).await;
+            match beat.unwrap_or(Err(StoreError::Silent)) {
                 Ok(ours) => {
                     for ((job, lost), _) in held.iter().zip(ours).filter(|(_, ours)| !ours) {
                         lost.cancel();

@@ -8,14 +8,15 @@ use std::{
 
 use anneal_core::{
     caller::TenantId,
-    job::{JobKind, backoff},
+    job::{JobKind, LEASE_SECONDS, backoff},
     tokens::Encoding,
 };
 use anneal_llm::{ModelAccess, Summarizer, provider::Model};
-use anneal_store::{ClaimedJob, Doorbell, Failed, Store};
+use anneal_store::{ClaimedJob, Doorbell, Failed, Store, StoreError};
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinSet,
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
@@ -31,6 +32,8 @@ use crate::{
 
 /// Jobs of one tenant in one claim, as a share of the claim: the others get the rest.
 pub(crate) const TENANT_SHARE: u32 = 2;
+/// How long a claim waits for its answer: a lease is over by then.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 /// Before every tenant: where claims begin.
 pub(crate) const FIRST_TENANT: TenantId = TenantId(Uuid::nil());
 
@@ -121,7 +124,7 @@ impl Worker {
         loop {
             let mut ran = 0;
             for kind in JobKind::ALL {
-                let claimed = self.claim(kind, self.batch(kind), FIRST_TENANT).await;
+                let claimed = self.claim(kind, self.batch(kind), &mut { FIRST_TENANT }).await;
                 ran += claimed.len();
                 let held = claimed.into_iter().map(|job| self.leases.hold(job)).collect();
                 let alone = match kind {
@@ -153,8 +156,7 @@ impl Worker {
             while running.try_join_next().is_some() {}
             let room_for = if self.model_is_closed() { 0 } else { self.batch(kind) };
             let free = room_for.saturating_sub(running.len() as u32);
-            let claimed = if free == 0 { Vec::new() } else { self.claim(kind, free, cursor).await };
-            cursor = claimed.iter().map(|job| job.tenant).max().unwrap_or(FIRST_TENANT);
+            let claimed = if free == 0 { Vec::new() } else { self.claim(kind, free, &mut cursor).await };
             let found = !claimed.is_empty();
             for job in claimed {
                 running.spawn(self.clone().run_in_room(self.leases.hold(job), Arc::clone(&room)));
@@ -204,7 +206,7 @@ impl Worker {
                 self.give_back(&not_run, Duration::ZERO).await;
             }
         };
-        if tokio::time::timeout(patience, all_done).await.is_ok() {
+        if timeout(patience, all_done).await.is_ok() {
             return;
         }
         let left = self.leases.cancel(kind);
@@ -223,21 +225,27 @@ impl Worker {
         }
     }
 
-    pub(crate) async fn claim(&self, kind: JobKind, limit: u32, cursor: TenantId) -> Vec<ClaimedJob> {
+    /// Claims what is due after `cursor`, or, when nothing is, from the first tenant on; moves the cursor behind the last tenant
+    /// that was looked at.
+    pub(crate) async fn claim(&self, kind: JobKind, limit: u32, cursor: &mut TenantId) -> Vec<ClaimedJob> {
         let per_tenant = (limit / TENANT_SHARE).max(1);
-        let mut claimed = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, cursor, &self.name).await;
-        if cursor != FIRST_TENANT && claimed.as_ref().is_ok_and(Vec::is_empty) {
-            claimed = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, FIRST_TENANT, &self.name).await;
-        }
-        match claimed {
-            Ok(claimed) => {
-                metrics::counter!("jobs_claimed_total", "kind" => kind.name()).increment(claimed.len() as u64);
-                claimed
+        let mut is_round = *cursor == FIRST_TENANT;
+        loop {
+            let claiming = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, *cursor, &self.name);
+            // What nobody answers claims nothing: a lease that nobody has heard of ends by itself.
+            let claim = match timeout(CLAIM_PATIENCE, claiming).await.unwrap_or(Err(StoreError::Silent)) {
+                Ok(claim) => claim,
+                Err(error) => {
+                    warn!(job.kind = kind.name(), "could not claim {} jobs: {error}", kind.name());
+                    return Vec::new();
+                }
+            };
+            *cursor = claim.more_after.unwrap_or(FIRST_TENANT);
+            if !claim.jobs.is_empty() || (claim.more_after.is_none() && is_round) {
+                metrics::counter!("jobs_claimed_total", "kind" => kind.name()).increment(claim.jobs.len() as u64);
+                return claim.jobs;
             }
-            Err(error) => {
-                warn!(job.kind = kind.name(), "could not claim {} jobs: {error}", kind.name());
-                Vec::new()
-            }
+            is_round |= claim.more_after.is_none();
         }
     }
 

@@ -8,6 +8,7 @@ use anneal_core::{
     limits::DEADLINE_DEFAULT_SECONDS,
 };
 use tokio::sync::{
+    Semaphore,
     mpsc::{self, UnboundedReceiver, UnboundedSender},
     oneshot,
 };
@@ -38,26 +39,35 @@ pub(super) enum Answer {
     Alone,
 }
 
+/// Kibibytes of content that may wait for lanes. Callers who have gone away leave theirs behind until a lane comes to it: a
+/// database that does not answer must not fill the memory.
+const WAITING_KIB: u32 = 64 * 1024;
+
 /// The lanes of a store.
-pub(crate) struct Lanes(Vec<UnboundedSender<Waiting>>);
+pub(crate) struct Lanes {
+    senders: Vec<UnboundedSender<Waiting>>,
+    room: Arc<Semaphore>,
+}
 
 impl Lanes {
     /// Starts so many, each with at most one connection at a time. They end with the store.
     pub(super) fn start(count: NonZeroU32, writes: &Pool, rules: &Arc<Rules>) -> Self {
         let lane = |_| {
-            // Not bounded here: the server bounds the calls under way.
+            // Bounded by the room for what waits.
             let (sender, arriving) = mpsc::unbounded_channel();
             let lane = Lane { arriving, queue: Queue::default(), writes: writes.clone(), rules: Arc::clone(rules) };
             tokio::spawn(lane.run());
             sender
         };
-        Self((0..count.get()).map(lane).collect())
+        Self { senders: (0..count.get()).map(lane).collect(), room: Arc::new(Semaphore::new(WAITING_KIB as usize)) }
     }
 
     /// Appends with others. Appends of one conversation share a lane, where they do not meet.
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> Answer {
+        let kibibytes = append.bytes().div_ceil(1024) as u32 + 1;
+        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(kibibytes).await else { return Answer::Alone };
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { caller, append: append.clone(), answer, passed_over: 0 };
+        let waiting = Waiting { caller, append: append.clone(), answer, passed_over: 0, _room: room };
         let lane = self.lane_of(append.conversation);
         // A lane that is gone, or was lost while it stored, knows nothing: the append is done by itself, or is unknown.
         if lane.send(waiting).is_err() {
@@ -67,7 +77,7 @@ impl Lanes {
     }
 
     fn lane_of(&self, id: ConversationId) -> &UnboundedSender<Waiting> {
-        &self.0[(id.0.as_u128() % self.0.len() as u128) as usize]
+        &self.senders[(id.0.as_u128() % self.senders.len() as u128) as usize]
     }
 }
 

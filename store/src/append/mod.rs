@@ -282,7 +282,8 @@ async fn refused(db: &mut Link, caller: Caller, append: &Append, bases: &str) ->
     let actual = MessageId(row.last_message_id);
     match append.expected_last {
         Some(expected) if expected != actual => Err(StoreError::NotTheNewest { expected, actual }),
-        _ if append.tools && !row.keeps_tools => Err(StoreError::ToolsNotKept),
+        // The policy may have changed between the two statements; where nothing was expected, nothing else can have refused.
+        expected if append.tools && (expected.is_none() || !row.keeps_tools) => Err(StoreError::ToolsNotKept),
         // Another append came between the two statements, and the expectation holds now.
         Some(expected) => Err(StoreError::NotTheNewest { expected, actual }),
         None => Err(StoreError::NotFound(Entity::Conversation)),

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use anneal_core::caller::{Caller, TenantId};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{Append, lanes::Answer};
 
@@ -20,6 +20,8 @@ pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<Answer>,
     /// How often another transaction held its conversation.
     pub(super) passed_over: u8,
+    /// What it takes of the room for what waits.
+    pub(super) _room: OwnedSemaphorePermit,
 }
 
 /// The appends that wait for one lane.
@@ -85,10 +87,13 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use anneal_core::{
         caller::ConversationId,
         message::{Message, Part, Role},
     };
+    use tokio::sync::Semaphore;
     use uuid::Uuid;
 
     use super::*;
@@ -104,7 +109,8 @@ mod tests {
         let append = Append::new(id, Some(request_id.into()), None, &[message]);
         let (answer, answered) = oneshot::channel();
         let caller = Caller::of(TenantId(Uuid::from_u128(tenant)));
-        (Waiting { caller, append, answer, passed_over: 0 }, answered)
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else is in it");
+        (Waiting { caller, append, answer, passed_over: 0, _room: room }, answered)
     }
 
     fn names(group: &[Waiting]) -> Vec<&str> {

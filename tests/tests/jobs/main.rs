@@ -1,5 +1,6 @@
 //! What workers do and when: triggers, checkpoints, leases, and jobs under way while the world changes.
 
+mod claims;
 mod compact;
 mod counting;
 mod leases;

@@ -1,14 +1,19 @@
 //! Counts the tokens of new messages; the store then looks at the triggers. Conversations are counted together, many in one
 //! transaction. Those that would hold up the others, or fail with them, are counted by themselves.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use anneal_core::{
     caller::ConversationId,
+    job::LEASE_SECONDS,
     message::{Message, MessageId},
     tokens::{Tokens, count_message_while},
 };
 use anneal_store::{ClaimedJob, Committed, CountedMessages, Entity, StoreError, UncountedMessages};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -20,6 +25,8 @@ use crate::{
 
 /// How often conversations that others hold are tried again together. An append holds its conversation for milliseconds.
 const TRIES: usize = 3;
+/// How long conversations that are counted together may take: as long as a lease that nobody extends.
+const PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 
 /// Counts what one job's conversation has waiting.
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
@@ -40,7 +47,9 @@ pub(crate) async fn run_together(worker: &Worker, mut held: Vec<Lease>) -> Vec<L
     }
     let started = Instant::now();
     let mut done = HashMap::with_capacity(held.len());
-    if let Err(error) = together(worker, &held, &mut done).await {
+    // A connection may be dead without anybody saying so.
+    let counted = timeout(PATIENCE, together(worker, &held, &mut done)).await;
+    if let Err(error) = counted.unwrap_or(Err(JobError::Store(StoreError::Silent))) {
         debug!("{} conversations are counted one by one: {error}", held.len() - done.len());
     }
     for lease in &held {

@@ -4,8 +4,15 @@ use std::fmt;
 
 use super::baseline::{Measurement, grouped};
 
-/// Growth that is no failure: runs of the same program differ by less than a tenth of it (seeds of hash maps).
-const TOLERATED_PERCENT: u64 = 5;
+/// A share, in hundredths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Percent(pub(super) u64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", self.0)
+    }
+}
 
 /// What became of one measurement.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +22,8 @@ pub(super) struct Change {
     before: Option<u64>,
     /// The count, if it is still measured.
     now: Option<u64>,
+    /// By how much it may differ.
+    tolerated: Percent,
 }
 
 /// What is to be said of it.
@@ -50,21 +59,22 @@ impl Fate {
 }
 
 /// Every measurement of either, in the order of what was counted; those that are gone come last.
-pub(super) fn compare(recorded: &[Measurement], counted: &[Measurement]) -> Vec<Change> {
+pub(super) fn compare(recorded: &[Measurement], counted: &[Measurement], tolerated: Percent) -> Vec<Change> {
     let of = |all: &[Measurement], name: &str| all.iter().find(|one| one.name == name).map(|one| one.instructions);
     let gone = recorded.iter().filter(|one| of(counted, &one.name).is_none());
     let names = counted.iter().chain(gone).map(|one| one.name.clone());
-    names.map(|name| Change { before: of(recorded, &name), now: of(counted, &name), name }).collect()
+    names.map(|name| Change { before: of(recorded, &name), now: of(counted, &name), name, tolerated }).collect()
 }
 
 impl Change {
     /// What is to be said of it.
     pub(super) fn fate(&self) -> Fate {
+        let Percent(tolerated) = self.tolerated;
         match (self.before, self.now) {
             (None, _) => Fate::New,
             (Some(_), None) => Fate::Gone,
-            (Some(before), Some(now)) if now * 100 > before * (100 + TOLERATED_PERCENT) => Fate::Grown,
-            (Some(before), Some(now)) if now * 100 < before * (100 - TOLERATED_PERCENT) => Fate::Shrunk,
+            (Some(before), Some(now)) if now * 100 > before * (100 + tolerated) => Fate::Grown,
+            (Some(before), Some(now)) if now * 100 < before * (100 - tolerated) => Fate::Shrunk,
             (Some(_), Some(_)) => Fate::Same,
         }
     }
@@ -97,14 +107,16 @@ mod tests {
     }
 
     fn fates(recorded: &[(&str, u64)], counted: &[(&str, u64)]) -> Vec<Fate> {
-        compare(&counts(recorded), &counts(counted)).iter().map(Change::fate).collect()
+        compare(&counts(recorded), &counts(counted), Percent(5)).iter().map(Change::fate).collect()
     }
 
     #[test]
-    fn only_more_than_a_twentieth_is_growth() {
+    fn only_more_than_what_is_tolerated_is_growth() {
         let recorded = [("a", 1_000), ("b", 1_000), ("c", 1_000), ("d", 1_000)];
         let counted = [("a", 1_050), ("b", 1_051), ("c", 949), ("d", 950)];
         assert_eq!(fates(&recorded, &counted), [Fate::Same, Fate::Grown, Fate::Shrunk, Fate::Same]);
+        let more = compare(&counts(&[("a", 1_000), ("b", 1_000)]), &counts(&[("a", 1_250), ("b", 1_251)]), Percent(25));
+        assert_eq!(more.iter().map(Change::fate).collect::<Vec<_>>(), [Fate::Same, Fate::Grown]);
     }
 
     #[test]
@@ -117,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_line_says_the_count_and_how_it_moved() {
-        let changes = compare(&counts(&[("context_50", 100_000)]), &counts(&[("context_50", 1_110_000)]));
+        let changes = compare(&counts(&[("context_50", 100_000)]), &counts(&[("context_50", 1_110_000)]), Percent(5));
         let line = changes[0].to_string();
         assert_eq!(line, "  context_50                       1,110,000   +1010.0 %  GROWN");
     }

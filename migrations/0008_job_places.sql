@@ -1,0 +1,6 @@
+-- A job dies under its own lock alone: a foreign key would take the conversation's after it, against the order of locks.
+
+alter table ai_job_dead drop constraint ai_job_dead_conversation_id_fkey;
+
+-- claim_jobs reads the index priority by priority.
+alter table ai_job add constraint ai_job_priority_known check (priority in (-1, 0));

@@ -1,0 +1,138 @@
+//! Claims find what is due wherever it lies; jobs die and come back beside deletions without leaving anything behind.
+
+use anneal_core::{
+    caller::{ConversationId, TenantId},
+    job::JobKind,
+};
+use anneal_store::Failed;
+use anneal_tests::{House, eventually, pb};
+use sqlx::{Connection as _, PgConnection};
+use tonic::Code;
+use uuid::Uuid;
+
+/// So many tenants have a job that waits for its time; the last one has a job that is due.
+async fn wait_with_one_due_behind_them(db: &mut PgConnection, tenants: i32, kind: JobKind) {
+    let waiting = "insert into ai_job (tenant_id, kind, conversation_id, due_ts)
+        select ('00000000-0000-7000-a000-' || lpad(n::text, 12, '0'))::uuid, $1, gen_random_uuid(),
+            now() + case when n = $2 then '0 s' else '1 h' end::interval
+        from generate_series(1, $2) as n";
+    sqlx::query(waiting).bind(kind.code()).bind(tenants).execute(db).await.expect("fills");
+}
+
+#[tokio::test]
+async fn tenants_whose_jobs_are_not_due_do_not_hide_what_is_due_behind_them() {
+    let house = House::start().await;
+    let kind = JobKind::SummarizeMessages;
+    wait_with_one_due_behind_them(&mut house.db().await, 2_500, kind).await;
+    let (mut cursor, mut looks) = (TenantId(Uuid::nil()), Vec::new());
+    loop {
+        let claim = house.store.claim_jobs(kind, 4, 2, cursor, "by hand").await.expect("claims");
+        looks.push(claim.jobs.len());
+        match claim.more_after {
+            Some(after) => cursor = after,
+            None => break,
+        }
+    }
+    assert_eq!(looks, [0, 0, 1], "a claim looks at a thousand tenants, and says that others follow");
+}
+
+#[tokio::test]
+async fn a_worker_reaches_what_is_due_behind_many_tenants() {
+    let house = House::start().await;
+    wait_with_one_due_behind_them(&mut house.db().await, 2_500, JobKind::SummarizeMessages).await;
+    assert_eq!(house.run_jobs_until_idle().await, 1, "the job ran; its conversation is gone, and so is its work");
+}
+
+#[tokio::test]
+async fn a_manual_compaction_goes_ahead_and_nobody_gets_more_than_their_share() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    let fill = "insert into ai_job (tenant_id, kind, conversation_id, priority, due_ts)
+        select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1,
+            ('00000000-0000-7000-b000-' || lpad((100 * tenant + n)::text, 12, '0'))::uuid,
+            case when n = 5 then -1 else 0 end, now() - (10 - n) * interval '1 s'
+        from generate_series(1, 3) as tenant, generate_series(1, 5) as n";
+    sqlx::query(fill).bind(JobKind::Checkpoint.code()).execute(&mut db).await.expect("fills");
+    let nobody = TenantId(Uuid::nil());
+    let claim = house.store.claim_jobs(JobKind::Checkpoint, 8, 2, nobody, "by hand").await.expect("claims");
+    let mut places: Vec<String> = claim.jobs.iter().map(|job| job.conversation.to_string()).collect();
+    places.sort_unstable();
+    let number = |place: &String| place[place.len() - 3..].to_owned();
+    let claimed: Vec<String> = places.iter().map(number).collect();
+    assert_eq!(claimed, ["101", "105", "201", "205", "301", "305"], "of each tenant the manual one and the oldest");
+}
+
+/// A conversation whose counting job has been given up.
+async fn given_up(house: &House) -> (String, ConversationId) {
+    let talk = house.conversation().await;
+    talk.append("said").await;
+    let nobody = TenantId(Uuid::nil());
+    let claim = house.store.claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand").await.expect("claims");
+    let job = claim.jobs.first().expect("it is due");
+    let failed = house.store.fail_job(job, "it cannot be done", 0, 1).await.expect("fails");
+    assert_eq!(failed, Failed::Dead);
+    (talk.id.clone(), job.conversation)
+}
+
+const DELETED: [&str; 4] = [
+    "delete from ai_message where conversation_id = $1",
+    "delete from ai_job where conversation_id = $1",
+    "delete from ai_job_dead where conversation_id = $1",
+    "delete from ai_conversation where conversation_id = $1",
+];
+
+async fn delete(db: &mut PgConnection, id: ConversationId) {
+    for statement in DELETED {
+        sqlx::query(statement).bind(id.0).execute(&mut *db).await.expect("deletes");
+    }
+}
+
+async fn jobs_of(db: &mut PgConnection, id: ConversationId) -> i64 {
+    let count = "select (select count(*) from ai_job where conversation_id = $1)
+        + (select count(*) from ai_job_dead where conversation_id = $1)";
+    sqlx::query_scalar(count).bind(id.0).fetch_one(db).await.expect("counts")
+}
+
+#[tokio::test]
+async fn a_job_that_comes_back_while_its_conversation_is_deleted_is_gone_with_it() {
+    let house = House::start().await;
+    let (conversation_id, id) = given_up(&house).await;
+    let (mut db, mut looking) = (house.db().await, house.db().await);
+    let mut deleting = db.begin().await.expect("begins");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    sqlx::query(lock).bind(id.0).execute(&mut *deleting).await.expect("locks");
+    let ask = pb::RequeueJobRequest { kind: pb::JobKind::CountTokens.into(), conversation_id, ..Default::default() };
+    let mut operators = house.operators();
+    let requeued = tokio::spawn(async move { operators.requeue_job(ask).await });
+    eventually("the requeue waits for the conversation", async || {
+        let waits = "select exists (select from pg_stat_activity
+            where datname = current_database() and wait_event_type = 'Lock')";
+        sqlx::query_scalar(waits).fetch_one(&mut looking).await.expect("asks")
+    })
+    .await;
+    delete(&mut deleting, id).await;
+    deleting.commit().await.expect("deletes");
+    let refused = requeued.await.expect("runs").expect_err("nothing is left to be put back");
+    assert_eq!(refused.code(), Code::NotFound);
+    assert_eq!(jobs_of(&mut looking, id).await, 0);
+}
+
+#[tokio::test]
+async fn a_job_dies_without_waiting_for_a_conversation_that_is_deleted() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    talk.append("said").await;
+    let nobody = TenantId(Uuid::nil());
+    let claim = house.store.claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand").await.expect("claims");
+    let job = claim.jobs.first().expect("it is due");
+    let mut db = house.db().await;
+    let mut deleting = db.begin().await.expect("begins");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    sqlx::query(lock).bind(job.conversation.0).execute(&mut *deleting).await.expect("locks");
+    // Waiting here would be waiting for each other: the deletion comes to the job's row next.
+    let failed = house.store.fail_job(job, "it cannot be done", 0, 1).await.expect("fails");
+    assert_eq!(failed, Failed::Dead);
+    delete(&mut deleting, job.conversation).await;
+    deleting.commit().await.expect("deletes");
+    assert_eq!(jobs_of(&mut house.db().await, job.conversation).await, 0);
+}
