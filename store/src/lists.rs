@@ -12,7 +12,7 @@ use crate::{
 
 /// Seconds by which the time that lists are found by may stay behind the last activity. Appends write the lists' indexes only
 /// when it moves; a list reads, beside its page, what was active within this time of the page's end.
-pub(crate) const LISTED_LAG_SECONDS: i32 = 60;
+pub(crate) const LISTED_LAG_SECONDS: i32 = 20;
 
 /// Which conversations to list; None means any.
 #[derive(Debug, Clone, Default)]

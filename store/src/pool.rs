@@ -60,6 +60,10 @@ pub(crate) fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptio
             ("default_transaction_isolation", "read committed"),
             // Every statement here is short; those over long tables are planned as if they were not, and compiling takes 35 ms.
             ("jit", "off"),
+            // Every statement goes by keys: a plan for these very values is no better, and making one takes longer than running
+            // it. A plan may be older than the table is large, and must not scan it.
+            ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
         ]))
 }
 

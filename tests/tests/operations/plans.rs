@@ -59,7 +59,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             each("true", "boolean"),
             each("'a title'", "text"),
             bases(),
-            "60",
+            "20",
             each("1", "bigint"),
             each("1", "bigint"),
             each("1", "smallint"),
@@ -77,7 +77,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "1"
         ),
         statement!("append_replay", tenant(), talk(), "'r'"),
-        statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15"),
+        statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15", "1000"),
         statement!("finish_jobs", ones(), jobs(), talks(), ones(), many(&|_| "false".to_owned())),
         statement!("fail_job", "1", talk(), talk(), "'e'", "10", "12"),
         statement!("rescue_jobs", "100", "12"),
