@@ -92,12 +92,11 @@ fn put(histories: &[History], figures: &mut Figures) {
     let shortest = &histories[0];
     for (place, History { messages, context, bare, .. }) in histories.iter().enumerate() {
         let flat = Figure::new("context", format!("history of {messages}, tail of {TAIL}, p50"), "ms", context);
-        figures.put(match place {
-            0 => flat,
-            _ => {
-                let beside = format!("history of {}", shortest.messages);
-                flat.beside(beside, context, &shortest.context).target(Target::RatioAtMost(1.1))
-            }
+        figures.put(if place == 0 {
+            flat
+        } else {
+            let beside = format!("history of {}", shortest.messages);
+            flat.beside(beside, context, &shortest.context).target(Target::RatioAtMost(1.1))
         });
         if bare.len() == context.len() {
             let name = format!("history of {messages}, tail of {TAIL}, p50 beside its SELECT");

@@ -94,9 +94,9 @@ async fn run(channel: &Channel, ask: &pb::ListConversationsRequest, pace: Pace) 
     let mut latencies = Latencies::default();
     for _ in 0..pace.number(CALLS) {
         let before = Instant::now();
-        let page = client.list_conversations(ask.clone()).await?.into_inner();
+        let answer = client.list_conversations(ask.clone()).await?.into_inner();
         latencies.record(before.elapsed());
-        anyhow::ensure!(page.conversations.len() == 50, "a page has {} rows", page.conversations.len());
+        anyhow::ensure!(answer.conversations.len() == 50, "a page has {} rows", answer.conversations.len());
     }
     Ok(latencies.p50())
 }

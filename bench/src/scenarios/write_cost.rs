@@ -127,12 +127,11 @@ async fn by_length(house: &House, pace: Pace, figures: &mut Figures) -> anyhow::
         let name = format!("WAL of an append after {length} messages, without page images");
         let figure = Figure::new("write_cost", name, "bytes/message", records);
         // The first is what the others are held against.
-        figures.put(match place {
-            0 => figure,
-            _ => {
-                let beside = format!("after {} messages", lengths[0]);
-                figure.beside(beside, records, &written[0]).target(Target::RatioAtMost(1.1))
-            }
+        figures.put(if place == 0 {
+            figure
+        } else {
+            let beside = format!("after {} messages", lengths[0]);
+            figure.beside(beside, records, &written[0]).target(Target::RatioAtMost(1.1))
         });
     }
     Ok(())
