@@ -13,7 +13,7 @@ with ask as materialized (
     set last_message_id = c.last_message_id + 1,
         last_role = 1::smallint,
         turn = c.turn + case when c.last_role = 1 then 0 else 1 end,
-        token_total = c.token_total + case when c.encoding = 1 then 91::bigint else 91::bigint end,
+        token_total = c.token_total + case when c.encoding = 1 then 110::bigint else 110::bigint end,
         title = case when c.title_given or c.title <> '' then c.title else coalesce('The quick brown fox jumps over', '') end,
         last_activity_ts = greatest(c.last_activity_ts, now()),
         listed_ts = case
@@ -46,11 +46,11 @@ with ask as materialized (
         case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
         new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
         case when new.place = 1 then moved.request_id end,
-        case when new.place = 1 then '\x3594e3e01dc64c7b4ad3a106c9920764f4fbefacfea28b3888e6d5373b8cd2fe'::bytea end,
+        case when new.place = 1 then '\x15a479ce31d667e5cfea4046b4b459f0da7a4b0ce094242066401d7696b7347c'::bytea end,
         case when new.place = 1 then 1::smallint end
     from moved
     cross join unnest(
-        array[1]::smallint[], array[0]::integer[], array[91]::bigint[], array[91]::bigint[], array[400]::bigint[],
+        array[1]::smallint[], array[0]::integer[], array[110]::bigint[], array[110]::bigint[], array[400]::bigint[],
         array['[{"type":"text","text":"The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy "}]']::text[],
         array['\x9f2d7701e6923012f4af919deb6ad9c31fff2765e42d21f097f675b56f87f8c2']::bytea[],
         array[null]::text[], array[null]::text[]
