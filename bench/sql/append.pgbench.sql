@@ -1,30 +1,41 @@
 -- pgbench's transaction: the store's append of one user message of 400 bytes with a request id, to one conversation. It must
--- stay the same job as store/sql/append.sql: the conversation moves under its row lock, the message is stored with its
--- request id and digests, its counting job is marked, all in one statement. No two clients share a conversation, as no two
--- callers of the server do: :clients of :talks conversations are in use at once, each client's at random.
+-- stay the same job as store/sql/append.sql with one append: unless the request id is known, the conversation moves under its
+-- row lock, the message is stored with its request id and digests, its counting job is marked, all in one statement; a test
+-- holds the rows of both against each other. What it leaves out serves groups alone: locking all rows before any moves. No two
+-- clients share a conversation, as no two callers of the server do: :clients of :talks conversations are in use at once, each
+-- client's at random.
 \set talk :client_id + :clients * random(0, :talks / :clients - 1)
-\set request random(1, 9000000000000000000)
-with moved as (
+with ask as materialized (
+    select ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid as conversation_id,
+        gen_random_uuid()::text as request_id
+), moved as (
     update ai_conversation as c
     set last_message_id = c.last_message_id + 1,
         last_role = 1::smallint,
         turn = c.turn + case when c.last_role = 1 then 0 else 1 end,
-        token_total = c.token_total + case when c.encoding = 1 then 91::bigint else 91::bigint end,
-        title = case when c.title_given or c.title <> '' then c.title else coalesce('The quick brown fox jumps over the lazy dog.', '') end,
+        token_total = c.token_total + case when c.encoding = 1 then 110::bigint else 110::bigint end,
+        title = case when c.title_given or c.title <> '' then c.title else coalesce('The quick brown fox jumps over', '') end,
         last_activity_ts = greatest(c.last_activity_ts, now()),
         listed_ts = case
             when c.listed_ts <= now() - 60 * interval '1 second' then greatest(c.last_activity_ts, now())
             else c.listed_ts
         end
-    where c.tenant_id = '00000000-0000-7000-8000-000000000001'::uuid
-      and c.conversation_id = ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid
-      and not exists (
-          select from ai_request
-          where conversation_id = ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid
-            and method = 'append_messages'
-            and request_id = :request::text
+    from ask
+    where c.conversation_id = ask.conversation_id
+      and (c.tenant_id = '00000000-0000-7000-8000-000000000001'::uuid) is true
+      and not (
+          exists (
+              select from ai_message
+              where conversation_id = ask.conversation_id
+                and request_id = ask.request_id
+          ) or exists (
+              select from ai_request
+              where conversation_id = ask.conversation_id
+                and method = 'append_messages'
+                and request_id = ask.request_id
+          )
       )
-    returning c.conversation_id, c.last_message_id - 1 as before_id, c.turn, c.encoding
+    returning c.conversation_id, c.last_message_id - 1 as before_id, c.turn, c.encoding, ask.request_id
 ), stored as (
     insert into ai_message (
         tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content, content_digest,
@@ -34,12 +45,12 @@ with moved as (
         moved.turn - new.starts_after,
         case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
         new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
-        case when new.place = 1 then :request::text end,
-        case when new.place = 1 then '\x3594e3e01dc64c7b4ad3a106c9920764f4fbefacfea28b3888e6d5373b8cd2fe'::bytea end,
+        case when new.place = 1 then moved.request_id end,
+        case when new.place = 1 then '\x15a479ce31d667e5cfea4046b4b459f0da7a4b0ce094242066401d7696b7347c'::bytea end,
         case when new.place = 1 then 1::smallint end
     from moved
     cross join unnest(
-        array[1]::smallint[], array[0]::integer[], array[91]::bigint[], array[91]::bigint[], array[400]::bigint[],
+        array[1]::smallint[], array[0]::integer[], array[110]::bigint[], array[110]::bigint[], array[400]::bigint[],
         array['[{"type":"text","text":"The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy "}]']::text[],
         array['\x9f2d7701e6923012f4af919deb6ad9c31fff2765e42d21f097f675b56f87f8c2']::bytea[],
         array[null]::text[], array[null]::text[]

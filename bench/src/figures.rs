@@ -189,14 +189,9 @@ fn most(values: &[f64]) -> f64 {
 
 /// The middle of values, or the upper of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> f64 {
-    percentile(&mut values.to_vec(), 0.5)
-}
-
-/// The value below which `share` of the samples lie. Sorts them.
-pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    let index = ((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1));
-    samples.get(index).copied().unwrap_or(f64::NAN)
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

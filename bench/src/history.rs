@@ -5,12 +5,8 @@ use std::fmt::Write as _;
 use anneal_core::{digest, message::MessageId};
 use anneal_proto::v1::{self as pb, operator_service_client::OperatorServiceClient};
 use tonic::transport::Channel;
-use uuid::Uuid;
 
-use crate::{
-    database::Database,
-    house::{House, user},
-};
+use crate::{database::Database, house::House, talks::append_in_turn};
 
 /// Messages between two checkpoints.
 const STEP: usize = 1_000;
@@ -32,11 +28,6 @@ struct Model {
     content_digest: Vec<u8>,
 }
 
-/// A text of 400 bytes.
-pub(crate) fn text() -> String {
-    "The quick brown fox jumps over the lazy dog. ".repeat(9).chars().take(400).collect()
-}
-
 /// Makes a conversation of this shape that never compacts itself; returns its id. The service has taken it as sound.
 pub(crate) async fn fill(house: &House, channel: &Channel, shape: Shape) -> anyhow::Result<String> {
     let database = house.database()?;
@@ -52,16 +43,10 @@ pub(crate) async fn fill(house: &House, channel: &Channel, shape: Shape) -> anyh
     Ok(conversation)
 }
 
-/// Appends one message, with a request id as long as most are.
+/// Appends one message.
 async fn append_model(house: &House, channel: &Channel, database: &Database) -> anyhow::Result<Model> {
     let conversation = house.conversation(channel, None).await?;
-    let ask = pb::AppendMessagesRequest {
-        conversation_id: conversation.clone(),
-        request_id: Uuid::new_v4().to_string(),
-        messages: vec![user(text())],
-        ..Default::default()
-    };
-    House::messages(channel).append_messages(ask).await?;
+    append_in_turn(channel, &conversation, 1).await?;
     let digest =
         format!("select encode(content_digest, 'hex') from ai_message where conversation_id = '{conversation}'");
     let content_digest = bytes(&database.run(&digest).await?)?;

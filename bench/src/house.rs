@@ -61,7 +61,9 @@ impl House {
     async fn start_on(file: &str, extra: &[(&str, &str)], worker: Worker) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("anneal-bench-{}", Uuid::new_v4().simple()));
         let mut settings = Settings::new(folder.join("postgres"), binaries()?);
-        settings.extra = vec![("shared_buffers".into(), "512MB".into()), ("max_wal_size".into(), "4GB".into())];
+        // So many connections that pgbench's clients find room beside the server's and the worker's.
+        let own = [("shared_buffers", "512MB"), ("max_wal_size", "4GB"), ("max_connections", "200")];
+        settings.extra = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         settings.extra.extend(extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let postgres = LocalPostgres::start(settings).await?.stop_on_drop();
         let url = postgres.url("postgres");

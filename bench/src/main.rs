@@ -1,10 +1,11 @@
 //! `make bench`: what anneal does beside PostgreSQL itself. Starts a durable PostgreSQL, a server and a worker of its own,
-//! measures through gRPC, prints a table and writes target/bench/results.json. Figures of one run may be compared; a shared
-//! machine's absolute numbers may not.
+//! measures through gRPC, prints a table and writes target/bench/results.json, or results-SCENARIO.json of a single scenario.
+//! Figures of one run may be compared; a shared machine's absolute numbers may not.
 //!
 //! `anneal-bench replay-simulated` replays real transcripts without a service and needs none of that; `anneal-bench replay
 //! [FAMILY]`, built with the feature `replay`, replays them through one in this process.
 
+mod backlog;
 mod database;
 mod figures;
 mod history;
@@ -22,7 +23,7 @@ mod silent_model;
 mod surroundings;
 mod talks;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, ValueEnum, builder::PossibleValue};
 
 use figures::Figures;
 use house::House;
@@ -45,8 +46,8 @@ struct Arguments {
     /// One short round of everything, to see whether it runs: its figures say nothing.
     #[arg(long)]
     quick: bool,
-    /// Also draws docs/performance/SCENARIO.svg.
-    #[arg(long)]
+    /// Also draws docs/performance/SCENARIO.svg; not what a quick run says.
+    #[arg(long, conflicts_with = "quick")]
     plots: bool,
 }
 
@@ -105,7 +106,7 @@ impl Scenario {
             Self::Resolve => resolve::measure(pace, figures).await,
             Self::WriteCost => write_cost::measure(pace, figures).await,
             Self::Memory => memory::measure(pace, figures).await,
-            Self::Start => start::measure(figures).await,
+            Self::Start => start::measure(pace, figures).await,
             Self::Footprint => footprint::measure(pace, minutes, figures).await,
             Self::Replay | Self::ReplaySimulated => Ok(()),
         }
@@ -144,7 +145,8 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.plots {
         plots::draw(&figures)?;
     }
-    report::write(&figures, pace)?;
+    let scenario = arguments.scenario.and_then(|scenario| scenario.to_possible_value());
+    report::write(&figures, pace, scenario.as_ref().map(PossibleValue::get_name))?;
     anyhow::ensure!(failed == 0, "{failed} scenarios could not be measured");
     Ok(())
 }
@@ -167,4 +169,15 @@ async fn replay_through_the_service(_: Option<&str>) -> anyhow::Result<()> {
     anyhow::bail!(
         "built without a service to replay through: build with --features replay, or `make bench SCENARIO=replay`"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_quick_run_says_is_never_drawn() {
+        assert!(Arguments::try_parse_from(["anneal-bench", "jobs", "--plots"]).is_ok());
+        assert!(Arguments::try_parse_from(["anneal-bench", "jobs", "--plots", "--quick"]).is_err());
+    }
 }

@@ -41,3 +41,19 @@ impl Pace {
         }
     }
 }
+
+/// Two that are compared, in the order of this round: neither always comes first.
+pub(crate) fn in_turns<T>(round: usize, pair: [T; 2]) -> [T; 2] {
+    let [first, second] = pair;
+    if round.is_multiple_of(2) { [first, second] } else { [second, first] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_of_a_pair_always_comes_first() {
+        assert_eq!([0, 1, 2].map(|round| in_turns(round, ["a", "b"])), [["a", "b"], ["b", "a"], ["a", "b"]]);
+    }
+}

@@ -14,7 +14,7 @@ use crate::{database::Database, house::House, latencies::Latencies, pace::Pace};
 /// Conversations that it appends to.
 const TALKS: u64 = 256;
 /// How many clients are tried: the best number serves as the baseline.
-const CLIENTS: [u64; 4] = [8, 16, 32, 64];
+const CLIENTS: [u64; 5] = [8, 16, 32, 64, 128];
 /// How long each of them is tried.
 const TRIED_SECONDS: f64 = 2.0;
 /// What comes first of a run by schedule, and is not measured.

@@ -1,4 +1,4 @@
-//! What a run leaves: a table for people, target/bench/results.json, and plots where they are asked for.
+//! What a run leaves: a table for people, its results as JSON in target/bench/, and plots where they are asked for.
 
 use std::{fs, path::Path};
 
@@ -22,12 +22,12 @@ struct Report<'a> {
     figures: &'a [Figure],
 }
 
-/// Writes target/bench/results.json and prints the table; its last line says how many targets hold.
-pub(crate) fn write(figures: &Figures, pace: Pace) -> anyhow::Result<()> {
+/// Writes the results of one scenario or of all, and prints the table; its last line says how many targets hold.
+pub(crate) fn write(figures: &Figures, pace: Pace, scenario: Option<&str>) -> anyhow::Result<()> {
     let quick = pace.is_quick();
     let report = Report { surroundings: Surroundings::read(), quick, figures: figures.all() };
     fs::create_dir_all(FOLDER)?;
-    let file = Path::new(FOLDER).join("results.json");
+    let file = Path::new(FOLDER).join(file_name(pace, scenario));
     fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
     println!("\n{}", table(figures.all()));
     if quick {
@@ -36,6 +36,13 @@ pub(crate) fn write(figures: &Figures, pace: Pace) -> anyhow::Result<()> {
     println!("Written to {}.", file.display());
     println!("{}", verdict(figures.all()));
     Ok(())
+}
+
+/// Of a run of all scenarios at full pace `results.json`, which no other run touches.
+fn file_name(pace: Pace, scenario: Option<&str>) -> String {
+    let of_scenario = scenario.map(|name| format!("-{name}")).unwrap_or_default();
+    let quick = if pace.is_quick() { "-quick" } else { "" };
+    format!("results{of_scenario}{quick}.json")
 }
 
 /// How many targets hold.
@@ -111,6 +118,15 @@ mod tests {
     #[test]
     fn the_last_line_counts_what_holds() {
         assert_eq!(verdict(&figures()), "1 targets hold, 1 are missed, 1 could not be judged.");
+    }
+
+    #[test]
+    fn results_of_all_scenarios_are_written_by_a_full_run_alone() {
+        let files =
+            [(Pace::Full, None), (Pace::Full, Some("write_cost")), (Pace::Quick, None), (Pace::Quick, Some("jobs"))];
+        let names = files.map(|(pace, scenario)| file_name(pace, scenario));
+        let wanted = ["results.json", "results-write_cost.json", "results-quick.json", "results-jobs-quick.json"];
+        assert_eq!(names, wanted);
     }
 
     #[test]

@@ -1,15 +1,11 @@
 //! Conversations under load: who is appended to, over which connections, what.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{pin::Pin, sync::Arc};
 
 use anneal_proto::v1 as pb;
+use tokio::task::JoinSet;
 use tonic::{Status, transport::Channel};
+use uuid::Uuid;
 
 use crate::house::{House, user};
 
@@ -18,9 +14,6 @@ use crate::house::{House, user};
 pub(crate) struct Talks {
     channels: Arc<[Channel]>,
     conversations: Arc<[String]>,
-    /// Request ids given out.
-    requests: Arc<AtomicU64>,
-    text: Arc<str>,
 }
 
 /// An append under way.
@@ -44,26 +37,28 @@ impl Talks {
         for number in 0..conversations as usize {
             made.push(house.conversation(&channels[number % connections], Some(policy.clone())).await?);
         }
-        Ok(Self {
-            channels: channels.into(),
-            conversations: made.into(),
-            requests: Arc::default(),
-            text: "The quick brown fox jumps over the lazy dog. ".repeat(9)[..400].into(),
-        })
+        Ok(Self { channels: channels.into(), conversations: made.into() })
     }
 
-    /// Appends one message of 400 bytes, with a request id that was never used, to the conversation of this number: the
-    /// same again after as many numbers as there are conversations.
+    /// Appends one message of 400 bytes to the conversation of this number: the same again after as many numbers as there
+    /// are conversations.
     pub(crate) async fn append(&self, number: u64) -> Result<Stored, Status> {
         let conversation_id = self.conversations[number as usize % self.conversations.len()].clone();
-        let ask = pb::AppendMessagesRequest {
-            conversation_id: conversation_id.clone(),
-            request_id: self.requests.fetch_add(1, Ordering::Relaxed).to_string(),
-            messages: vec![user((*self.text).to_owned())],
-            ..Default::default()
-        };
-        let stored = House::messages(self.channel(number)).append_messages(ask).await?.into_inner();
+        let stored = append(self.channel(number), &conversation_id, vec![user(text())]).await?;
         Ok(Stored { conversation_id, message_id: stored.messages.first().map_or(0, |message| message.message_id) })
+    }
+
+    /// Appends this many messages to each conversation: one after the other, the conversations side by side.
+    pub(crate) async fn append_to_each(&self, messages: usize) -> anyhow::Result<()> {
+        let mut callers = JoinSet::new();
+        for (number, conversation_id) in self.conversations.iter().enumerate() {
+            let (channel, conversation_id) = (self.channel(number as u64).clone(), conversation_id.clone());
+            callers.spawn(async move { append_in_turn(&channel, &conversation_id, messages).await });
+        }
+        while let Some(done) = callers.join_next().await {
+            done??;
+        }
+        Ok(())
     }
 
     /// The append as a load's call.
@@ -79,4 +74,34 @@ impl Talks {
     pub(crate) fn channel(&self, number: u64) -> &Channel {
         &self.channels[number as usize % self.channels.len()]
     }
+}
+
+/// A text of 400 bytes.
+pub(crate) fn text() -> String {
+    let mut text = "The quick brown fox jumps over the lazy dog. ".repeat(9);
+    text.truncate(400);
+    text
+}
+
+/// Appends messages, under a request id that was never used.
+pub(crate) async fn append(
+    channel: &Channel,
+    conversation_id: &str,
+    messages: Vec<pb::NewMessage>,
+) -> Result<pb::AppendMessagesResponse, Status> {
+    let ask = pb::AppendMessagesRequest {
+        conversation_id: conversation_id.to_owned(),
+        request_id: Uuid::new_v4().to_string(),
+        messages,
+        ..Default::default()
+    };
+    Ok(House::messages(channel).append_messages(ask).await?.into_inner())
+}
+
+/// Appends this many messages of 400 bytes to a conversation, one after the other.
+pub(crate) async fn append_in_turn(channel: &Channel, conversation_id: &str, messages: usize) -> Result<(), Status> {
+    for _ in 0..messages {
+        append(channel, conversation_id, vec![user(text())]).await?;
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use crate::latencies::Latencies;
 /// What a load came to, warm-up excluded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Load {
-    /// How long it was measured.
+    /// How long it was measured: in an open loop, how long it took to begin the calls.
     pub(crate) time: Duration,
     /// Of the calls that succeeded. In an open loop from the moment at which a call should have begun, so that one that the
     /// generator or a full connection held up is as slow as a caller would have found it.
@@ -41,6 +41,11 @@ impl Load {
     /// Calls per second that succeeded.
     pub(crate) fn rate(&self) -> f64 {
         self.latencies.count() as f64 / self.time.as_secs_f64()
+    }
+
+    /// Calls per second that were begun, whatever came of them.
+    pub(crate) fn begun(&self) -> f64 {
+        (self.latencies.count() + self.refused()) as f64 / self.time.as_secs_f64()
     }
 
     /// Calls that came back with another code than OK.

@@ -43,21 +43,22 @@ impl Open {
         let (tally, room) = (Arc::new(Tally::new()), Arc::new(Semaphore::new(self.in_flight as usize)));
         let generator = Generator { tally: Arc::clone(&tally), room: Arc::clone(&room), runtime: Handle::current() };
         // A thread of its own: the runtime's timers tick in milliseconds.
-        tokio::task::spawn_blocking(move || self.offer(&generator, call)).await?;
+        let offered_for = tokio::task::spawn_blocking(move || self.offer(&generator, call)).await?;
         let done = tokio::time::timeout(DRAIN, room.acquire_many(self.in_flight)).await;
         drop(done.context("calls were still under way two minutes after the last one began")??);
-        Ok(tally.load(self.time))
+        Ok(tally.load(offered_for))
     }
 
-    /// Begins every call when it is due, or as soon after as this thread gets to it.
-    fn offer<C, F>(self, generator: &Generator, call: C)
+    /// Begins every call when it is due, or as soon after as this thread gets to it. Returns how long that took within the
+    /// measured part: longer than it was to where this thread does not keep up.
+    fn offer<C, F>(self, generator: &Generator, call: C) -> Duration
     where
         C: Fn(u64) -> F,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
         let from = Instant::now() + self.warm_up;
         let until = from + self.time;
-        let (mut due, mut not_offered) = (Instant::now(), 0);
+        let (mut due, mut not_offered, mut first) = (Instant::now(), 0, None);
         for number in 0.. {
             due += self.gap();
             if due >= until {
@@ -68,12 +69,16 @@ impl Open {
                 thread::sleep(early);
             }
             let measured = due >= from;
+            if measured {
+                first.get_or_insert_with(Instant::now);
+            }
             match Arc::clone(&generator.room).try_acquire_owned() {
                 Ok(place) => generator.begin(number, measured.then_some(due), call(number), place),
                 Err(_) => not_offered += u64::from(measured),
             }
         }
         generator.tally.not_offered(not_offered);
+        first.map_or(self.time, |first| first.elapsed().max(self.time))
     }
 
     /// From one call to the next: exponentially distributed.
@@ -146,5 +151,6 @@ mod tests {
         let load = open(100.0, Open::ENOUGH).run(holds_the_generator_up).await.unwrap();
         assert!(load.latencies.p50() > 100.0, "{}", load.latencies.p50());
         assert!(load.lateness.p50() > 100.0, "{}", load.lateness.p50());
+        assert!(load.rate() <= 20.0, "{} calls a second, of which each holds the generator up for 50 ms", load.rate());
     }
 }

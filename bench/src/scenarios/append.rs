@@ -6,7 +6,7 @@ use crate::{
     house::House,
     latencies::Latencies,
     load::{Closed, Load, Open},
-    pace::Pace,
+    pace::{Pace, in_turns},
     pgbench::Pgbench,
     scenarios::dead_model,
     talks::Talks,
@@ -18,6 +18,8 @@ pub(super) const CONNECTIONS: usize = 4;
 const FEWER_CALLERS: [u64; 3] = [1, 16, 64];
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
+/// Seconds before a load that are not measured.
+pub(super) const WARM_UP: f64 = 0.5;
 const FEWER_ROUNDS: usize = 3;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
@@ -25,34 +27,55 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let pgbench = Pgbench::prepare(&house, pace).await?;
     let talks = Talks::start(&house, CALLERS, CONNECTIONS).await?;
     fastest(pace, 1.0, CALLERS, &talks).await?;
-    let rate = rates(pace, &talks, pgbench.as_ref(), figures).await?;
+    let reached = rates(pace, &talks, pgbench.as_ref(), figures).await?;
     for callers in FEWER_CALLERS {
         fewer(pace, callers, &talks, figures).await?;
     }
-    at_half(pace, rate / 2.0, &talks, pgbench.as_ref(), figures).await?;
+    at_half(pace, reached.server / 2.0, &talks, pgbench.as_ref(), figures).await?;
+    at_half_of_pgbench(pace, reached.pgbench / 2.0, &talks, pgbench.as_ref(), figures).await?;
     house.stop().await?;
     dead_model::measure(pace, figures).await
 }
 
 /// Appends of this many callers, as fast as they can.
 pub(super) async fn fastest(pace: Pace, seconds: f64, callers: u64, talks: &Talks) -> anyhow::Result<Load> {
-    let how = Closed { callers, warm_up: pace.seconds(0.5), time: pace.seconds(seconds) };
+    let how = Closed { callers, warm_up: pace.seconds(WARM_UP), time: pace.seconds(seconds) };
     how.run(talks.appends()).await?.clean()
 }
 
 /// Appends at a rate that no answer slows down.
 pub(super) async fn steadily(pace: Pace, seconds: f64, rate: f64, talks: &Talks) -> anyhow::Result<Load> {
-    let how = Open { rate, warm_up: pace.seconds(0.5), time: pace.seconds(seconds), in_flight: Open::ENOUGH };
+    let how = Open { rate, warm_up: pace.seconds(WARM_UP), time: pace.seconds(seconds), in_flight: Open::ENOUGH };
     how.run(talks.appends()).await?.clean()
 }
 
-/// All callers as fast as they can, in turns with pgbench. Returns the median rate.
-async fn rates(pace: Pace, talks: &Talks, pgbench: Option<&Pgbench>, figures: &mut Figures) -> anyhow::Result<f64> {
+/// Who appends in a run, of two that take turns.
+enum Side<'a> {
+    Server,
+    Pgbench(&'a Pgbench),
+}
+
+/// The server and, where there is one, pgbench, in the order of this round.
+fn sides(round: usize, pgbench: Option<&Pgbench>) -> impl Iterator<Item = Side<'_>> {
+    in_turns(round, [Some(Side::Server), pgbench.map(Side::Pgbench)]).into_iter().flatten()
+}
+
+/// Median rates of the fastest that each side can.
+struct Rates {
+    server: f64,
+    /// NaN without pgbench.
+    pgbench: f64,
+}
+
+/// All callers as fast as they can, in turns with pgbench.
+async fn rates(pace: Pace, talks: &Talks, pgbench: Option<&Pgbench>, figures: &mut Figures) -> anyhow::Result<Rates> {
     let (mut loads, mut baseline) = (Vec::new(), Vec::new());
-    for _ in 0..pace.rounds(ROUNDS) {
-        loads.push(fastest(pace, SECONDS, CALLERS, talks).await?);
-        if let Some(pgbench) = pgbench {
-            baseline.push(pgbench.rate(pace.seconds(SECONDS)).await?);
+    for round in 0..pace.rounds(ROUNDS) {
+        for side in sides(round, pgbench) {
+            match side {
+                Side::Server => loads.push(fastest(pace, SECONDS, CALLERS, talks).await?),
+                Side::Pgbench(pgbench) => baseline.push(pgbench.rate(pace.seconds(SECONDS)).await?),
+            }
         }
     }
     let rates: Vec<f64> = loads.iter().map(Load::rate).collect();
@@ -62,7 +85,7 @@ async fn rates(pace: Pace, talks: &Talks, pgbench: Option<&Pgbench>, figures: &m
     }
     figures.put(figure.target(Target::RatioAtLeast(1.5)));
     put_latencies(figures, &format!("{CALLERS} callers"), &loads);
-    Ok(median(&rates))
+    Ok(Rates { server: median(&rates), pgbench: median(&baseline) })
 }
 
 async fn fewer(pace: Pace, callers: u64, talks: &Talks, figures: &mut Figures) -> anyhow::Result<()> {
@@ -81,7 +104,51 @@ fn put_latencies(figures: &mut Figures, name: &str, loads: &[Load]) {
     figures.add("append", format!("{name}, p99"), "ms", loads.iter().map(|load| load.latencies.p99()));
 }
 
-/// At half of what all callers reach, in turns with pgbench at the same rate; both by schedule.
+/// How late the generator of open loops was: what of their latencies is not the server's.
+pub(super) fn put_lateness(figures: &mut Figures, scenario: &'static str, name: &str, loads: &[Load]) {
+    let late = loads.iter().map(|load| load.lateness.p99());
+    figures.add(scenario, format!("{name}, lateness of the generator, p99"), "ms", late);
+}
+
+/// Runs by schedule, all at one rate.
+#[derive(Default)]
+struct Scheduled {
+    server: Vec<Load>,
+    pgbench: Vec<Latencies>,
+}
+
+impl Scheduled {
+    /// At this rate, in turns with pgbench.
+    async fn run(pace: Pace, rate: f64, talks: &Talks, pgbench: Option<&Pgbench>) -> anyhow::Result<Self> {
+        let mut runs = Self::default();
+        for round in 0..pace.rounds(ROUNDS) {
+            for side in sides(round, pgbench) {
+                match side {
+                    Side::Server => runs.server.push(steadily(pace, SECONDS, rate, talks).await?),
+                    Side::Pgbench(pgbench) => runs.pgbench.push(pgbench.latencies(rate, pace.seconds(SECONDS)).await?),
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Adds how late the generator was; returns the server's 99th percentiles, beside pgbench's where there is one.
+    fn put(&self, at: &str, figures: &mut Figures) -> Figure {
+        let tails: Vec<f64> = self.server.iter().map(|load| load.latencies.p99()).collect();
+        put_lateness(figures, "append", at, &self.server);
+        figures.curve("append", at, self.server.iter().map(|load| &load.latencies));
+        let figure = Figure::new("append", format!("{at}, p99 beside pgbench's"), "ms", &tails);
+        if self.pgbench.is_empty() {
+            return figure;
+        }
+        figures.curve("append", format!("pgbench at {at}"), &self.pgbench);
+        let theirs: Vec<f64> = self.pgbench.iter().map(Latencies::p99).collect();
+        figure.beside("pgbench at that rate", &tails, &theirs)
+    }
+}
+
+/// At half of what all callers reach. What pgbench, which may be far from reaching that, does at the same rate is said, and
+/// no verdict hangs on it.
 async fn at_half(
     pace: Pace,
     rate: f64,
@@ -89,23 +156,28 @@ async fn at_half(
     pgbench: Option<&Pgbench>,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let (mut loads, mut baseline) = (Vec::new(), Vec::new());
-    for _ in 0..pace.rounds(ROUNDS) {
-        loads.push(steadily(pace, SECONDS, rate, talks).await?);
-        if let Some(pgbench) = pgbench {
-            baseline.push(pgbench.latencies(rate, pace.seconds(SECONDS)).await?);
-        }
-    }
-    let tails: Vec<f64> = loads.iter().map(|load| load.latencies.p99()).collect();
-    figures.add("append", "half of that rate, p50", "ms", loads.iter().map(|load| load.latencies.p50()));
+    let runs = Scheduled::run(pace, rate, talks, pgbench).await?;
+    let tails: Vec<f64> = runs.server.iter().map(|load| load.latencies.p99()).collect();
+    figures.add("append", "half of that rate, p50", "ms", runs.server.iter().map(|load| load.latencies.p50()));
     figures.put(Figure::new("append", "half of that rate, p99", "ms", &tails).target(Target::AtMost(25.0)));
-    figures.curve("append", "half of that rate", loads.iter().map(|load| &load.latencies));
-    let mut figure = Figure::new("append", "half of that rate, p99 beside pgbench's", "ms", &tails);
-    if pgbench.is_some() {
-        let theirs: Vec<f64> = baseline.iter().map(Latencies::p99).collect();
-        figure = figure.beside("pgbench at that rate", &tails, &theirs);
-        figures.curve("append", "pgbench at that rate", &baseline);
-    }
-    figures.put(figure.target(Target::RatioAtMost(2.0)));
+    let beside = runs.put("half of that rate", figures);
+    figures.put(beside);
+    Ok(())
+}
+
+/// At half of what pgbench reaches, which both can do. Without pgbench nobody knows what that is.
+async fn at_half_of_pgbench(
+    pace: Pace,
+    rate: f64,
+    talks: &Talks,
+    pgbench: Option<&Pgbench>,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let runs = match pgbench {
+        Some(_) => Scheduled::run(pace, rate, talks, pgbench).await?,
+        None => Scheduled::default(),
+    };
+    let beside = runs.put("half of pgbench's rate", figures);
+    figures.put(beside.target(Target::RatioAtMost(2.0)));
     Ok(())
 }

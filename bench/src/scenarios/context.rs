@@ -9,15 +9,19 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use crate::{
-    figures::{Figure, Figures, Target, median, percentile},
+    figures::{Figure, Figures, Target, median},
     history::{self, Shape},
     house::{House, user},
-    pace::Pace,
+    latencies::Latencies,
+    pace::{Pace, in_turns},
+    talks,
 };
 
 /// Rounds, in each of which everything that is compared has its turn.
 const ROUNDS: usize = 11;
-const CALLS: usize = 200;
+/// Rounds of what stands beside nothing.
+const ALONE_ROUNDS: usize = 5;
+const CALLS: u64 = 200;
 const TAIL: usize = 50;
 const HISTORIES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const WHOLE: [usize; 2] = [100, 10_000];
@@ -33,17 +37,12 @@ pub(crate) async fn measure(house: &House, pace: Pace, figures: &mut Figures) ->
         let shape = Shape { messages, tail: messages };
         let conversation = history::fill(house, &channel, shape).await?;
         let mut medians = Vec::new();
-        for _ in 0..5 {
-            medians.push(p50(&channel, &conversation, calls(pace) / 10).await?);
+        for _ in 0..pace.rounds(ALONE_ROUNDS) {
+            medians.push(timed(&channel, &conversation, pace.number(CALLS / 10)).await?.p50());
         }
         figures.add("context", format!("{messages} messages, all of it as tail, p50"), "ms", medians);
     }
     Ok(())
-}
-
-/// Calls of each in a round of this run.
-fn calls(pace: Pace) -> usize {
-    if pace.is_quick() { 20 } else { CALLS }
 }
 
 /// A history, and the medians of its rounds.
@@ -65,23 +64,40 @@ async fn by_history(house: &House, channel: &Channel, pace: Pace, figures: &mut 
         histories.push(History { messages, conversation, context: Vec::new(), bare: Vec::new() });
     }
     database.run("vacuum (analyze); checkpoint").await?;
-    for _ in 0..pace.rounds(ROUNDS) {
-        for history in &mut histories {
-            history.context.push(p50(channel, &history.conversation, calls(pace)).await?);
+    for round in 0..pace.rounds(ROUNDS) {
+        for place in 0..histories.len() {
+            // Another one comes first in each round.
+            let history = &mut histories[(round + place) % lengths.len()];
+            history.context.push(timed(channel, &history.conversation, pace.number(CALLS)).await?.p50());
             let tail = format!(
                 "select message_id, role, content from ai_message
                  where conversation_id = '{}' and message_id > {} order by message_id;",
                 history.conversation,
                 history.messages - TAIL
             );
-            history.bare.extend(database.bare(&tail, calls(pace)).await?.map(|bare| median(&bare)));
+            let bare = database.bare(&tail, pace.number(CALLS) as usize).await?;
+            history.bare.extend(bare.map(|bare| median(&bare)));
         }
     }
+    put(&histories, figures);
     let shortest = &histories[0];
-    for History { messages, context, bare, .. } in &histories {
+    for history in [shortest, &histories[histories.len() - 1]] {
+        at_once(house, history, pace, figures).await?;
+    }
+    Ok(())
+}
+
+/// Each history beside the shortest, and beside the SELECT of its tail.
+fn put(histories: &[History], figures: &mut Figures) {
+    let shortest = &histories[0];
+    for (place, History { messages, context, bare, .. }) in histories.iter().enumerate() {
         let flat = Figure::new("context", format!("history of {messages}, tail of {TAIL}, p50"), "ms", context);
-        let flat = flat.beside(format!("history of {}", shortest.messages), context, &shortest.context);
-        figures.put(flat.target(Target::RatioAtMost(1.1)));
+        figures.put(if place == 0 {
+            flat
+        } else {
+            let beside = format!("history of {}", shortest.messages);
+            flat.beside(beside, context, &shortest.context).target(Target::RatioAtMost(1.1))
+        });
         if bare.len() == context.len() {
             let name = format!("history of {messages}, tail of {TAIL}, p50 beside its SELECT");
             let figure =
@@ -89,30 +105,26 @@ async fn by_history(house: &House, channel: &Channel, pace: Pace, figures: &mut 
             figures.put(figure.target(Target::RatioAtMost(3.0)));
         }
     }
-    for history in [shortest, &histories[histories.len() - 1]] {
-        at_once(house, history, pace, figures).await?;
-    }
-    Ok(())
 }
 
 /// Contexts of one conversation, as fast as several callers can.
 async fn at_once(house: &House, history: &History, pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let (mut medians, mut tails) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
+    for _ in 0..pace.rounds(ALONE_ROUNDS) {
         let mut callers = JoinSet::new();
         for _ in 0..CONNECTIONS {
             let channel = house.channel().await?;
             for _ in 0..CALLERS / CONNECTIONS {
                 let (channel, conversation) = (channel.clone(), history.conversation.clone());
-                callers.spawn(async move { timed(&channel, &conversation, calls(pace)).await });
+                callers.spawn(async move { timed(&channel, &conversation, pace.number(CALLS)).await });
             }
         }
-        let mut latencies = Vec::new();
+        let mut latencies = Latencies::default();
         while let Some(done) = callers.join_next().await {
-            latencies.extend(done??);
+            latencies.add(&done??);
         }
-        medians.push(percentile(&mut latencies, 0.5));
-        tails.push(percentile(&mut latencies, 0.99));
+        medians.push(latencies.p50());
+        tails.push(latencies.p99());
     }
     let name = format!("history of {}, tail of {TAIL}, {CALLERS} callers", history.messages);
     figures.add("context", format!("{name}, p50"), "ms", medians);
@@ -134,9 +146,10 @@ async fn cooled(house: &House, channel: &Channel, pace: Pace, figures: &mut Figu
     let plain = tail_after(house, channel, summary).await?;
     house.database()?.run("vacuum (analyze); checkpoint").await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..pace.rounds(ROUNDS) {
-        with.push(p50(channel, &swapped, calls(pace)).await?);
-        without.push(p50(channel, &plain, calls(pace)).await?);
+    for round in 0..pace.rounds(ROUNDS) {
+        for (conversation, medians) in in_turns(round, [(&swapped, &mut with), (&plain, &mut without)]) {
+            medians.push(timed(channel, conversation, pace.number(CALLS)).await?.p50());
+        }
     }
     let figure = Figure::new("context", format!("tail of {TAIL} with a cooled message of 4 MB, p50"), "ms", &with);
     let figure = figure.beside("a message of its summary's size in its place", &with, &without);
@@ -154,14 +167,12 @@ async fn tail_after(house: &House, channel: &Channel, first: String) -> anyhow::
         ..Default::default()
     };
     let conversation = house.conversation(channel, Some(policy)).await?;
-    let mut client = House::messages(channel);
     let rest = (1..TAIL).map(|number| pb::NewMessage {
         role: if number % 2 == 0 { pb::Role::User } else { pb::Role::Assistant }.into(),
-        ..user(history::text())
+        ..user(talks::text())
     });
     for messages in [vec![user(first)], rest.collect()] {
-        let conversation_id = conversation.clone();
-        client.append_messages(pb::AppendMessagesRequest { conversation_id, messages, ..Default::default() }).await?;
+        talks::append(channel, &conversation, messages).await?;
     }
     house.settle(channel).await?;
     timed(channel, &conversation, 10).await?;
@@ -170,29 +181,19 @@ async fn tail_after(house: &House, channel: &Channel, first: String) -> anyhow::
 
 /// Words of random letters, which no storage compresses to nothing.
 fn words(bytes: usize) -> String {
-    let mut random = 7_u64;
-    let letters = (0..bytes).map(|_| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let die = (random >> 33) as u8 % 31;
-        if die < 26 { char::from(b'a' + die) } else { ' ' }
-    });
-    letters.collect()
+    let mut random = fastrand::Rng::with_seed(7);
+    (0..bytes).map(|_| if random.u8(..31) < 26 { random.lowercase() } else { ' ' }).collect()
 }
 
-/// Median milliseconds of a call.
-async fn p50(channel: &Channel, conversation: &str, calls: usize) -> anyhow::Result<f64> {
-    Ok(median(&timed(channel, conversation, calls).await?))
-}
-
-/// Each call's milliseconds.
-async fn timed(channel: &Channel, conversation: &str, calls: usize) -> anyhow::Result<Vec<f64>> {
+/// How long calls took, one after the other.
+async fn timed(channel: &Channel, conversation: &str, calls: u64) -> anyhow::Result<Latencies> {
     let mut client = House::contexts(channel);
-    let mut latencies = Vec::with_capacity(calls);
+    let mut latencies = Latencies::default();
     for _ in 0..calls {
         let ask = pb::BuildContextRequest { conversation_id: conversation.to_owned(), ..Default::default() };
         let before = Instant::now();
         client.build_context(ask).await?;
-        latencies.push(before.elapsed().as_secs_f64() * 1_000.0);
+        latencies.record(before.elapsed());
     }
     Ok(latencies)
 }

@@ -15,15 +15,17 @@ const MEGABYTE: usize = 1_000_000;
 /// Bytes of a short hostile text, and how many are timed.
 const SHORT: usize = 10_000;
 const PIECES: usize = 50;
+/// Bytes of a long one.
+const LONG: usize = 1_000 * SHORT;
 /// Of the long ones the least time counts: each is long enough for the neighbours to disturb it.
 const LONG_RUNS: usize = 3;
 
 pub(crate) fn measure(pace: Pace, figures: &mut Figures) {
-    ordinary(figures);
+    ordinary(pace, figures);
     hostile(pace, figures);
 }
 
-fn ordinary(figures: &mut Figures) {
+fn ordinary(pace: Pace, figures: &mut Figures) {
     let kinds = [
         ("English prose", include_str!("../../../LICENSE").to_owned()),
         ("Rust source", include_str!("../../../core/src/context/mod.rs").to_owned()),
@@ -31,13 +33,13 @@ fn ordinary(figures: &mut Figures) {
     ];
     let counter = Encoding::O200kBase.counter();
     for (name, text) in kinds {
-        let text = text.repeat(MEGABYTE / text.len() + 1);
+        let text = text.repeat(pace.number(MEGABYTE as u64) as usize / text.len() + 1);
         let counts = counter.count(&text).get();
         for (other, counted) in [("bpe-openai", by_bpe_openai(&text)), ("tiktoken-rs", by_tiktoken(&text))] {
             assert_eq!(counts, counted as u64, "{other} counts {name} otherwise");
         }
         let (mut ours, mut bpe_openai, mut tiktoken, mut estimated) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..RUNS {
+        for _ in 0..pace.rounds(RUNS) {
             ours.push(rate(&text, |text| counter.count(text)));
             bpe_openai.push(rate(&text, by_bpe_openai));
             tiktoken.push(rate(&text, by_tiktoken));
@@ -73,13 +75,13 @@ fn seconds<T>(text: &str, count: impl Fn(&str) -> T) -> f64 {
 /// Each kind at both lengths; the worst of them is what is to be linear. The short texts are pieces from all over the long
 /// one: the same piece again and again would find all that it needs in the processor's caches.
 fn hostile(pace: Pace, figures: &mut Figures) {
-    let bytes = if pace.is_quick() { 100 * SHORT } else { 1_000 * SHORT };
+    let bytes = pace.number(LONG as u64) as usize;
     let counter = Encoding::O200kBase.counter();
     let mut worst = f64::MIN;
     for (name, text) in hostile_texts(bytes) {
         let of_a_byte = |text: &str| seconds(text, |text| counter.count(text)) / text.len() as f64;
         let short: Vec<f64> = pieces(&text).map(of_a_byte).collect();
-        let long = (0..LONG_RUNS).map(|_| of_a_byte(&text)).fold(f64::MAX, f64::min);
+        let long = (0..pace.rounds(LONG_RUNS)).map(|_| of_a_byte(&text)).fold(f64::MAX, f64::min);
         let growth = long / median(&short);
         worst = worst.max(growth);
         let said = format!("{} MB of {name}", bytes as f64 / MEGABYTE as f64);
@@ -101,14 +103,10 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 /// The kinds of text that tokenizers have been slow on, this long.
 fn hostile_texts(bytes: usize) -> Vec<(&'static str, String)> {
     let repeated = |unit: &str| unit.repeat(bytes / unit.len() + 1);
-    let mut random = 7_u64;
-    let mut dice = move || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) as u32
-    };
-    let letters: String = (0..bytes).map(|_| char::from(b'a' + (dice() % 26) as u8)).collect();
+    let mut dice = fastrand::Rng::with_seed(7);
+    let letters: String = (0..bytes).map(|_| dice.lowercase()).collect();
     // Of three bytes on average: a surrogate is no character and is left out.
-    let unicode: String = (0..bytes / 3).filter_map(|_| char::from_u32(dice() % 0x2_0000)).collect();
+    let unicode: String = (0..bytes / 3).filter_map(|_| char::from_u32(dice.u32(..0x2_0000))).collect();
     vec![
         ("spaces", repeated(" ")),
         ("a", repeated("a")),

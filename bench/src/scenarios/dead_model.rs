@@ -10,12 +10,13 @@ use crate::{
     figures::{Figure, Figures, Target},
     house::{House, user},
     load::Load,
-    pace::Pace,
+    pace::{Pace, in_turns},
     scenarios::append::{CALLERS, CONNECTIONS, fastest},
-    talks::Talks,
+    talks::{self, Talks},
 };
 
 const ROUNDS: usize = 5;
+const SECONDS: f64 = 3.0;
 const PILE: u64 = 100_000;
 /// Messages of a conversation that is due.
 const MESSAGES: usize = 5;
@@ -28,15 +29,21 @@ pub(super) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let talks = Talks::start(&house, CALLERS, CONNECTIONS).await?;
     fastest(pace, 1.0, CALLERS, &talks).await?;
     let (mut calm, mut piled) = (Vec::new(), Vec::new());
-    for _ in 0..pace.rounds(ROUNDS) {
-        pile.clear().await?;
-        house.counted(&channel).await?;
-        calm.push(fastest(pace, 3.0, CALLERS, &talks).await?);
-        pile.up().await?;
-        house.counted(&channel).await?;
-        piled.push(fastest(pace, 3.0, CALLERS, &talks).await?);
-        let waiting = house.queued(&channel, pb::JobKind::Checkpoint).await? as u64;
-        anyhow::ensure!(waiting * 10 >= pile.copies * 9, "of {} jobs only {waiting} wait for the model", pile.copies);
+    for round in 0..pace.rounds(ROUNDS) {
+        for jobs in in_turns(round, [Jobs::None, Jobs::Waiting]) {
+            pile.make(jobs).await?;
+            house.counted(&channel).await?;
+            let load = fastest(pace, SECONDS, CALLERS, &talks).await?;
+            match jobs {
+                Jobs::None => calm.push(load),
+                Jobs::Waiting => {
+                    let (copies, waiting) =
+                        (pile.copies, house.queued(&channel, pb::JobKind::Checkpoint).await? as u64);
+                    anyhow::ensure!(waiting * 10 >= copies * 9, "of {copies} jobs only {waiting} wait for the model");
+                    piled.push(load);
+                }
+            }
+        }
     }
     let of = |loads: &[Load]| loads.iter().map(Load::rate).collect::<Vec<f64>>();
     let name = format!("{CALLERS} callers and a worker while {} jobs wait for a dead model", pile.copies);
@@ -57,6 +64,14 @@ fn settings() -> anyhow::Result<String> {
     ))
 }
 
+/// What waits for the dead model in a round.
+#[derive(Debug, Clone, Copy)]
+enum Jobs {
+    None,
+    /// One of each conversation of the pile, all due when the round begins.
+    Waiting,
+}
+
 /// Conversations that are due for a checkpoint, all alike.
 struct Pile {
     database: Database,
@@ -74,9 +89,7 @@ impl Pile {
         let conversation_id = house.conversation(channel, Some(policy)).await?;
         let messages =
             (0..MESSAGES).map(|number| user(format!("Question {number}: {}", "what about it? ".repeat(20)))).collect();
-        let ask =
-            pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
-        House::messages(channel).append_messages(ask).await?;
+        talks::append(channel, &conversation_id, messages).await?;
         house.counted(channel).await?;
         anyhow::ensure!(house.queued(channel, pb::JobKind::Checkpoint).await? == 1, "no checkpoint was due");
         let database = house.database()?;
@@ -84,17 +97,20 @@ impl Pile {
         Ok(Self { database, copies })
     }
 
+    /// These jobs, and no trace of those that were.
+    async fn make(&self, jobs: Jobs) -> anyhow::Result<()> {
+        self.database.run("delete from ai_job where kind = 2; delete from ai_job_dead; vacuum ai_job;").await?;
+        match jobs {
+            Jobs::None => Ok(()),
+            Jobs::Waiting => self.up().await,
+        }
+    }
+
     /// A due job for each of them.
     async fn up(&self) -> anyhow::Result<()> {
-        self.clear().await?;
         let jobs = "insert into ai_job (tenant_id, kind, conversation_id)
             select tenant_id, 2, conversation_id from ai_conversation where conversation_id::text like '00000000-0000-7000-9000-%'
             on conflict (kind, conversation_id) do nothing";
         self.database.run(jobs).await.map(drop)
-    }
-
-    /// No job for any of them, and no trace of those that were.
-    async fn clear(&self) -> anyhow::Result<()> {
-        self.database.run("delete from ai_job where kind = 2; delete from ai_job_dead; vacuum ai_job;").await.map(drop)
     }
 }

@@ -1,12 +1,11 @@
-//! What is stored: bytes of each table and index for each message of a history of a million; and what a mixed load leaves
-//! behind (dead rows, bloat, updates outside the page), by default after 20 s, or `anneal-bench footprint --minutes 60`.
+//! What is stored: bytes of each table and index for each message of a long history; and what a mixed load leaves behind (dead
+//! rows, bloat, updates outside the page), by default after 10 s, or `anneal-bench footprint --minutes 60`.
 
 use std::time::{Duration, Instant};
 
 use anneal_proto::v1 as pb;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
-use uuid::Uuid;
 
 use crate::{
     database::Database,
@@ -14,10 +13,12 @@ use crate::{
     history::{self, Shape},
     house::{House, user},
     pace::Pace,
+    talks,
 };
 
-const MESSAGES: usize = 1_000_000;
-const SHORT_LOAD: Duration = Duration::from_secs(20);
+/// So many that every table and index but theirs is as good as empty.
+const MESSAGES: usize = 200_000;
+const SHORT_LOAD: Duration = Duration::from_secs(10);
 const CONVERSATIONS: usize = 64;
 const APPENDERS: usize = 8;
 const READERS: usize = 2;
@@ -68,7 +69,7 @@ async fn after_load(house: &House, load: Duration, figures: &mut Figures) -> any
     house.settle(&channel).await?;
     let wal = database.number(&format!("select pg_wal_lsn_diff(pg_current_wal_lsn(), '{from}')")).await?;
     figures.add("footprint", "appended under the mixed load", "messages", [appended as f64]);
-    figures.add("footprint", "WAL under the mixed load", "bytes/message", [wal / appended as f64]);
+    figures.add("footprint", "WAL under the mixed load, with page images", "bytes/message", [wal / appended as f64]);
     told(&database, appended).await?;
     let dead = "select relname, n_dead_tup from pg_stat_user_tables
         where relname like 'ai\\_%' and n_tup_upd + n_tup_del > 0 order by relname";
@@ -118,18 +119,12 @@ async fn mixed_load(house: &House, conversations: &[String], until: Instant) -> 
 
 /// Appends to these conversations in turn, users' messages and assistants'.
 async fn append(channel: &Channel, conversations: &[String], until: Instant) -> anyhow::Result<usize> {
-    let mut client = House::messages(channel);
     let mut appended = 0;
     while Instant::now() < until {
         let role =
             if (appended / conversations.len()).is_multiple_of(2) { pb::Role::User } else { pb::Role::Assistant };
-        let ask = pb::AppendMessagesRequest {
-            conversation_id: conversations[appended % conversations.len()].clone(),
-            request_id: Uuid::new_v4().to_string(),
-            messages: vec![pb::NewMessage { role: role.into(), ..user(history::text()) }],
-            ..Default::default()
-        };
-        client.append_messages(ask).await?;
+        let message = pb::NewMessage { role: role.into(), ..user(talks::text()) };
+        talks::append(channel, &conversations[appended % conversations.len()], vec![message]).await?;
         appended += 1;
     }
     Ok(appended)

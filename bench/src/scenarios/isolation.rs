@@ -10,12 +10,12 @@ use crate::{
     figures::Figures,
     house::{House, user},
     load::Open,
-    pace::Pace,
+    pace::{Pace, in_turns},
     silent_model::SilentModel,
-    talks::Talks,
+    talks::{self, Talks},
 };
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
 const WAITING: usize = 100;
 /// Calls in a second, and the conversations that take them in turn: a small part of what two cores can do.
@@ -28,6 +28,16 @@ const READ: usize = 4;
 struct Tails {
     append: f64,
     context: f64,
+    /// How late the generator began calls of either kind.
+    late: f64,
+}
+
+/// What the model does in a round.
+#[derive(Debug, Clone, Copy)]
+enum Model {
+    Answers,
+    /// It does not, and conversations wait for it.
+    IsSilent,
 }
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
@@ -37,17 +47,13 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let (mut calm, mut waiting) = (Vec::new(), Vec::new());
     let calls = Calls::prepare(&house, &channel).await?;
     calls.round(pace).await?;
-    for _ in 0..pace.rounds(ROUNDS) {
-        calm.push(calls.round(pace).await?);
-        model.hold();
-        for _ in 0..WAITING {
-            ripe(&house, &channel).await?;
+    for round in 0..pace.rounds(ROUNDS) {
+        for state in in_turns(round, [Model::Answers, Model::IsSilent]) {
+            match state {
+                Model::Answers => calm.push(calls.round(pace).await?),
+                Model::IsSilent => waiting.push(while_waiting(pace, &house, &channel, &model, &calls).await?),
+            }
         }
-        model.waits_for(WAITING).await?;
-        waiting.push(calls.round(pace).await?);
-        anyhow::ensure!(model.waiting() >= WAITING, "only {} conversations still waited", model.waiting());
-        model.release();
-        house.settle(&channel).await?;
     }
     for (name, tail) in [("append", (|tails| tails.append) as fn(&Tails) -> f64), ("context", |tails| tails.context)] {
         let ratios = calm.iter().zip(&waiting).map(|(calm, waiting)| tail(waiting) / tail(calm));
@@ -55,7 +61,29 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
         figures.add("isolation", format!("{name} p99, {WAITING} wait"), "ms", waiting.iter().map(tail));
         figures.add("isolation", format!("{name} p99, waiting to calm"), "ratio", ratios);
     }
+    let late = calm.iter().chain(&waiting).map(|tails| tails.late);
+    figures.add("isolation", "lateness of the generator, p99", "ms", late);
     house.stop().await
+}
+
+/// A round while conversations wait for the model; it answers them afterwards.
+async fn while_waiting(
+    pace: Pace,
+    house: &House,
+    channel: &Channel,
+    model: &SilentModel,
+    calls: &Calls,
+) -> anyhow::Result<Tails> {
+    model.hold();
+    for _ in 0..WAITING {
+        ripe(house, channel).await?;
+    }
+    model.waits_for(WAITING).await?;
+    let tails = calls.round(pace).await?;
+    anyhow::ensure!(model.waiting() >= WAITING, "only {} conversations still waited", model.waiting());
+    model.release();
+    house.settle(channel).await?;
+    Ok(tails)
 }
 
 /// A worker that calls the silent model for as many conversations at once as the test has.
@@ -74,8 +102,7 @@ async fn ripe(house: &House, channel: &Channel) -> anyhow::Result<()> {
     let policy = pb::Policy { max_message_count: Some(10), keep_recent_turns: Some(1), ..Default::default() };
     let conversation_id = house.conversation(channel, Some(policy)).await?;
     let messages = (0..12).map(|number| user(format!("Question {number}: {}", "what about it? ".repeat(20)))).collect();
-    let ask = pb::AppendMessagesRequest { conversation_id, messages, ..Default::default() };
-    House::messages(channel).append_messages(ask).await?;
+    talks::append(channel, &conversation_id, messages).await?;
     Ok(())
 }
 
@@ -94,9 +121,7 @@ impl Calls {
         for _ in 0..READ {
             let conversation_id = house.conversation(channel, Some(policy.clone())).await?;
             let messages = (0..50).map(|number| user(format!("{number}: {}", "a word of it ".repeat(30)))).collect();
-            let fill =
-                pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
-            House::messages(channel).append_messages(fill).await?;
+            talks::append(channel, &conversation_id, messages).await?;
             read.push(conversation_id);
         }
         let growing = Talks::start(house, GROWING, GROWING as usize).await?;
@@ -113,6 +138,9 @@ impl Calls {
             async move { client.build_context(ask).await.map(drop) }
         });
         let (appends, contexts) = tokio::join!(at(APPENDS_PER_SECOND).run(self.growing.appends()), contexts);
-        Ok(Tails { append: appends?.clean()?.latencies.p99(), context: contexts?.clean()?.latencies.p99() })
+        let (appends, contexts) = (appends?.clean()?, contexts?.clean()?);
+        let mut late = appends.lateness;
+        late.add(&contexts.lateness);
+        Ok(Tails { append: appends.latencies.p99(), context: contexts.latencies.p99(), late: late.p99() })
     }
 }

@@ -10,20 +10,19 @@ use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tonic::{Status, transport::Channel};
 
 use crate::{
-    database::Database,
+    backlog::{self, Sample, Trend, keeps_up},
     figures::{Figure, Figures, Target, median},
     house::House,
     latencies::Latencies,
     load::{Load, Open},
     pace::Pace,
-    scenarios::append::{CALLERS, CONNECTIONS, fastest},
+    scenarios::append::{CALLERS, CONNECTIONS, WARM_UP, fastest, put_lateness},
     talks::{Stored, Talks},
 };
 
 /// As many as keep their tails short, as checkpoints would: what a count reads is the tail.
 const CONVERSATIONS: u64 = 8 * CALLERS;
-const BACKLOG_ROUNDS: usize = 3;
-const BACKLOG_SECONDS: f64 = 10.0;
+const BACKLOG_SECONDS: f64 = 8.0;
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
 /// Appends per second whose counts are waited for.
@@ -40,33 +39,12 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     house.stop().await
 }
 
-/// Messages of all conversations at one moment.
-struct Sample {
-    at: Instant,
-    stored: f64,
-    counted: f64,
-}
-
-impl Sample {
-    async fn take(database: &Database) -> anyhow::Result<Self> {
-        let sums = "select sum(last_message_id), sum(counted_message_id) from ai_conversation";
-        let said = database.run(sums).await?;
-        let (stored, counted) = said.split_once('|').ok_or_else(|| anyhow::anyhow!("PostgreSQL said {said}"))?;
-        Ok(Self { at: Instant::now(), stored: stored.parse()?, counted: counted.parse()? })
-    }
-
-    fn backlog(&self) -> f64 {
-        self.stored - self.counted
-    }
-}
-
 /// What one run of appends as fast as possible did to the backlog.
-struct Backlog {
-    /// Per second, between the first and the last sample.
-    appended: f64,
-    counted: f64,
-    /// From the middle of the run to its end, in seconds of appends.
-    grown: f64,
+struct Round {
+    /// Appends per second, all of the measured time.
+    rate: f64,
+    /// Of the second half.
+    trend: Trend,
     /// At the end, in messages.
     left: f64,
     /// Seconds from the end until nothing was left.
@@ -75,53 +53,39 @@ struct Backlog {
 
 /// All callers as fast as they can while the worker counts. Returns the median rate of appends.
 async fn backlog(pace: Pace, house: &House, talks: &Talks, figures: &mut Figures) -> anyhow::Result<f64> {
-    let mut runs = Vec::new();
-    for _ in 0..pace.rounds(BACKLOG_ROUNDS) {
-        runs.push(backlog_once(pace, house, talks).await?);
+    let mut rounds = Vec::new();
+    for _ in 0..pace.rounds(ROUNDS) {
+        rounds.push(backlog_once(pace, house, talks).await?);
     }
-    let of = |what: fn(&Backlog) -> f64| runs.iter().map(what).collect::<Vec<f64>>();
-    let (appended, counted, grown) = (of(|run| run.appended), of(|run| run.counted), of(|run| run.grown));
-    figures.add(
-        "jobs",
-        format!("appended by {CALLERS} callers while the worker counts"),
-        "messages/s",
-        appended.clone(),
+    let of = |what: fn(&Round) -> f64| rounds.iter().map(what).collect::<Vec<f64>>();
+    let (appended, counted) = (of(|round| round.trend.appended), of(|round| round.trend.counted));
+    let rates = of(|round| round.rate);
+    figures.add("jobs", format!("appended by {CALLERS} callers while the worker counts"), "messages/s", rates.clone());
+    let figure = Figure::new("jobs", "counted in the second half", "messages/s", &counted).beside(
+        "appended in the second half",
+        &counted,
+        &appended,
     );
-    let figure = Figure::new("jobs", "counted at the same time", "messages/s", &counted);
-    let keeps_up = median(&grown) <= 1.0;
-    figures.put(
-        figure
-            .beside("appended", &counted, &appended)
-            .judged("backlog grows < 1 s of appends in the 2nd half", keeps_up),
-    );
-    figures.add("jobs", "backlog grown in the second half", "s of appends", grown);
-    figures.add("jobs", "backlog at the end", "messages", of(|run| run.left));
-    figures.add("jobs", "until it is empty", "s", of(|run| run.emptied));
-    Ok(median(&appended))
+    let keeps_up = figure.ratio.is_some_and(keeps_up);
+    figures.put(figure.judged("ratio ≥ 1.00", keeps_up));
+    figures.add("jobs", "backlog's growth in the second half", "messages/s", of(|round| round.trend.growth()));
+    figures.add("jobs", "backlog at the end", "messages", of(|round| round.left));
+    figures.add("jobs", "until it is empty", "s", of(|round| round.emptied));
+    Ok(median(&rates))
 }
 
-async fn backlog_once(pace: Pace, house: &House, talks: &Talks) -> anyhow::Result<Backlog> {
-    let (database, time) = (house.database()?, pace.seconds(BACKLOG_SECONDS));
+async fn backlog_once(pace: Pace, house: &House, talks: &Talks) -> anyhow::Result<Round> {
+    let (database, half) = (house.database()?, pace.seconds(BACKLOG_SECONDS) / 2);
     house.counted(talks.channel(0)).await?;
-    let begin = Sample::take(&database).await?;
-    let samples = async {
-        tokio::time::sleep(time / 2).await;
-        Sample::take(&database).await
+    let second_half = async {
+        tokio::time::sleep(pace.seconds(WARM_UP) + half).await;
+        backlog::samples(&database, half).await
     };
-    let (load, middle) = tokio::join!(fastest(pace, BACKLOG_SECONDS, CALLERS, talks), samples);
-    load?;
-    let (middle, end) = (middle?, Sample::take(&database).await?);
+    let (load, samples) = tokio::join!(fastest(pace, BACKLOG_SECONDS, CALLERS, talks), second_half);
+    let (load, end) = (load?, Instant::now());
+    let left = Sample::take(&database).await?.backlog();
     house.counted(talks.channel(0)).await?;
-    let emptied = end.at.elapsed().as_secs_f64();
-    let seconds = (end.at - begin.at).as_secs_f64();
-    let appended = (end.stored - begin.stored) / seconds;
-    Ok(Backlog {
-        appended,
-        counted: (end.counted - begin.counted) / seconds,
-        grown: (end.backlog() - middle.backlog()) / appended,
-        left: end.backlog(),
-        emptied,
-    })
+    Ok(Round { rate: load.rate(), trend: Trend::of(&samples?), left, emptied: end.elapsed().as_secs_f64() })
 }
 
 /// At half of that rate: from an append's answer until a reader of the message sees its count.
@@ -140,6 +104,7 @@ async fn visible(pace: Pace, house: &House, talks: &Talks, rate: f64, figures: &
         "ms",
         loads.iter().map(|load| load.latencies.p99()),
     );
+    put_lateness(figures, "jobs", at, &loads);
     figures.add("jobs", format!("{at}, answer to token count, p50"), "ms", waits.iter().map(Latencies::p50));
     let tails: Vec<f64> = waits.iter().map(Latencies::p99).collect();
     figures.put(
@@ -155,7 +120,7 @@ async fn visible_once(pace: Pace, house: &House, talks: &Talks, rate: f64) -> an
     let probes = Probes::new(house.channel().await?);
     let every = (rate / PROBES_PER_SECOND).max(1.0) as u64;
     let (appended, looked_after) = (talks.clone(), probes.clone());
-    let how = Open { rate, warm_up: pace.seconds(0.5), time: pace.seconds(SECONDS), in_flight: Open::ENOUGH };
+    let how = Open { rate, warm_up: pace.seconds(WARM_UP), time: pace.seconds(SECONDS), in_flight: Open::ENOUGH };
     let load = how.run(move |number| {
         let (talks, probes) = (appended.clone(), looked_after.clone());
         async move {

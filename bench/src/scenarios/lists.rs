@@ -8,17 +8,20 @@ use tonic::transport::Channel;
 use crate::{figures::Figures, house::House, latencies::Latencies, pace::Pace};
 
 const RUNS: usize = 5;
-const CALLS: usize = 200;
-const CONVERSATIONS: usize = 100_000;
-const AGENTS: usize = 100;
+const CALLS: u64 = 200;
+const CONVERSATIONS: u64 = 100_000;
+/// Agents, and beginnings of titles: one in so many conversations has the one that is asked for.
+const KINDS: u64 = 100;
+/// The agent that is asked for, and the beginning of titles.
+const WANTED: u64 = 4;
 /// Calls at once while the conversations are made.
-const MAKERS: usize = 16;
+const MAKERS: u64 = 16;
 
 pub(crate) async fn measure(house: &House, pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let channel = house.channel().await?;
-    fill(&channel).await?;
+    fill(&channel, pace).await?;
     let ask = pb::ListConversationsRequest::default;
-    let (user_id, agent_id) = (String::from("anna"), agent(7));
+    let (user_id, agent_id) = (String::from("anna"), agent(WANTED));
     let both = pb::ListConversationsRequest { user_id: user_id.clone(), agent_id: agent_id.clone(), ..ask() };
     let active = pb::ConversationStatus::Active.into();
     let lists = [
@@ -29,15 +32,15 @@ pub(crate) async fn measure(house: &House, pace: Pace, figures: &mut Figures) ->
         ("of the user, active", pb::ListConversationsRequest { user_id: user_id.clone(), status: active, ..ask() }),
         (
             "of the user, titles of one in 100",
-            pb::ListConversationsRequest { user_id, title_prefix: "7 ".into(), ..ask() },
+            pb::ListConversationsRequest { user_id, title_prefix: format!("{WANTED} "), ..ask() },
         ),
     ];
     for (name, ask) in lists {
         let (mut first, mut deep) = (Vec::new(), Vec::new());
         let far = tenth_page(&channel, &ask).await?;
         for _ in 0..pace.rounds(RUNS) {
-            first.push(run(&channel, &ask).await?);
-            deep.push(run(&channel, &far).await?);
+            first.push(run(&channel, &ask, pace).await?);
+            deep.push(run(&channel, &far, pace).await?);
         }
         figures.add("lists", format!("{name}, p50"), "ms", first);
         figures.add("lists", format!("{name}, tenth page, p50"), "ms", deep);
@@ -45,20 +48,21 @@ pub(crate) async fn measure(house: &House, pace: Pace, figures: &mut Figures) ->
     Ok(())
 }
 
-fn agent(number: usize) -> String {
-    format!("agent {}", number % AGENTS)
+fn agent(kind: u64) -> String {
+    format!("agent {kind}")
 }
 
-async fn fill(channel: &Channel) -> anyhow::Result<()> {
+async fn fill(channel: &Channel, pace: Pace) -> anyhow::Result<()> {
+    let (conversations, kinds) = (pace.number(CONVERSATIONS), pace.number(KINDS));
     let mut tasks = tokio::task::JoinSet::new();
     for maker in 0..MAKERS {
         let mut client = ConversationServiceClient::new(channel.clone());
         tasks.spawn(async move {
-            for number in (maker..CONVERSATIONS).step_by(MAKERS) {
+            for number in (maker..conversations).step_by(MAKERS as usize) {
                 let ask = pb::CreateConversationRequest {
                     user_id: "anna".into(),
-                    agent_id: agent(number / 3),
-                    title: format!("{} is its number", number % 100),
+                    agent_id: agent(number / 3 % kinds),
+                    title: format!("{} is its number", number % kinds),
                     ..Default::default()
                 };
                 client.create_conversation(ask).await?;
@@ -85,14 +89,14 @@ async fn tenth_page(
 }
 
 /// Median milliseconds of a call.
-async fn run(channel: &Channel, ask: &pb::ListConversationsRequest) -> anyhow::Result<f64> {
+async fn run(channel: &Channel, ask: &pb::ListConversationsRequest, pace: Pace) -> anyhow::Result<f64> {
     let mut client = ConversationServiceClient::new(channel.clone());
     let mut latencies = Latencies::default();
-    for _ in 0..CALLS {
+    for _ in 0..pace.number(CALLS) {
         let before = Instant::now();
-        let page = client.list_conversations(ask.clone()).await?.into_inner();
+        let answer = client.list_conversations(ask.clone()).await?.into_inner();
         latencies.record(before.elapsed());
-        anyhow::ensure!(page.conversations.len() == 50, "a page has {} rows", page.conversations.len());
+        anyhow::ensure!(answer.conversations.len() == 50, "a page has {} rows", answer.conversations.len());
     }
     Ok(latencies.p50())
 }

@@ -1,16 +1,18 @@
 //! What processes hold: a server with a thousand open streams, calm and after something has come through each of them; a
 //! worker that counts one message of 40 MB, and one that summarises it as well.
 
+use std::time::Duration;
+
 use anneal_proto::v1::{self as pb, append_large_message_request as large, conversation_event::Event, part::Part};
 use tokio::task::JoinSet;
 use tonic::{Streaming, transport::Channel};
 
 use crate::{
     figures::{Figure, Figures, Target},
-    history,
-    house::{House, user},
+    house::House,
     pace::Pace,
     processes::Process,
+    talks,
 };
 
 const RUNS: usize = 5;
@@ -21,8 +23,8 @@ const MESSAGE_BYTES: usize = 40_000_000;
 const PIECE_BYTES: usize = 1 << 20;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
-    let runs = if pace.is_quick() { 1 } else { RUNS };
-    let house = House::start_with("[server]\nconcurrent_watches = 1100\n").await?;
+    let runs = pace.rounds(RUNS);
+    let house = House::start_with(&format!("[server]\nconcurrent_watches = {}\n", STREAMS + 100)).await?;
     streams(&house, runs, figures).await?;
     house.stop().await?;
     let mut house = House::start().await?;
@@ -37,21 +39,25 @@ async fn streams(house: &House, runs: usize, figures: &mut Figures) -> anyhow::R
     for _ in 0..STREAMS {
         conversations.push(house.conversation(&channel, None).await?);
     }
-    let (mut idle, mut calm, mut after, mut peak) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut idle, mut calm, mut after, mut peak, mut open) = (vec![], vec![], vec![], vec![], vec![]);
     for _ in 0..runs {
         let server = Process::server(house).await?;
         idle.push(server.memory()?.now);
         let watches = watch(&server, &conversations).await?;
         calm.push(server.memory()?.now);
         say_something(&server.channel().await?, &conversations).await?;
-        hear_of_it(watches).await?;
+        let mut watches = hear_of_it(watches).await?;
         let memory = server.memory()?;
+        let streams = still_open(&mut watches).await;
+        anyhow::ensure!(streams == STREAMS, "only {streams} streams were open when memory was read");
+        open.push(streams as f64);
         after.push(memory.now);
         peak.push(memory.peak);
         server.stop().await?;
     }
     figures.add("memory", "server, without calls", "MiB", idle);
     figures.add("memory", format!("server, {STREAMS} open streams"), "MiB", calm);
+    figures.add("memory", "streams open when it was measured", "streams", open);
     figures.add("memory", format!("server, after an event in each of {STREAMS} streams"), "MiB", after);
     let peak = Figure::new("memory", format!("server, {STREAMS} open streams, peak"), "MiB", &peak);
     figures.put(peak.target(Target::AtMost(128.0)));
@@ -75,16 +81,16 @@ async fn watch(server: &Process, conversations: &[String]) -> anyhow::Result<Vec
 }
 
 async fn say_something(channel: &Channel, conversations: &[String]) -> anyhow::Result<()> {
-    let mut client = House::messages(channel);
     for conversation_id in conversations {
-        let (conversation_id, messages) = (conversation_id.clone(), vec![user(history::text())]);
-        client.append_messages(pb::AppendMessagesRequest { conversation_id, messages, ..Default::default() }).await?;
+        talks::append_in_turn(channel, conversation_id, 1).await?;
     }
     Ok(())
 }
 
-/// Returns once each watch has told of a message.
-async fn hear_of_it(watches: Vec<Streaming<pb::ConversationEvent>>) -> anyhow::Result<()> {
+/// The watches, once each has told of a message.
+async fn hear_of_it(
+    watches: Vec<Streaming<pb::ConversationEvent>>,
+) -> anyhow::Result<Vec<Streaming<pb::ConversationEvent>>> {
     let mut hearing = JoinSet::new();
     for mut watch in watches {
         hearing.spawn(async move {
@@ -96,12 +102,21 @@ async fn hear_of_it(watches: Vec<Streaming<pb::ConversationEvent>>) -> anyhow::R
             anyhow::bail!("a watch ended")
         });
     }
-    // Kept until all have heard, so that all are open to the end.
     let mut open = Vec::with_capacity(hearing.len());
     while let Some(heard) = hearing.join_next().await {
         open.push(heard??);
     }
-    Ok(())
+    Ok(open)
+}
+
+/// How many watches have not ended: those that have nothing to say now, or something.
+async fn still_open(watches: &mut [Streaming<pb::ConversationEvent>]) -> usize {
+    let mut open = 0;
+    for watch in watches {
+        let said = tokio::time::timeout(Duration::ZERO, watch.message()).await;
+        open += usize::from(matches!(said, Err(_) | Ok(Ok(Some(_)))));
+    }
+    open
 }
 
 async fn large_message(house: &House, runs: usize, figures: &mut Figures) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! Ten times what the server can do, offered for half a minute by callers who do not wait for each other.
+//! Ten times what the server can do, due for half a minute from callers who do not wait for each other; and how many times it
+//! were begun, where the generator shares the server's cores.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use crate::{
     load::{Load, Open, Refusals},
     pace::Pace,
     processes,
-    scenarios::append::{CALLERS, fastest},
+    scenarios::append::{CALLERS, WARM_UP, fastest, put_lateness},
     talks::Talks,
 };
 
@@ -36,10 +37,11 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     let peak = median(&peaks);
     figures.add("overload", format!("peak, {CALLERS} callers"), "messages/s", peaks);
     // Not by `steadily`: what a stall of the disk makes the server refuse is no reason to give up here.
-    let calm = Open { rate: peak / 2.0, warm_up: pace.seconds(0.5), time: pace.seconds(4.0), in_flight: Open::ENOUGH };
+    let calm =
+        Open { rate: peak / 2.0, warm_up: pace.seconds(WARM_UP), time: pace.seconds(4.0), in_flight: Open::ENOUGH };
     let before = calm.run(talks.appends()).await?;
     let how =
-        Open { rate: peak * TIMES, warm_up: pace.seconds(0.5), time: pace.seconds(SECONDS), in_flight: IN_FLIGHT };
+        Open { rate: peak * TIMES, warm_up: pace.seconds(WARM_UP), time: pace.seconds(SECONDS), in_flight: IN_FLIGHT };
     let overload = how.run(talks.appends()).await?;
     let recovered = recovery(pace, &talks, peak / 2.0, before.latencies.p99()).await;
     put(figures, &overload, peak);
@@ -62,21 +64,23 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
 
 fn put(figures: &mut Figures, overload: &Load, peak: f64) {
     let seconds = overload.time.as_secs_f64();
-    let offered = overload.latencies.count() + overload.refused();
+    let (due, begun) = (overload.begun() + overload.not_offered as f64 / seconds, overload.begun());
+    figures.add("overload", "due", "times the peak", [due / peak]);
+    figures.add("overload", "begun: offered to the server", "times the peak", [begun / peak]);
+    figures.add("overload", "begun: offered to the server", "calls/s", [begun]);
     let goodput = [overload.rate()];
     figures.put(
-        Figure::new("overload", format!("goodput at {TIMES} times the peak"), "messages/s", &goodput)
+        Figure::new("overload", "goodput meanwhile", "messages/s", &goodput)
             .beside("peak", &goodput, &[peak])
             .target(Target::RatioAtLeast(0.8)),
     );
-    figures.add("overload", "offered to the server", "calls/s", [offered as f64 / seconds]);
     figures.add(
         "overload",
         "due but not offered: the generator had no room",
         "calls/s",
         [overload.not_offered as f64 / seconds],
     );
-    figures.add("overload", "lateness of the generator, p99", "ms", [overload.lateness.p99()]);
+    put_lateness(figures, "overload", "offered", std::slice::from_ref(overload));
     figures.add("overload", "answered, from when it was due, p99", "ms", [overload.latencies.p99()]);
     let none = Refusals::default();
     let overloaded = overload.refusals.get(&Code::ResourceExhausted.into()).unwrap_or(&none);

@@ -8,16 +8,17 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use crate::{
     figures::{Figure, Figures, Target},
     house::House,
+    pace::Pace,
     processes::Process,
 };
 
 const RUNS: usize = 10;
 
-pub(crate) async fn measure(figures: &mut Figures) -> anyhow::Result<()> {
+pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let mut house = House::start().await?;
     house.stop_worker().await?;
     let (mut servers, mut workers) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for _ in 0..pace.rounds(RUNS) {
         servers.push(server(&house).await?);
         workers.push(worker(&house).await?);
     }

@@ -4,6 +4,7 @@ mod append;
 mod append_groups;
 mod bad_input;
 mod bad_messages;
+mod baseline;
 mod concurrency;
 mod content;
 mod lists;

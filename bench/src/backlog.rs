@@ -1,0 +1,116 @@
+//! Whether the messages that wait for their counts become more: what was appended and what was counted, at several moments.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::database::Database;
+
+/// Samples of a stretch of time.
+const SAMPLES: u32 = 10;
+/// Sums over all conversations, and when PostgreSQL took them.
+const SUMS: &str = "select extract(epoch from statement_timestamp()), sum(last_message_id), sum(counted_message_id)
+    from ai_conversation;";
+
+/// Messages of all conversations at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// In seconds, by PostgreSQL's clock.
+    at: f64,
+    appended: f64,
+    counted: f64,
+}
+
+impl Sample {
+    /// As it is now.
+    pub(crate) async fn take(database: &Database) -> anyhow::Result<Self> {
+        Self::parse(&database.run(SUMS).await?)
+    }
+
+    /// Of a row of [`SUMS`].
+    fn parse(row: &str) -> anyhow::Result<Self> {
+        let mut columns = row.split('|').map(str::parse);
+        let mut next = || columns.next().with_context(|| format!("PostgreSQL said {row}"));
+        Ok(Self { at: next()??, appended: next()??, counted: next()?? })
+    }
+
+    /// Messages that wait for their counts.
+    pub(crate) fn backlog(&self) -> f64 {
+        self.appended - self.counted
+    }
+}
+
+/// Samples from now on, evenly over this time.
+pub(crate) async fn samples(database: &Database, time: Duration) -> anyhow::Result<Vec<Sample>> {
+    // One session for all: starting one takes what is measured.
+    let pause = format!("\nselect pg_sleep({});\n", (time / SAMPLES).as_secs_f64());
+    let said = database.run(&[SUMS; SAMPLES as usize].join(&pause)).await?;
+    // A pause answers an empty line.
+    said.lines().filter(|line| !line.is_empty()).map(Sample::parse).collect()
+}
+
+/// Messages per second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trend {
+    pub(crate) appended: f64,
+    pub(crate) counted: f64,
+}
+
+impl Trend {
+    /// The straight lines closest to the samples: workers count in batches, so that two samples alone would say when those end.
+    pub(crate) fn of(samples: &[Sample]) -> Self {
+        let slope = |value: fn(&Sample) -> f64| {
+            let mean = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(of).sum::<f64>() / samples.len() as f64;
+            let (middle, level) = (mean(&|sample| sample.at), mean(&|sample| value(sample)));
+            let together = mean(&|sample| (sample.at - middle) * (value(sample) - level));
+            together / mean(&|sample| (sample.at - middle).powi(2))
+        };
+        Self { appended: slope(|sample| sample.appended), counted: slope(|sample| sample.counted) }
+    }
+
+    /// By how much more messages wait after a second.
+    pub(crate) fn growth(&self) -> f64 {
+        self.appended - self.counted
+    }
+}
+
+/// Whether a ratio of counted to appended messages, said with two decimals, is at least 1.
+pub(crate) fn keeps_up(ratio: f64) -> bool {
+    (ratio * 100.0).round() >= 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten samples of a worker that counts this share of 1,000 messages a second, in batches of 300.
+    fn counting(share: f64) -> Trend {
+        let samples = (0..10).map(|number| {
+            let at = f64::from(number) * 0.4;
+            let counted = (share * 1_000.0 * at / 300.0).floor() * 300.0;
+            Sample { at: 1_795_302_000.0 + at, appended: 5_000.0 + 1_000.0 * at, counted }
+        });
+        Trend::of(&samples.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_worker_that_counts_a_twentieth_less_than_is_appended_does_not_keep_up() {
+        let trend = counting(0.95);
+        assert!((trend.appended - 1_000.0).abs() < 1.0 && trend.growth() > 20.0, "{trend:?}");
+        assert!(!keeps_up(trend.counted / trend.appended) && !keeps_up(0.994) && !keeps_up(f64::NAN));
+    }
+
+    #[test]
+    fn a_worker_whose_backlog_stays_or_shrinks_keeps_up() {
+        assert!(keeps_up(1.0) && keeps_up(0.996) && keeps_up(1.3));
+        let trend = counting(1.1);
+        assert!(keeps_up(trend.counted / trend.appended) && trend.growth() < 0.0, "{trend:?}");
+    }
+
+    #[test]
+    fn a_sample_is_a_row_of_three_numbers() {
+        let sample = Sample::parse("1795302000.250000|1200|1000").unwrap();
+        assert!((sample.at - 1_795_302_000.25).abs() < 1e-6 && (sample.backlog() - 200.0).abs() < f64::EPSILON);
+        assert!(Sample::parse("1795302000.250000|1200").is_err() && Sample::parse("a|b|c").is_err());
+    }
+}
