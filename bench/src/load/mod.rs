@@ -1,12 +1,14 @@
 //! Load: calls as fast as a number of callers can ([`closed`]), or at a rate that no answer slows down ([`open`]). A call is
 //! a function of its number, which no two calls of one load share.
 
+mod background;
 mod closed;
 mod open;
 mod tally;
 
 use std::{collections::BTreeMap, time::Duration};
 
+pub(crate) use background::Background;
 pub(crate) use closed::Closed;
 pub(crate) use open::Open;
 

@@ -26,9 +26,9 @@ const BACKLOG_SECONDS: f64 = 8.0;
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 3.0;
 /// Appends per second whose counts are waited for.
-const PROBES_PER_SECOND: f64 = 100.0;
+const PROBES_PER_SECOND: f64 = 20.0;
 /// Between two looks at a message that is not counted yet: how exact the figure is.
-const LOOK: Duration = Duration::from_millis(4);
+const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let house = House::start().await?;

@@ -14,12 +14,30 @@ const CONVERSATIONS: u64 = 100_000;
 const KINDS: u64 = 100;
 /// The agent that is asked for, and the beginning of titles.
 const WANTED: u64 = 4;
+/// Calls for lists of conversations that were all made at once: each reads all that were active within seconds of its page.
+const AT_ONCE_CALLS: u64 = 10;
+/// Lets the conversations have been active one after the other, a minute apart, as those of a person are.
+const OVER_TIME: &str = "
+    update ai_conversation as c set last_activity_ts = t.active_ts, listed_ts = t.active_ts
+    from (
+        select conversation_id, now() - row_number() over (order by conversation_id desc) * interval '1 minute' as active_ts
+        from ai_conversation
+    ) as t
+    where c.conversation_id = t.conversation_id;
+    vacuum (analyze) ai_conversation";
 /// Calls at once while the conversations are made.
 const MAKERS: u64 = 16;
 
 pub(crate) async fn measure(house: &House, pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let channel = house.channel().await?;
     fill(&channel, pace).await?;
+    let all = pb::ListConversationsRequest::default();
+    let mut at_once = Vec::new();
+    for _ in 0..pace.rounds(RUNS) {
+        at_once.push(run_some(&channel, &all, AT_ONCE_CALLS).await?);
+    }
+    figures.add("lists", "all, when all were made within seconds, p50", "ms", at_once);
+    house.database()?.run(OVER_TIME).await?;
     let ask = pb::ListConversationsRequest::default;
     let (user_id, agent_id) = (String::from("anna"), agent(WANTED));
     let both = pb::ListConversationsRequest { user_id: user_id.clone(), agent_id: agent_id.clone(), ..ask() };
@@ -88,11 +106,16 @@ async fn tenth_page(
     Ok(ask)
 }
 
-/// Median milliseconds of a call.
+/// Median milliseconds of a call, of a round's calls.
 async fn run(channel: &Channel, ask: &pb::ListConversationsRequest, pace: Pace) -> anyhow::Result<f64> {
+    run_some(channel, ask, pace.number(CALLS)).await
+}
+
+/// Median milliseconds of so many calls.
+async fn run_some(channel: &Channel, ask: &pb::ListConversationsRequest, calls: u64) -> anyhow::Result<f64> {
     let mut client = ConversationServiceClient::new(channel.clone());
     let mut latencies = Latencies::default();
-    for _ in 0..pace.number(CALLS) {
+    for _ in 0..calls {
         let before = Instant::now();
         let answer = client.list_conversations(ask.clone()).await?.into_inner();
         latencies.record(before.elapsed());

@@ -1,5 +1,6 @@
 //! Ten times what the server can do, due for half a minute from callers who do not wait for each other; and how many times it
-//! were begun, where the generator shares the server's cores.
+//! were begun. The callers take what server and database leave of the cores; beside them a few calls come from one that does
+//! not have to give way, and sees how long a refusal takes.
 
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use tonic::Code;
 use crate::{
     figures::{Figure, Figures, Target, median},
     house::House,
-    load::{Load, Open, Refusals},
+    load::{Background, Load, Open, Refusals},
     pace::Pace,
     processes,
     scenarios::append::{CALLERS, WARM_UP, fastest, put_lateness},
@@ -22,29 +23,35 @@ const SECONDS: f64 = 30.0;
 const IN_FLIGHT: u32 = 2_048;
 /// So that no call waits within its connection, which carries 128 at once.
 const CONNECTIONS: usize = 32;
+/// Calls per second of the caller beside the load.
+const BESIDE: f64 = 50.0;
 /// Half-second looks at whether the server has recovered; the last one is given up.
 const LOOKS: usize = 40;
 const LOOK_SECONDS: f64 = 0.5;
 
 pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
     let house = House::start_without_worker().await?;
-    let talks = Talks::start(&house, CALLERS, CONNECTIONS).await?;
-    fastest(pace, 1.0, CALLERS, &talks).await?;
+    let callers = Background::start()?;
+    let beside = Talks::start(&house, 1, 1).await?;
+    let talks = callers.run(Talks::start(&house, CALLERS, CONNECTIONS)).await?;
+    callers.run(fastest(pace, 1.0, CALLERS, &talks)).await?;
     let mut peaks = Vec::new();
     for _ in 0..pace.rounds(PEAK_ROUNDS) {
-        peaks.push(fastest(pace, 3.0, CALLERS, &talks).await?.rate());
+        peaks.push(callers.run(fastest(pace, 3.0, CALLERS, &talks)).await?.rate());
     }
     let peak = median(&peaks);
     figures.add("overload", format!("peak, {CALLERS} callers"), "messages/s", peaks);
     // Not by `steadily`: what a stall of the disk makes the server refuse is no reason to give up here.
     let calm =
         Open { rate: peak / 2.0, warm_up: pace.seconds(WARM_UP), time: pace.seconds(4.0), in_flight: Open::ENOUGH };
-    let before = calm.run(talks.appends()).await?;
+    let before = callers.run(calm.run(talks.appends())).await?;
     let how =
         Open { rate: peak * TIMES, warm_up: pace.seconds(WARM_UP), time: pace.seconds(SECONDS), in_flight: IN_FLIGHT };
-    let overload = how.run(talks.appends()).await?;
-    let recovered = recovery(pace, &talks, peak / 2.0, before.latencies.p99()).await;
-    put(figures, &overload, peak);
+    let now_and_then = Open { rate: BESIDE, in_flight: Open::ENOUGH, ..how };
+    let (overload, beside) = tokio::join!(callers.run(how.run(talks.appends())), now_and_then.run(beside.appends()));
+    let recovered = callers.run(recovery(pace, &talks, peak / 2.0, before.latencies.p99())).await;
+    put(figures, &overload?, peak);
+    put_beside(figures, &beside?);
     figures.put(
         Figure::new(
             "overload",
@@ -60,6 +67,19 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
             .target(Target::AtMost(10.0)),
     );
     house.stop().await
+}
+
+/// What the caller found that did not have to give way.
+fn put_beside(figures: &mut Figures, beside: &Load) {
+    let none = Refusals::default();
+    let refused = beside.refusals.get(&Code::ResourceExhausted.into()).unwrap_or(&none);
+    figures.add("overload", "beside the load: refused", "calls", [refused.latencies.count() as f64]);
+    figures.add("overload", "beside the load: refused, p50", "ms", [refused.latencies.p50()]);
+    figures.put(
+        Figure::new("overload", "beside the load: refused, p99", "ms", &[refused.latencies.p99()])
+            .target(Target::AtMost(10.0)),
+    );
+    figures.curve("overload", "refused beside the load", [&refused.latencies]);
 }
 
 fn put(figures: &mut Figures, overload: &Load, peak: f64) {
@@ -86,8 +106,7 @@ fn put(figures: &mut Figures, overload: &Load, peak: f64) {
     let overloaded = overload.refusals.get(&Code::ResourceExhausted.into()).unwrap_or(&none);
     let refused = overloaded.latencies.count();
     figures.add("overload", "refused with RESOURCE_EXHAUSTED", "calls/s", [refused as f64 / seconds]);
-    figures
-        .put(Figure::new("overload", "refused, p99", "ms", &[overloaded.latencies.p99()]).target(Target::AtMost(10.0)));
+    figures.add("overload", "refused, p99", "ms", [overloaded.latencies.p99()]);
     let without = overload.refused() - overload.refusals.values().map(|calls| calls.with_retry_info).sum::<u64>();
     figures.put(
         Figure::new("overload", "refused without RetryInfo", "calls", &[without as f64]).target(Target::AtMost(0.0)),
