@@ -19,8 +19,10 @@ TEXT = ("The quick brown fox jumps over the lazy dog. " * 9)[:400]
 SECONDS = 60  # callgrind runs one thread at a time, fifty times slower
 
 
-def said() -> message.NewMessage:
-    return message.NewMessage(role=message.ROLE_USER, parts=[message.Part(text=message.TextPart(text=TEXT))])
+def said(number: int) -> message.NewMessage:
+    """What a user says, or the assistant answers: by turns, never the same twice."""
+    role = message.ROLE_ASSISTANT if number % 2 else message.ROLE_USER
+    return message.NewMessage(role=role, parts=[message.Part(text=message.TextPart(text=f"{number}: {TEXT}"[:400]))])
 
 
 def begun(channel: grpc.Channel) -> str:
@@ -32,9 +34,9 @@ def begun(channel: grpc.Channel) -> str:
 
 
 def append(channel: grpc.Channel, talk: str, count: int) -> None:
-    messages_grpc.MessageServiceStub(channel).AppendMessages(
-        messages.AppendMessagesRequest(conversation_id=talk, request_id=str(uuid.uuid4()), messages=[said()] * count),
-        timeout=SECONDS)
+    ask = messages.AppendMessagesRequest(
+        conversation_id=talk, request_id=str(uuid.uuid4()), messages=[said(number) for number in range(count)])
+    messages_grpc.MessageServiceStub(channel).AppendMessages(ask, timeout=SECONDS)
 
 
 def build(channel: grpc.Channel, talk: str) -> None:

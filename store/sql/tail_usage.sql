@@ -1,7 +1,7 @@
 -- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers look at (cool large messages with their
 -- summaries' size), what is sent now, what is swapped, what lacks a summary. $3: settings by profile; $4: overrides of a
 -- preview. A message is cool by calls (stepped cooling) before the (hot_zone_calls + 1)-th newest assistant message; nearly
--- cool two calls, or a turn, earlier.
+-- cool two calls, or a turn, earlier. What is swapped comes in no order.
 with settings as materialized (
     select $3::text::jsonb as bases, $4::text::jsonb as preview
 ), head as materialized (
@@ -59,35 +59,45 @@ select h.conversation_id as "conversation_id!", h.last_message_id as "last_messa
     t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!"
 from head as h
 cross join lateral (
+    -- only where cooling goes by calls: the first messages that are not cool, and not nearly cool, by them
+    select max(message_id) filter (where place = h.calls + 1) as hot_from,
+        max(message_id) filter (where place = h.calls - 1) as warm_from
+    from (
+        select message_id, row_number() over (order by message_id desc) as place from ai_message
+        where h.calls is not null
+          and tenant_id = h.tenant_id
+          and conversation_id = h.conversation_id
+          and message_id > h.boundary
+          and role = 2
+    ) as newest
+) as z
+cross join lateral (
     select count(*) as messages, max(turn) - min(turn) + 1 as turns, count(*) filter (where role = 2) as calls,
         sum(case when cool and summary_tokens is not null then summary_tokens else tokens end) as tokens,
         sum(case when swap then summary_tokens else tokens end) as sent,
-        coalesce(array_agg(message_id order by message_id) filter (where swap), '{}') as swapped_ids,
-        coalesce(array_agg(role order by message_id) filter (where swap), '{}') as swapped_roles,
-        coalesce(array_agg(text_bytes order by message_id) filter (where swap), '{}') as swapped_bytes,
-        coalesce(array_agg(coalesce(tool_outline::text, '[]') order by message_id) filter (where swap), '{}')
-            as swapped_outlines,
+        coalesce(array_agg(message_id) filter (where swap), '{}') as swapped_ids,
+        coalesce(array_agg(role) filter (where swap), '{}') as swapped_roles,
+        coalesce(array_agg(text_bytes) filter (where swap), '{}') as swapped_bytes,
+        coalesce(array_agg(coalesce(tool_outline::text, '[]')) filter (where swap), '{}') as swapped_outlines,
         sum(tokens - summary_tokens) filter (where swap) as saved,
         count(*) filter (where large and summary_ts is null) as unsummarized,
         count(*) filter (where large and summary_ts is null and near) as nearly_cool,
         count(*) filter (where token_count is null) as estimated
     from (
         select message_id, role, turn, text_bytes, tool_outline, token_count, tokens, summary_tokens, summary_ts, large,
-            large and (h.turn - turn > h.radius or calls_after > h.calls) as cool,
-            h.turn - turn >= h.radius or calls_after > h.calls - 2 as near,
+            large and (h.turn - turn > h.radius or message_id < z.hot_from) as cool,
+            h.turn - turn >= h.radius or h.calls < 2 or message_id < z.warm_from as near,
             summary_tokens is not null and case
                 when h.stepped then message_id = any (h.swapped_message_ids)
                 else large and h.turn - turn > h.radius
             end as swap
         from (
             select message_id, role, turn, text_bytes, tool_outline, token_count, summary_tokens, summary_ts,
-                coalesce(token_count, token_estimate) as tokens, coalesce(token_count > h.large, false) as large,
-                count(*) filter (where role = 2) over later as calls_after
+                coalesce(token_count, token_estimate) as tokens, coalesce(token_count > h.large, false) as large
             from ai_message
             where tenant_id = h.tenant_id
               and conversation_id = h.conversation_id
               and message_id > h.boundary
-            window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
         ) as raw
     ) as m
 ) as t

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::{self, Digest},
+    job::JobKind,
     message::MessageId,
     policy::PolicyOverrides,
     tokens::{Encoding, Tokens},
@@ -311,12 +312,23 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
 /// Deletes the jobs of a conversation that is locked: first those that may die meanwhile, then the dead ones.
 async fn delete_jobs(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
     let (tenant, conversation) = (caller.tenant().0, id.0);
-    sqlx::query!("delete from ai_job where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-        .execute(&mut *db)
-        .await?;
-    sqlx::query!("delete from ai_job_dead where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-        .execute(db)
-        .await?;
+    let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
+    sqlx::query!(
+        "delete from ai_job where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
+        tenant,
+        &kinds,
+        conversation,
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "delete from ai_job_dead where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
+        tenant,
+        &kinds,
+        conversation,
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 

@@ -142,6 +142,11 @@ struct UsageRow {
     estimated: i64,
 }
 
+fn in_order(mut swapped: Vec<Swapped>) -> Vec<Swapped> {
+    swapped.sort_by_key(|message| message.id);
+    swapped
+}
+
 impl UsageRow {
     fn usage(self, rules: &Rules, preview: &PolicyOverrides) -> Result<Usage, StoreError> {
         let checkpoint = self.checkpoint_last.map(MessageId);
@@ -176,7 +181,7 @@ impl UsageRow {
             boundary,
             encoding: rows::encoding(self.encoding)?,
             sent: tokens(self.sent_tokens),
-            swapped: swapped.collect::<Result<_, StoreError>>()?,
+            swapped: in_order(swapped.collect::<Result<_, StoreError>>()?),
             saved: tokens(self.saved),
             estimated: self.estimated.unsigned_abs(),
         })
