@@ -16,6 +16,9 @@ pub(crate) struct Talks {
     conversations: Arc<[String]>,
 }
 
+/// Separators that are inserted side by side.
+const SEPARATORS_AT_ONCE: usize = 64;
+
 /// An append under way.
 type Call = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
@@ -54,6 +57,23 @@ impl Talks {
         for (number, conversation_id) in self.conversations.iter().enumerate() {
             let (channel, conversation_id) = (self.channel(number as u64).clone(), conversation_id.clone());
             callers.spawn(async move { append_in_turn(&channel, &conversation_id, messages).await });
+        }
+        while let Some(done) = callers.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    /// Marks the end of each conversation so far: their tails are empty, as after a checkpoint.
+    pub(crate) async fn separate(&self) -> anyhow::Result<()> {
+        let mut callers = JoinSet::new();
+        for (number, conversation_id) in self.conversations.iter().enumerate() {
+            let mut client = House::messages(self.channel(number as u64));
+            let ask = pb::InsertSeparatorRequest { conversation_id: conversation_id.clone(), ..Default::default() };
+            callers.spawn(async move { client.insert_separator(ask).await });
+            if callers.len() == SEPARATORS_AT_ONCE {
+                callers.join_next().await.transpose()?.transpose()?;
+            }
         }
         while let Some(done) = callers.join_next().await {
             done??;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anneal_core::job::LEASE_SECONDS;
 use anneal_store::{Store, StoreError};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::run::jitter;
@@ -41,8 +42,10 @@ pub(crate) async fn forget(store: &Store) {
 }
 
 /// What a round comes to; one that nobody answers ends, and the next has another connection.
-async fn answered<T>(round: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    tokio::time::timeout(PATIENCE, round).await.unwrap_or(Err(StoreError::Silent))
+fn answered<T>(round: impl Future<Output = Result<T, StoreError>>) -> impl Future<Output = Result<T, StoreError>> {
+    // What asks the database is large, and stands in futures within futures.
+    let round = Box::pin(round);
+    async move { timeout(PATIENCE, round).await.unwrap_or(Err(StoreError::Silent)) }
 }
 
 /// One round of freeing.

@@ -20,7 +20,8 @@ use crate::{
     talks::{Stored, Talks},
 };
 
-/// As many as keep their tails short, as checkpoints would: what a count reads is the tail.
+/// As many, and with a separator in each before each round, as keep tails as short as checkpoints would: what a count reads is
+/// the tail.
 const CONVERSATIONS: u64 = 8 * CALLERS;
 const BACKLOG_SECONDS: f64 = 8.0;
 const ROUNDS: usize = 5;
@@ -76,6 +77,7 @@ async fn backlog(pace: Pace, house: &House, talks: &Talks, figures: &mut Figures
 
 async fn backlog_once(pace: Pace, house: &House, talks: &Talks) -> anyhow::Result<Round> {
     let (database, half) = (house.database()?, pace.seconds(BACKLOG_SECONDS) / 2);
+    talks.separate().await?;
     house.counted(talks.channel(0)).await?;
     let second_half = async {
         tokio::time::sleep(pace.seconds(WARM_UP) + half).await;
@@ -92,6 +94,7 @@ async fn backlog_once(pace: Pace, house: &House, talks: &Talks) -> anyhow::Resul
 async fn visible(pace: Pace, house: &House, talks: &Talks, rate: f64, figures: &mut Figures) -> anyhow::Result<()> {
     let (mut loads, mut waits) = (Vec::new(), Vec::new());
     for _ in 0..pace.rounds(ROUNDS) {
+        talks.separate().await?;
         house.counted(talks.channel(0)).await?;
         let (load, waited) = visible_once(pace, house, talks, rate).await?;
         loads.push(load);

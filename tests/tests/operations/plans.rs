@@ -147,3 +147,17 @@ async fn no_hot_statement_scans_messages_or_jobs() {
         }
     }
 }
+
+/// The plan that is kept may have been made when there was nothing yet.
+#[tokio::test]
+async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    sqlx::raw_sql("set enable_seqscan = off").execute(&mut db).await.expect("sets");
+    for (name, sql, arguments) in statements() {
+        let plan = plan(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
+        assert!(!plan.contains("ai_conversation_by_"), "{name} reads conversations by a list's index:\n{plan}");
+        let scan = plan.lines().find(|line| line.contains("Seq Scan on ai_"));
+        assert!(scan.is_none(), "{name} scans:\n{plan}");
+    }
+}
