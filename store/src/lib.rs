@@ -74,6 +74,8 @@ use rules::Rules;
 #[derive(Clone)]
 pub struct Store {
     writes: Pool,
+    /// The lanes' own: appends that wait for a conversation, each with a connection of `writes`, must not keep out those that do not.
+    shared_writes: Pool,
     reads: Pool,
     jobs: Pool,
     /// The server's `[session]` settings, which conversations override key by key.
@@ -91,6 +93,7 @@ impl Store {
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         Ok(Self {
             writes: pool(connect.clone(), settings.write_connections, wait),
+            shared_writes: pool(connect.clone(), append.lanes.get(), wait),
             reads: pool(connect.clone(), settings.read_connections, wait),
             jobs: pool(connect, settings.job_connections, wait),
             rules: std::sync::Arc::new(Rules::new(session)),
@@ -113,8 +116,13 @@ impl Store {
         Ok(())
     }
 
-    /// How busy the pools are: writes, reads, jobs.
-    pub fn pools(&self) -> [(&'static str, PoolFigures); 3] {
-        [("writes", self.writes.figures()), ("reads", self.reads.figures()), ("jobs", self.jobs.figures())]
+    /// How busy the pools are: writes, shared writes, reads, jobs.
+    pub fn pools(&self) -> [(&'static str, PoolFigures); 4] {
+        [
+            ("writes", self.writes.figures()),
+            ("shared_writes", self.shared_writes.figures()),
+            ("reads", self.reads.figures()),
+            ("jobs", self.jobs.figures()),
+        ]
     }
 }

@@ -185,7 +185,7 @@ impl Store {
     /// once more, which stores nothing twice.
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
         if self.append.grouping == Grouping::On && append.bytes() <= SHARED_BYTES {
-            let start = || Lanes::start(self.append.lanes, &self.writes, &self.rules);
+            let start = || Lanes::start(self.append.lanes, &self.shared_writes, &self.rules);
             if let Answer::Ended(outcome) = self.lanes.get_or_init(start).append(caller, append).await {
                 return outcome;
             }

@@ -122,6 +122,44 @@ async fn a_locked_conversation_holds_up_nobody_but_itself() {
     assert_eq!(waiting.await.expect("ends").expect("is stored").messages[0].message_id, 1);
 }
 
+#[tokio::test]
+async fn more_that_wait_for_one_conversation_than_there_are_connections_keep_out_nobody() {
+    if grouping() == Grouping::Off {
+        eprintln!("skipped: without groups every append has a connection of the same pool");
+        return;
+    }
+    let house = House::start().await;
+    let (locked, talk) = (house.conversation().await, house.conversation().await);
+    let mut db = house.db().await;
+    let id: Uuid = locked.id.parse().expect("an id");
+    sqlx::raw_sql("begin").execute(&mut db).await.expect("begins");
+    sqlx::query("select from ai_conversation where conversation_id = $1 for update")
+        .bind(id)
+        .execute(&mut db)
+        .await
+        .expect("locks");
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let (channel, id) = (house.channel(), locked.id.clone());
+        waiting.spawn(async move { append(&channel, one(&id, &format!("r{number}"), "later")).await });
+    }
+    eventually("no connection is left to those that wait", async || {
+        house.store.pools().iter().any(|(pool, figures)| *pool == "writes" && figures.waiting > 0)
+    })
+    .await;
+    let channel = house.channel();
+    for number in 0..20 {
+        let answered = append(&channel, one(&talk.id, &format!("r{number}"), "now")).await;
+        assert_eq!(answered.expect("is stored").messages[0].message_id, number + 1);
+    }
+    sqlx::raw_sql("commit").execute(&mut db).await.expect("commits");
+    let ended = waiting.join_all().await;
+    assert!(ended.iter().any(Result::is_ok), "who waited with a connection is stored");
+    for refused in ended.into_iter().filter_map(Result::err) {
+        assert_eq!(refused.code(), Code::Unavailable, "the others are told to come back: {refused}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_appenders_of_one_conversation_are_all_stored_once_and_in_order() {
     let house = House::start().await;
