@@ -13,7 +13,6 @@ pub mod job;
 pub mod limits;
 pub mod message;
 pub mod model;
-mod part_fields;
 pub mod policy;
 pub mod render;
 pub mod session_key;

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::part_fields::PartFields;
-
 /// Place of a message in its conversation: 1, 2, 3 … without gaps, in commit order. 0 means "before the first".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
@@ -76,7 +74,7 @@ const fn is_zero(n: &u64) -> bool {
 
 /// One piece of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", try_from = "PartFields")]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     /// Plain text.
     Text {
@@ -99,10 +97,10 @@ pub enum Part {
         /// The answer's text.
         text: String,
         /// Whether the tool failed.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
         /// Pictures and files among the answer.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         media: Vec<Media>,
     },
     /// A file or picture.
@@ -112,13 +110,13 @@ pub enum Part {
         /// Readable thoughts; may be empty when the provider hides them.
         text: String,
         /// The provider's opaque signature or ciphertext, needed to send the block back; empty when there is none.
-        #[serde(skip_serializing_if = "String::is_empty")]
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         signature: String,
         /// Who signed it, and so who may get it back: `anthropic`, `openai`, `gemini`; empty when not known.
-        #[serde(skip_serializing_if = "String::is_empty")]
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         provider: String,
         /// Whether the provider hides the thoughts, and `signature` is their ciphertext.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redacted: bool,
     },
 }
