@@ -95,18 +95,20 @@ async fn each_of_a_group_gets_its_own_answer() {
     }
 }
 
+/// Locks a conversation in a transaction of this connection.
+async fn lock(db: &mut PgConnection, conversation_id: &str) {
+    let id: Uuid = conversation_id.parse().expect("an id");
+    sqlx::raw_sql("begin").execute(&mut *db).await.expect("begins");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    sqlx::query(lock).bind(id).execute(db).await.expect("locks");
+}
+
 #[tokio::test]
 async fn a_locked_conversation_holds_up_nobody_but_itself() {
     let house = House::start().await;
     let (locked, talk) = (house.conversation().await, house.conversation().await);
     let mut db = house.db().await;
-    let id: Uuid = locked.id.parse().expect("an id");
-    sqlx::raw_sql("begin").execute(&mut db).await.expect("begins");
-    sqlx::query("select from ai_conversation where conversation_id = $1 for update")
-        .bind(id)
-        .execute(&mut db)
-        .await
-        .expect("locks");
+    lock(&mut db, &locked.id).await;
     let waiting = tokio::spawn({
         let (channel, id) = (house.channel(), locked.id.clone());
         async move { append(&channel, one(&id, "r", "later")).await }
@@ -131,13 +133,7 @@ async fn more_that_wait_for_one_conversation_than_there_are_connections_keep_out
     let house = House::start().await;
     let (locked, talk) = (house.conversation().await, house.conversation().await);
     let mut db = house.db().await;
-    let id: Uuid = locked.id.parse().expect("an id");
-    sqlx::raw_sql("begin").execute(&mut db).await.expect("begins");
-    sqlx::query("select from ai_conversation where conversation_id = $1 for update")
-        .bind(id)
-        .execute(&mut db)
-        .await
-        .expect("locks");
+    lock(&mut db, &locked.id).await;
     let mut waiting = tokio::task::JoinSet::new();
     for number in 0..40 {
         let (channel, id) = (house.channel(), locked.id.clone());
