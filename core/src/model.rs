@@ -132,7 +132,7 @@ impl Models {
 type Known = (&'static str, u64, Option<(u32, u32)>);
 
 /// Models as their providers published them in November 2026. Those of open weights cost what their host asks: no prices.
-const KNOWN: [Known; 34] = [
+pub(crate) const KNOWN: [Known; 34] = [
     ("claude-", 200_000, Some((100, 1_250))),
     ("gpt-5", 400_000, Some((100, 1_000))),
     ("gpt-4.1", 1_047_576, Some((250, 1_000))),

@@ -2,7 +2,7 @@
 -- same boundary.
 with changed as (
     update ai_conversation
-    set change_id = change_id + 1
+    set change_id = change_id + 1, quiet_message_id = null
     where tenant_id = $1
       and conversation_id = $2
     returning change_id

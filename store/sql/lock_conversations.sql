@@ -1,7 +1,10 @@
 -- Locks conversations ($1: tenants, $2: conversations) in order, without waiting: those that somebody else holds or that are
--- gone do not come back.
+-- gone do not come back. is_quiet: how long a conversation is quiet was worked out under the same settings ($3) and window.
 select held.conversation_id as "conversation_id!", held.counted_message_id as "counted_message_id!",
-    held.last_message_id as "last_message_id!"
+    held.last_message_id as "last_message_id!", held.token_total as "token_total!",
+    held.quiet_message_id, held.quiet_token_total, held.quiet_large_tokens,
+    held.quiet_message_id is not null and held.quiet_rules = $3::bigint
+        and w.window_tokens is not distinct from held.quiet_window_tokens as "is_quiet!"
 from (
     select tenant_id, conversation_id
     from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
@@ -9,9 +12,18 @@ from (
 ) as asked
 cross join lateral (
     -- limit 1: by key, row by row, in this order
-    select conversation_id, counted_message_id, last_message_id from ai_conversation
+    select conversation_id, counted_message_id, last_message_id, token_total, quiet_message_id, quiet_token_total,
+        quiet_large_tokens, quiet_model, quiet_window_tokens, quiet_rules
+    from ai_conversation
     where tenant_id = asked.tenant_id
       and conversation_id = asked.conversation_id
     limit 1
     for no key update skip locked
 ) as held
+left join lateral (
+    -- limit 1: as above
+    select window_tokens from ai_model
+    where tenant_id = asked.tenant_id
+      and model = held.quiet_model
+    limit 1
+) as w on true

@@ -1,5 +1,6 @@
 -- Stores token counts ($1: tenants, $2: conversations, $3: messages, $4: tokens), and moves the counted marks of their
--- conversations ($5: tenants, $6: conversations, $7: marks), whose rows are locked; totals take the counts for the estimates.
+-- conversations ($5: tenants, $6: conversations, $7: marks), whose rows are locked; totals take the counts for the estimates,
+-- and come back.
 with counted as (
     update ai_message as m
     set token_count = new.tokens
@@ -23,3 +24,4 @@ from unnest((select $5::uuid[]), (select $6::uuid[]), (select $7::bigint[]))
 left join changed on changed.conversation_id = moved.conversation_id
 where c.tenant_id = moved.tenant_id
   and c.conversation_id = moved.conversation_id
+returning c.conversation_id as "conversation_id!", c.token_total as "token_total!"

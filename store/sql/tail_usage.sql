@@ -12,7 +12,7 @@ with settings as materialized (
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped,
         case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
-        p.swapped_message_ids, w.window_tokens
+        p.swapped_message_ids, e.keys ->> 'model' as model, w.window_tokens
     from settings
     cross join unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
     cross join lateral (
@@ -51,7 +51,7 @@ with settings as materialized (
 )
 select h.conversation_id as "conversation_id!", h.last_message_id as "last_message_id!", h.stalled_message_id as "stalled_message_id!",
     h.policy::text as "policy!", h.encoding as "encoding!", h.system_prompt_tokens as "system_prompt_tokens!", h.separator,
-    h.checkpoint_last as "checkpoint_last?", h.summary_tokens as "summary_tokens?", h.window_tokens as "window_tokens?",
+    h.model as "model?", h.checkpoint_last as "checkpoint_last?", h.summary_tokens as "summary_tokens?", h.window_tokens as "window_tokens?",
     coalesce(t.tokens, 0)::bigint as "tail_tokens!", coalesce(t.sent, 0)::bigint as "sent_tokens!",
     t.messages as "tail_messages!", coalesce(t.turns, 0)::bigint as "tail_turns!", t.calls as "tail_calls!",
     t.swapped_ids as "swapped_ids!", t.swapped_roles as "swapped_roles!", t.swapped_bytes as "swapped_bytes!",

@@ -8,6 +8,7 @@ set title = coalesce($3, title),
     system_prompt = coalesce($7, system_prompt),
     system_prompt_tokens = coalesce($8, system_prompt_tokens),
     policy = coalesce($9::text::jsonb, policy),
+    quiet_message_id = case when $7::text is null and $9::text is null then quiet_message_id end,
     stalled_message_id = case when $9 is null then stalled_message_id else 0 end,
     revision = revision + 1
 where tenant_id = $1

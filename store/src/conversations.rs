@@ -283,7 +283,7 @@ async fn update(
         )
         .execute(&mut *tx)
         .await?;
-        if change.policy.is_some() {
+        if change.policy.is_some() || change.system_prompt.is_some() {
             let state = tail::state(&mut tx, caller, id, rules).await?;
             jobs::enqueue(&mut tx, caller, id, &trigger::jobs(&state)).await?;
         }

@@ -1,6 +1,6 @@
 //! What counting reads, and the transaction in which it writes: counts, triggered jobs, the ends of its own. Both are for many
-//! conversations at once. Locks are taken in one order everywhere: conversations, messages, jobs, each kind sorted. A lost
-//! lease rolls everything back.
+//! conversations at once. Tails are looked at only where a trigger may have been reached. Locks are taken in one order
+//! everywhere: conversations, messages, jobs, each kind sorted. A lost lease rolls everything back.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use anneal_core::{
     job::JobKind,
     message::{MessageId, Part, Role},
     tokens::{Encoding, Tokens},
-    trigger,
+    trigger::{self, Quiet},
 };
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
@@ -20,8 +20,10 @@ use crate::{
     conversations::locked,
     error::{Entity, StoreError},
     jobs::enqueue_all,
+    quiet::{self, Note},
     rows::{self, column},
-    tail,
+    rules::Rules,
+    tail::{self, Looked},
 };
 
 /// Messages of a conversation that is counted among others: a transaction of many is short while each of them is small.
@@ -62,12 +64,54 @@ impl CountedMessages<'_> {
     fn last(&self) -> MessageId {
         self.counts.last().map_or(self.counted, |(id, _)| *id)
     }
+
+    /// Tokens of the largest of them.
+    fn largest(&self) -> Tokens {
+        self.counts.iter().map(|(_, tokens)| *tokens).max().unwrap_or_default()
+    }
 }
 
 /// A conversation whose row is locked.
 struct Head {
     counted: MessageId,
     last: MessageId,
+    /// Tokens of all messages.
+    total: Tokens,
+    /// How long it is quiet.
+    quiet: Option<Quiet>,
+    /// Whether its row says that it is, if only under other settings.
+    noted: bool,
+}
+
+struct HeadRow {
+    conversation_id: Uuid,
+    counted_message_id: i64,
+    last_message_id: i64,
+    token_total: i64,
+    quiet_message_id: Option<i64>,
+    quiet_token_total: Option<i64>,
+    quiet_large_tokens: Option<i64>,
+    is_quiet: bool,
+}
+
+impl HeadRow {
+    fn head(&self) -> Head {
+        Head {
+            counted: MessageId(self.counted_message_id),
+            last: MessageId(self.last_message_id),
+            total: rows::tokens(self.token_total),
+            quiet: self.quiet().filter(|_| self.is_quiet),
+            noted: self.quiet_message_id.is_some(),
+        }
+    }
+
+    fn quiet(&self) -> Option<Quiet> {
+        Some(Quiet {
+            message: MessageId(self.quiet_message_id?),
+            total: rows::tokens(self.quiet_token_total?),
+            large: rows::tokens(self.quiet_large_tokens?),
+        })
+    }
 }
 
 impl Head {
@@ -78,7 +122,17 @@ impl Head {
 
     /// Whether messages are left to count after them.
     fn more_after(&self, one: &CountedMessages<'_>) -> bool {
-        self.last > if self.takes(one) { one.last() } else { self.counted }
+        self.last > self.counted_after(one)
+    }
+
+    /// The message up to which all are counted then.
+    fn counted_after(&self, one: &CountedMessages<'_>) -> MessageId {
+        if self.takes(one) { one.last() } else { self.counted }
+    }
+
+    /// Whether no trigger can have been reached by what was stored and counted.
+    fn is_quiet_after(&self, one: &CountedMessages<'_>) -> bool {
+        self.quiet.is_some_and(|quiet| quiet.holds(self.last, self.total, one.largest()))
     }
 }
 
@@ -163,15 +217,19 @@ impl Store {
         db: &mut PgConnection,
         batch: &[CountedMessages<'_>],
     ) -> Result<Vec<Option<Committed>>, StoreError> {
-        let heads = lock(db, batch).await?;
+        let mut heads = lock(db, batch, &self.rules).await?;
+        let taken = batch.iter().filter(|one| heads.get(&one.job.conversation).is_some_and(|head| head.takes(one)));
+        for (conversation, total) in write(db, taken).await? {
+            heads.entry(conversation).and_modify(|head| head.total = total);
+        }
         let held = || batch.iter().filter_map(|one| heads.get(&one.job.conversation).map(|head| (one, head)));
-        write(db, held().filter(|(one, head)| head.takes(one)).map(|(one, _)| one)).await?;
-        let (tenants, conversations) = places(held().map(|(one, _)| one.job));
-        let states = tail::states(db, &tenants, &conversations, &self.rules).await?;
+        let looked = self.look(db, held().filter(|(one, head)| !head.is_quiet_after(one))).await?;
         let endings: Vec<Ending<'_>> =
             held().map(|(one, head)| Ending { job: one.job, more: head.more_after(one) }).collect();
         let mut finished = finish_all(db, &endings).await?;
-        let caused = |job: &ClaimedJob| states.get(&job.conversation).map(trigger::jobs).unwrap_or_default();
+        let caused = |job: &ClaimedJob| {
+            looked.get(&job.conversation).map(|looked| trigger::jobs(&looked.state)).unwrap_or_default()
+        };
         let dirty: Vec<_> = endings
             .iter()
             .flat_map(|end| caused(end.job).into_iter().map(|kind| (end.job.tenant, end.job.conversation, kind)))
@@ -182,6 +240,30 @@ impl Store {
             Some(Committed { finished, caused: caused(one.job), kept: true })
         });
         Ok(committed.collect())
+    }
+
+    /// Looks at tails, and notes how long their conversations are quiet from here on.
+    async fn look<'a>(
+        &self,
+        db: &mut PgConnection,
+        held: impl Iterator<Item = (&'a CountedMessages<'a>, &'a Head)>,
+    ) -> Result<HashMap<ConversationId, Looked>, StoreError> {
+        let held: Vec<_> = held.collect();
+        if held.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let (tenants, conversations) = places(held.iter().map(|(one, _)| one.job));
+        let looked = tail::look(db, &tenants, &conversations, &self.rules).await?;
+        let notes = held.iter().filter_map(|(one, head)| {
+            let Looked { state, model, window } = looked.get(&one.job.conversation)?;
+            let quiet = state.quiet(head.counted_after(one), head.total);
+            let (tenant, conversation) = (one.job.tenant.0, one.job.conversation);
+            let by_window = state.policy.goes_by_window();
+            let (model, window) = (model.clone().filter(|_| by_window), window.filter(|_| by_window));
+            (quiet.is_some() || head.noted).then_some(Note { tenant, conversation, quiet, model, window })
+        });
+        quiet::put(db, &notes.collect::<Vec<_>>(), &self.rules).await?;
+        Ok(looked)
     }
 }
 
@@ -194,21 +276,21 @@ fn places<'a>(jobs: impl Iterator<Item = &'a ClaimedJob>) -> (Vec<Uuid>, Vec<Uui
 async fn lock(
     db: &mut PgConnection,
     batch: &[CountedMessages<'_>],
+    rules: &Rules,
 ) -> Result<HashMap<ConversationId, Head>, StoreError> {
     let (tenants, conversations) = places(batch.iter().map(|one| one.job));
-    let rows = sqlx::query_file!("sql/lock_conversations.sql", &tenants, &conversations).fetch_all(db).await?;
-    let heads = rows.into_iter().map(|row| {
-        let head = Head { counted: MessageId(row.counted_message_id), last: MessageId(row.last_message_id) };
-        (ConversationId(row.conversation_id), head)
-    });
-    Ok(heads.collect())
+    let rows =
+        sqlx::query_file_as!(HeadRow, "sql/lock_conversations.sql", &tenants, &conversations, rules.fingerprint(),)
+            .fetch_all(db)
+            .await?;
+    Ok(rows.into_iter().map(|row| (ConversationId(row.conversation_id), row.head())).collect())
 }
 
-/// Writes the counts of locked conversations.
+/// Writes the counts of locked conversations. Returns the tokens of all their messages.
 async fn write<'a>(
     db: &mut PgConnection,
     counted: impl Iterator<Item = &'a CountedMessages<'a>>,
-) -> Result<(), StoreError> {
+) -> Result<Vec<(ConversationId, Tokens)>, StoreError> {
     let (mut message_tenants, mut message_conversations) = (Vec::new(), Vec::new());
     let (mut messages, mut tokens) = (Vec::new(), Vec::new());
     let (mut tenants, mut conversations, mut marks) = (Vec::new(), Vec::new(), Vec::new());
@@ -225,9 +307,9 @@ async fn write<'a>(
         marks.push(one.last().0);
     }
     if marks.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    sqlx::query_file!(
+    let rows = sqlx::query_file!(
         "sql/record_counts.sql",
         &message_tenants,
         &message_conversations,
@@ -237,7 +319,7 @@ async fn write<'a>(
         &conversations,
         &marks,
     )
-    .execute(db)
+    .fetch_all(db)
     .await?;
-    Ok(())
+    Ok(rows.into_iter().map(|row| (ConversationId(row.conversation_id), rows::tokens(row.token_total))).collect())
 }

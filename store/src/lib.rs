@@ -23,6 +23,7 @@ mod model_stats;
 mod notify;
 mod parts;
 mod pool;
+mod quiet;
 mod requests;
 mod rows;
 mod rules;

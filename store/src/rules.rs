@@ -10,12 +10,13 @@ use crate::{error::StoreError, rows::tokens};
 pub(crate) struct Rules {
     session: Session,
     bases: String,
+    fingerprint: i64,
 }
 
 impl Rules {
     pub(crate) fn new(session: Session) -> Self {
-        let bases = session.bases();
-        Self { session, bases }
+        let (bases, fingerprint) = (session.bases(), session.fingerprint());
+        Self { session, bases, fingerprint }
     }
 
     pub(crate) const fn session(&self) -> &Session {
@@ -25,6 +26,11 @@ impl Rules {
     /// JSON object from profile name to its keys.
     pub(crate) fn bases(&self) -> &str {
         &self.bases
+    }
+
+    /// Differs when the settings do.
+    pub(crate) const fn fingerprint(&self) -> i64 {
+        self.fingerprint
     }
 
     /// The policy of a conversation: its stored overrides below those of a preview, and the window that its model's

@@ -104,7 +104,8 @@ async fn delete(
             return Err(StoreError::NotFound(Entity::Separator));
         }
         sqlx::query!(
-            "update ai_conversation set stalled_message_id = 0 where tenant_id = $1 and conversation_id = $2",
+            "update ai_conversation set stalled_message_id = 0, quiet_message_id = null
+             where tenant_id = $1 and conversation_id = $2",
             caller.tenant().0,
             id.0,
         )
@@ -141,6 +142,13 @@ async fn put(
         caller.tenant().0,
         id.0,
         newest,
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "update ai_conversation set quiet_message_id = null where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
     )
     .execute(db)
     .await?;

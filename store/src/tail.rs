@@ -68,15 +68,29 @@ pub(crate) async fn state(
     Ok(read(db, caller, id, rules, &PolicyOverrides::default()).await?.state)
 }
 
+/// What the triggers look at, and the window that it goes by.
+pub(crate) struct Looked {
+    pub(crate) state: TailState,
+    /// The model that the conversation or its settings name.
+    pub(crate) model: Option<String>,
+    /// What that model's provider has named as its window.
+    pub(crate) window: Option<i64>,
+}
+
 /// The same of many conversations; those that are gone are missing.
-pub(crate) async fn states(
+pub(crate) async fn look(
     db: &mut PgConnection,
     tenants: &[Uuid],
     conversations: &[Uuid],
     rules: &Rules,
-) -> Result<HashMap<ConversationId, TailState>, StoreError> {
-    let usages = usages(db, tenants, conversations, rules, &PolicyOverrides::default()).await?;
-    Ok(usages.into_iter().map(|(id, usage)| (id, usage.state)).collect())
+) -> Result<HashMap<ConversationId, Looked>, StoreError> {
+    let preview = PolicyOverrides::default();
+    let rows = select(db, tenants, conversations, rules, &preview).await?;
+    let looked = rows.into_iter().map(|mut row| {
+        let (id, model, window) = (ConversationId(row.conversation_id), row.model.take(), row.window_tokens);
+        Ok((id, Looked { state: row.usage(rules, &preview)?.state, model, window }))
+    });
+    looked.collect()
 }
 
 /// Where contexts start, as the current transaction sees it.
@@ -97,23 +111,22 @@ pub(crate) async fn read(
     rules: &Rules,
     preview: &PolicyOverrides,
 ) -> Result<Usage, StoreError> {
-    let mut usages = usages(db, &[caller.tenant().0], &[id.0], rules, preview).await?;
-    usages.pop().map(|(_, usage)| usage).ok_or(StoreError::NotFound(Entity::Conversation))
+    let row = select(db, &[caller.tenant().0], &[id.0], rules, preview).await?.pop();
+    row.ok_or(StoreError::NotFound(Entity::Conversation))?.usage(rules, preview)
 }
 
-/// The same of many conversations.
-async fn usages(
+async fn select(
     db: &mut PgConnection,
     tenants: &[Uuid],
     conversations: &[Uuid],
     rules: &Rules,
     preview: &PolicyOverrides,
-) -> Result<Vec<(ConversationId, Usage)>, StoreError> {
+) -> Result<Vec<UsageRow>, StoreError> {
     let rows =
         sqlx::query_file_as!(UsageRow, "sql/tail_usage.sql", tenants, conversations, rules.bases(), json(preview),)
             .fetch_all(db)
             .await?;
-    rows.into_iter().map(|row| Ok((ConversationId(row.conversation_id), row.usage(rules, preview)?))).collect()
+    Ok(rows)
 }
 
 struct UsageRow {
@@ -126,6 +139,7 @@ struct UsageRow {
     separator: Option<i64>,
     checkpoint_last: Option<i64>,
     summary_tokens: Option<i64>,
+    model: Option<String>,
     window_tokens: Option<i64>,
     tail_tokens: i64,
     sent_tokens: i64,

@@ -2,8 +2,10 @@
 
 use super::{Cooling, KeepRecent, LargeSummaries, Policy, PolicyOverrides, Profile, TokenThreshold};
 use crate::{
-    model::{Model, Models},
+    digest,
+    model::{self, Model, Models},
     tokens::Tokens,
+    trigger,
 };
 
 /// What holds for conversations that say nothing themselves: the `[session]` settings and the table of models.
@@ -65,6 +67,14 @@ impl Session {
         }
         let preset = own.profile.unwrap_or(Profile::Default).settings();
         own.over(preset)
+    }
+
+    /// A number that differs when the settings do, what is shipped with them, or how triggers go by them.
+    pub fn fingerprint(&self) -> i64 {
+        let bases = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some)).map(|profile| self.base(profile));
+        let settings = (trigger::VERSION, bases.collect::<Vec<_>>(), &self.models, model::KNOWN.as_slice());
+        let digest = digest::of_content(&format!("{settings:?}"));
+        digest.first_chunk().copied().map_or(0, i64::from_be_bytes)
     }
 
     /// The same for statements that decide about coolness themselves: a JSON object from profile name ("" for none) to

@@ -52,6 +52,17 @@ impl Policy {
         }
     }
 
+    /// Whether a threshold goes by the model's window.
+    pub const fn goes_by_window(&self) -> bool {
+        !matches!(self.token_threshold, TokenThreshold::Tokens(_))
+    }
+
+    /// The least that [`Policy::threshold`] can be, whatever the tail, behind so many tokens of system prompt and summary: what a
+    /// checkpoint leaves, and what a call adds, only raise it.
+    pub fn least_threshold(&self, head: Tokens) -> Tokens {
+        self.threshold(&Context { head, ..Context::default() })
+    }
+
     /// The context size at which a checkpoint costs least: `max(K + sqrt(2 * rho * g * K), 1.5 * K)`, where K is what a
     /// checkpoint leaves, g the new tokens per call, and rho what writing the cache costs against reading it.
     fn cheapest(&self, context: &Context) -> u64 {

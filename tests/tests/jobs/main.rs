@@ -4,5 +4,6 @@ mod claims;
 mod compact;
 mod counting;
 mod leases;
+mod quiet;
 mod rpc_import_checkpoint;
 mod triggers;

@@ -1,0 +1,18 @@
+-- Notes how long locked conversations are quiet ($1: tenants, $2: conversations, $3: up to this message, null: not at all, $4:
+-- these tokens, $5: a message larger than this, $6: the model by whose window, $7: that window) under the settings $8.
+update ai_conversation as c
+set quiet_message_id = new.quiet_message_id,
+    quiet_token_total = new.quiet_token_total,
+    quiet_large_tokens = new.quiet_large_tokens,
+    quiet_model = new.quiet_model,
+    quiet_window_tokens = new.quiet_window_tokens,
+    quiet_rules = $8::bigint
+-- (select $1): how many there are is hidden from the planner, which then joins by key, row by row
+from unnest(
+    (select $1::uuid[]), (select $2::uuid[]), (select $3::bigint[]), (select $4::bigint[]), (select $5::bigint[]),
+    (select $6::text[]), (select $7::bigint[])
+) as new (
+    tenant_id, conversation_id, quiet_message_id, quiet_token_total, quiet_large_tokens, quiet_model, quiet_window_tokens
+)
+where c.tenant_id = new.tenant_id
+  and c.conversation_id = new.conversation_id
