@@ -48,7 +48,7 @@ pub enum Summarize {
 
 /// How far appends and counts alone can take a conversation before a trigger may be reached: until then nobody needs to look at
 /// its tail. Whatever else changes it (settings, a separator, a checkpoint) ends this. When this or what it goes by changes,
-/// so must [`VERSION`].
+/// so must `VERSION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quiet {
     /// The newest message must stay before this one.
