@@ -57,13 +57,22 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
     ) as due
     where tenants.is_due
 ), pick as materialized (
-    select conversation_id from ai_job
-    where kind = $1
-      and state = 0
-      and due_ts <= now()
-      and conversation_id = any (array(select conversation_id from candidate order by place, priority, due_ts limit $2))
-    order by conversation_id
-    for update skip locked
+    select locked.conversation_id
+    from (
+        select conversation_id
+        from (select conversation_id from candidate order by place, priority, due_ts limit $2) as first
+        order by conversation_id
+    ) as chosen
+    cross join lateral (
+        -- limit 1: by key, row by row, in this order; is true: by no index of what waits, which would be read as a whole
+        select conversation_id from ai_job
+        where kind = $1
+          and conversation_id = chosen.conversation_id
+          and (state = 0) is true
+          and due_ts <= now()
+        limit 1
+        for update skip locked
+    ) as locked
 ), claimed as (
     update ai_job as j
     set state = 1,

@@ -170,5 +170,10 @@ async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
         assert!(!plan.contains("ai_conversation_by_"), "{name} reads conversations by a list's index:\n{plan}");
         let scan = plan.lines().find(|line| line.contains("Seq Scan on ai_"));
         assert!(scan.is_none(), "{name} scans:\n{plan}");
+        // Leases that have ended are found by their time; whatever else is locked is known by its key.
+        if let Some((_, locked)) = plan.split_once("LockRows").filter(|_| name != "rescue_jobs") {
+            let by = locked.lines().find(|line| line.contains(" using ") && line.contains(" on ai_job "));
+            assert!(by.is_none_or(|line| line.contains("_pkey ")), "{name} finds what it locks by {by:?}:\n{plan}");
+        }
     }
 }
