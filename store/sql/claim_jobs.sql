@@ -1,6 +1,6 @@
 -- Claims up to $2 due jobs of a kind, at most $3 of a tenant, tenants in turn after $4. The first part walks the tenants
 -- that have waiting rows by the index, one step each, until $2 of them have something due or $8 were looked at; the second
--- takes their oldest; the third locks and skips.
+-- takes the oldest of each, as many as make $2 of all; the third locks and skips.
 -- A row without a conversation: the walk ended at this tenant, and others may follow.
 with recursive tenants (tenant_id, steps, due, is_due) as (
     select $4::uuid, 0, 0, false
@@ -35,6 +35,9 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
     ) as waits
     where tenants.due < $2::bigint
       and tenants.steps < $8::integer
+), share as materialized (
+    select least($3::bigint, ceil($2::numeric / nullif(count(*), 0)))::bigint as jobs from tenants
+    where is_due
 ), candidate as (
     select due.conversation_id, due.priority, due.due_ts,
         row_number() over (partition by tenants.tenant_id order by due.priority, due.due_ts) as place
@@ -50,10 +53,10 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
               and priority = by.priority
               and due_ts <= now()
             order by due_ts
-            limit $3
+            limit (select jobs from share)
         ) as oldest
         order by oldest.priority, oldest.due_ts
-        limit $3
+        limit (select jobs from share)
     ) as due
     where tenants.is_due
 ), pick as materialized (

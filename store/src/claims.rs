@@ -101,7 +101,7 @@ impl ClaimedJob {
 }
 
 impl Store {
-    /// Claims up to `limit` due jobs of a kind, tenant by tenant, at most `per_tenant` of each. Rows that another worker
+    /// Claims up to `limit` due jobs of a kind, as many of each tenant as the others leave, at most `per_tenant`. Rows that another worker
     /// holds are skipped. The tenants' order starts after `cursor`, so that each has its turn; so many may have something
     /// waiting that is not due that nothing is found before others follow.
     pub async fn claim_jobs(

@@ -1,5 +1,6 @@
 //! The loop of counting: one claim at a time, whose conversations are counted together. While that runs, what is appended
-//! marks conversations that are marked already, so that the busier it gets, the more each claim takes.
+//! marks conversations that are marked already, so that the busier it gets, the more each claim takes. Conversations that
+//! others hold go with the next claim.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     jobs,
     leases::Lease,
-    run::{FIRST_TENANT, TENANT_SHARE, Worker},
+    run::{FIRST_TENANT, Worker},
 };
 
 const KIND: JobKind = JobKind::CountTokens;
@@ -22,6 +23,8 @@ const KIND: JobKind = JobKind::CountTokens;
 const WAITING_ALONE: usize = 8;
 /// How long those wait for which there is no such place.
 const PUT_OFF: Duration = Duration::from_secs(1);
+/// Before conversations that others held are tried by themselves again.
+const HELD: Duration = Duration::from_millis(4);
 
 impl Worker {
     /// Counts until `stop` is cancelled; then finishes what is under way, or gives it back.
@@ -29,23 +32,34 @@ impl Worker {
         let room = Arc::new(Semaphore::new(self.concurrency(KIND)));
         let mut running = JoinSet::new();
         let mut cursor = FIRST_TENANT;
+        let mut held = Vec::new();
         while !stop.is_cancelled() {
             let next = Instant::now() + Duration::from_millis(u64::from(self.settings.count_gap_ms));
-            let claimed = self.claim(KIND, self.batch(KIND), &mut cursor).await;
-            if claimed.is_empty() {
-                self.rest(KIND, &mut running, &stop).await;
-                continue;
+            let free = self.batch(KIND) - held.len() as u32;
+            let claimed = if free == 0 { Vec::new() } else { self.claim(KIND, free, &mut cursor).await };
+            match (claimed.is_empty(), held.is_empty()) {
+                (true, true) => {
+                    self.rest(KIND, &mut running, &stop).await;
+                    continue;
+                }
+                (true, false) => tokio::time::sleep(HELD).await,
+                (false, _) => {}
             }
-            let found = claimed.len() as u32;
-            let held = claimed.into_iter().map(|job| self.leases.hold(job)).collect();
+            held.extend(claimed.into_iter().map(|job| self.leases.hold(job)));
+            let found = held.len() as u32;
             let batch = running.spawn(count_together(self.clone(), held)).id();
-            let alone = ended(&mut running, batch, &stop).await;
+            let left = ended(&mut running, batch, &stop).await;
+            let alone;
+            (held, alone) = left.into_iter().partition(jobs::is_to_wait);
             self.run_alone(alone, &mut running, &room).await;
-            if found < self.batch(KIND) / TENANT_SHARE {
+            if found < self.batch(KIND) {
                 let gap = tokio::time::sleep_until(next);
                 let _ = stop.run_until_cancelled(gap).await;
             }
         }
+        let not_counted: Vec<_> = held.iter().map(|lease| lease.job.clone()).collect();
+        self.give_back(&not_counted, Duration::ZERO).await;
+        drop(held);
         self.finish(KIND, &room, running).await;
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Lease {
     pub(crate) job: ClaimedJob,
     /// Cancelled when the lease is lost.
     pub(crate) lost: CancellationToken,
+    /// How often others held its conversation when it was to be counted with others.
+    pub(crate) passed_over: u8,
 }
 
 impl Drop for Lease {
@@ -51,7 +53,7 @@ impl Leases {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let lost = CancellationToken::new();
         self.held().insert(key, (job.clone(), lost.clone()));
-        Lease { leases: Arc::clone(self), key, job, lost }
+        Lease { leases: Arc::clone(self), key, job, lost, passed_over: 0 }
     }
 
     /// Cancels the jobs of a kind that are under way, and returns them.

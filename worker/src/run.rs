@@ -30,8 +30,6 @@ use crate::{
     summarize::{Summaries, Writer},
 };
 
-/// Jobs of one tenant in one claim, as a share of the claim: the others get the rest.
-pub(crate) const TENANT_SHARE: u32 = 2;
 /// How long a claim waits for its answer: a lease is over by then.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 /// Before every tenant: where claims begin.
@@ -228,7 +226,12 @@ impl Worker {
     /// Claims what is due after `cursor`, or, when nothing is, from the first tenant on; moves the cursor behind the last tenant
     /// that was looked at.
     pub(crate) async fn claim(&self, kind: JobKind, limit: u32, cursor: &mut TenantId) -> Vec<ClaimedJob> {
-        let per_tenant = (limit / TENANT_SHARE).max(1);
+        let per_tenant = match kind {
+            // Over in milliseconds: who comes meanwhile is in the next claim.
+            JobKind::CountTokens => limit,
+            // Over in minutes.
+            JobKind::Checkpoint | JobKind::SummarizeMessages => (limit / 2).max(1),
+        };
         let mut is_round = *cursor == FIRST_TENANT;
         loop {
             let claiming = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, *cursor, &self.name);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct WorkerSettings {
     /// Where `/healthz`, `/readyz` and `/metrics` are.
     pub http_address: SocketAddr,
-    /// Conversations claimed for counting at once; at most half of them are one tenant's.
+    /// Conversations claimed for counting at once, as many of each tenant as others leave.
     pub count_batch: u32,
     /// Milliseconds from one claim for counting to the next, where the first was not full: more is counted at once.
     pub count_gap_ms: u32,
@@ -31,7 +31,7 @@ impl Default for WorkerSettings {
     fn default() -> Self {
         Self {
             http_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8_081)),
-            count_batch: 128,
+            count_batch: 256,
             count_gap_ms: 25,
             count_concurrency: 4,
             summary_concurrency: 2,

@@ -59,6 +59,22 @@ async fn something_waits(house: &House) {
     .await;
 }
 
+/// Lets a worker count so many conversations. How many statements that took: claims, others; one of them is a commit.
+async fn statements_of_a_count(postgres: &OwnPostgres, house: &House, conversations: usize) -> (usize, usize) {
+    let before = postgres.statements().len();
+    assert!(before > 0, "statements are logged");
+    assert_eq!(house.run_jobs_until_idle().await, conversations);
+    let ran = postgres.statements().split_off(before);
+    let (claims, ran): (Vec<_>, Vec<_>) = ran
+        .into_iter()
+        .map(|statement| statement.to_lowercase())
+        .filter(|statement| ["ai_", "begin", "commit", "rollback"].iter().any(|word| statement.contains(word)))
+        .partition(|statement| statement.contains("claims up to"));
+    println!("{conversations} conversations: {} claims, {} other statements", claims.len(), ran.len());
+    assert_eq!(ran.iter().filter(|statement| statement.contains("commit")).count(), 1);
+    (claims.len(), ran.len())
+}
+
 #[tokio::test]
 async fn sixty_four_conversations_are_counted_in_one_transaction() {
     let postgres = OwnPostgres::start().await;
@@ -67,19 +83,13 @@ async fn sixty_four_conversations_are_counted_in_one_transaction() {
     sqlx::raw_sql("alter database anneal set log_statement = 'all'").execute(&mut db).await.expect("logs");
     let house = House::at(&postgres.url).await;
     let talks = dirty(&house, 64).await;
-    let before = postgres.statements().len();
-    assert!(before > 0, "statements are logged");
-    assert_eq!(house.run_jobs_until_idle().await, 64);
-    let ran = postgres.statements().split_off(before);
-    let (claims, ran): (Vec<_>, Vec<_>) = ran
-        .into_iter()
-        .map(|statement| statement.to_lowercase())
-        .filter(|statement| ["ai_", "begin", "commit", "rollback"].iter().any(|word| statement.contains(word)))
-        .partition(|statement| statement.contains("claims up to"));
-    println!("64 conversations: {} claims, {} other statements", claims.len(), ran.len());
-    // Read, begin, lock, counts, tails, end of the jobs, commit; claims of three kinds, twice.
-    assert_eq!((claims.len(), ran.len()), (6, 7));
-    assert_eq!(ran.iter().filter(|statement| statement.contains("commit")).count(), 1);
+    // Read, begin, lock, counts, tails and how long it is quiet, end of the jobs, commit; claims of three kinds, twice.
+    assert_eq!(statements_of_a_count(&postgres, &house, 64).await, (6, 8));
+    for talk in &talks {
+        talk.append("one more").await;
+    }
+    // They are quiet: no tails.
+    assert_eq!(statements_of_a_count(&postgres, &house, 64).await, (6, 6));
     assert!(all_counted(&talks).await && jobs(&house).await.is_empty());
     for talk in &talks {
         talk.verify().await;

@@ -23,8 +23,8 @@ use crate::{
     run::Worker,
 };
 
-/// How often conversations that others hold are tried again together. An append holds its conversation for milliseconds.
-const TRIES: usize = 3;
+/// How often a conversation may be held by others before it is counted by itself, which waits for it.
+const PASSES: u8 = 8;
 /// How long conversations that are counted together may take: as long as a lease that nobody extends.
 const PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 
@@ -39,34 +39,45 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     Ok(worker.store.record_counts_alone(&CountedMessages { job, counted, counts }).await?)
 }
 
-/// Counts the conversations of many jobs together, and records what came of each. Returns the jobs that are to run by
-/// themselves: what is large, what others hold, what is gone; all, where one fails the others.
-pub(crate) async fn run_together(worker: &Worker, mut held: Vec<Lease>) -> Vec<Lease> {
+/// Counts the conversations of many jobs together, and records what came of each. Returns the others, which
+/// [`is_to_wait`] tells apart: those that others hold, and those that are to run by themselves: what is large, what is gone;
+/// all, where one fails the others.
+pub(crate) async fn run_together(worker: &Worker, held: Vec<Lease>) -> Vec<Lease> {
     if held.is_empty() {
         return held;
     }
     let started = Instant::now();
-    let mut done = HashMap::with_capacity(held.len());
     // A connection may be dead without anybody saying so.
-    let counted = timeout(PATIENCE, together(worker, &held, &mut done)).await;
-    if let Err(error) = counted.unwrap_or(Err(JobError::Store(StoreError::Silent))) {
-        debug!("{} conversations are counted one by one: {error}", held.len() - done.len());
-    }
-    for lease in &held {
-        if let Some(committed) = done.get(&lease.job.conversation) {
-            worker.record(&lease.job, Ok(committed.clone()), started.elapsed()).await;
+    let counted = timeout(PATIENCE, together(worker, &held)).await;
+    let recorded = counted.unwrap_or(Err(JobError::Store(StoreError::Silent))).unwrap_or_else(|error| {
+        debug!("{} conversations are counted one by one: {error}", held.len());
+        HashMap::new()
+    });
+    let mut left = Vec::new();
+    for mut lease in held {
+        match recorded.get(&lease.job.conversation) {
+            Some(Some(committed)) => worker.record(&lease.job, Ok(committed.clone()), started.elapsed()).await,
+            Some(None) => {
+                lease.passed_over += 1;
+                left.push(lease);
+            }
+            None => {
+                lease.passed_over = PASSES;
+                left.push(lease);
+            }
         }
     }
-    held.retain(|lease| !done.contains_key(&lease.job.conversation));
-    held
+    left
 }
 
-/// Reads, counts and records; what was committed is in `done`, after an error too.
-async fn together(
-    worker: &Worker,
-    held: &[Lease],
-    done: &mut HashMap<ConversationId, Committed>,
-) -> Result<(), JobError> {
+/// Whether a job that was not counted with others is to be tried with the next of them: an append holds its conversation for
+/// milliseconds.
+pub(crate) const fn is_to_wait(lease: &Lease) -> bool {
+    lease.passed_over < PASSES
+}
+
+/// Reads, counts and records. None: others hold the conversation. What is missing was not tried.
+async fn together(worker: &Worker, held: &[Lease]) -> Result<HashMap<ConversationId, Option<Committed>>, JobError> {
     let jobs: Vec<&ClaimedJob> = held.iter().map(|lease| &lease.job).collect();
     let mut uncounted = worker.store.uncounted_messages(&jobs).await?;
     let (mut read, mut pages) = (Vec::new(), Vec::new());
@@ -79,20 +90,14 @@ async fn together(
     // On a thread beside the others, which large messages may hold for seconds.
     let counts = count(pages).await?;
     let counted = read.into_iter().zip(counts);
-    let mut waiting: Vec<CountedMessages<'_>> = counted
+    let counted: Vec<CountedMessages<'_>> = counted
         .filter_map(|((job, counted), counts)| Some(CountedMessages { job, counted, counts: counts? }))
         .collect();
-    for _ in 0..TRIES {
-        if waiting.is_empty() {
-            break;
-        }
-        let recorded = worker.store.record_counts(&waiting).await?;
-        for (one, committed) in waiting.iter().zip(recorded) {
-            done.extend(committed.map(|committed| (one.job.conversation, committed)));
-        }
-        waiting.retain(|one| !done.contains_key(&one.job.conversation));
+    if counted.is_empty() {
+        return Ok(HashMap::new());
     }
-    Ok(())
+    let recorded = worker.store.record_counts(&counted).await?;
+    Ok(counted.iter().map(|one| one.job.conversation).zip(recorded).collect())
 }
 
 /// Counts on a thread of its own; None for a conversation whose lease was lost meanwhile.

@@ -8,7 +8,7 @@ use anneal_core::job::JobKind;
 use anneal_store::ClaimedJob;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use count_tokens::run_together as count_together;
+pub(crate) use count_tokens::{is_to_wait, run_together as count_together};
 
 use crate::{outcome::Outcome, run::Worker};
 
