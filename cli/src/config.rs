@@ -236,7 +236,7 @@ impl Config {
     /// Numbers that would stop what they are to steer.
     fn check_counts(&self) -> anyhow::Result<()> {
         let counts = [
-            ("worker.count_batch", self.worker.count_batch, u32::MAX),
+            ("worker.count_batch", self.worker.count_batch, 1_024),
             ("worker.count_concurrency", self.worker.count_concurrency, u32::MAX),
             ("worker.summary_concurrency", self.worker.summary_concurrency, SUMMARIES_AT_ONCE),
             ("server.concurrent_watches", self.server.concurrent_watches, u32::MAX),

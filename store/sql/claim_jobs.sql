@@ -1,6 +1,9 @@
 -- Claims up to $2 due jobs of a kind, at most $3 of a tenant, tenants in turn after $4. The first part walks the tenants
 -- that have waiting rows by the index, one step each, until $2 of them have something due or $8 were looked at; the second
--- takes the oldest of each, as many as make $2 of all; the third locks and skips.
+-- takes the oldest of each, as many as make $2 of all, and a quarter of $2 where others have less; the third locks and skips.
+-- The queue is empty again and again, and a plan may be made for it then. What goes by a job's key says so in a way that fits no
+-- other index, nor the key by the kind alone (`is true`), and without a join that could as well read everything; what goes by
+-- an index of what waits asks for its order.
 -- A row without a conversation: the walk ended at this tenant, and others may follow.
 with recursive tenants (tenant_id, steps, due, is_due) as (
     select $4::uuid, 0, 0, false
@@ -17,26 +20,30 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
     ) as following
     cross join lateral (
         -- a priority at a time: the index is read only as far as rows are due
-        select exists (
-            select from ai_job
+        select coalesce((
+            select true from ai_job
             where kind = $1
               and state = 0
               and tenant_id = following.tenant_id
               and priority = -1
               and due_ts <= now()
-        ) or exists (
-            select from ai_job
+            order by due_ts
+            limit 1
+        ), (
+            select true from ai_job
             where kind = $1
               and state = 0
               and tenant_id = following.tenant_id
               and priority = 0
               and due_ts <= now()
-        ) as is_due
+            order by due_ts
+            limit 1
+        ), false) as is_due
     ) as waits
     where tenants.due < $2::bigint
       and tenants.steps < $8::integer
 ), share as materialized (
-    select least($3::bigint, ceil($2::numeric / nullif(count(*), 0)))::bigint as jobs from tenants
+    select least($3::bigint, greatest($2::bigint / 4, ceil($2::numeric / nullif(count(*), 0))))::bigint as jobs from tenants
     where is_due
 ), candidate as (
     select due.conversation_id, due.priority, due.due_ts,
@@ -67,7 +74,7 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
         order by conversation_id
     ) as chosen
     cross join lateral (
-        -- limit 1: by key, row by row, in this order; is true: by no index of what waits, which would be read as a whole
+        -- limit 1: by key, row by row, in this order
         select conversation_id from ai_job
         where kind = $1
           and conversation_id = chosen.conversation_id
@@ -83,9 +90,8 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
         lease = $6::uuid,
         lease_until_ts = now() + $7::double precision * interval '1 second',
         worker = $5
-    from pick
-    where j.kind = $1
-      and j.conversation_id = pick.conversation_id
+    where (j.kind = $1) is true
+      and j.conversation_id = any (array(select conversation_id from pick))
     returning j.conversation_id, j.tenant_id, j.generation, j.attempts, j.argument::text as argument
 )
 select tenant_id as "tenant_id!", conversation_id as "conversation_id?", generation as "generation?",

@@ -1,16 +1,17 @@
 -- Records a failed run: the job waits $5 milliseconds, or moves to the dead ones after $6 starts. No row: the lease is lost.
+-- By key, whatever the plan was made for (see claim_jobs).
 with held as materialized (
-    select kind, conversation_id, attempts >= $6 as dead from ai_job
+    select attempts >= $6 as dead from ai_job
     where kind = $1
       and conversation_id = $2
       and lease = $3
-      and state = 1
+      and (state = 1) is true
     for update
 ), gone as (
     delete from ai_job as j using held
     where held.dead
-      and j.kind = held.kind
-      and j.conversation_id = held.conversation_id
+      and j.kind = $1
+      and j.conversation_id = $2
     returning j.tenant_id, j.kind, j.conversation_id, j.generation, j.attempts, j.argument, j.dirty_ts
 ), put as (
     insert into ai_job_dead as d (tenant_id, kind, conversation_id, generation, attempts, last_error, argument, dirty_ts)
@@ -24,7 +25,7 @@ with held as materialized (
         due_ts = now() + $5::double precision * interval '1 millisecond'
     from held
     where not held.dead
-      and j.kind = held.kind
-      and j.conversation_id = held.conversation_id
+      and j.kind = $1
+      and j.conversation_id = $2
 )
 select dead as "dead!" from held

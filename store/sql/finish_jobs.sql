@@ -1,24 +1,28 @@
--- Ends jobs in the transaction of their results ($1: kinds, $2: conversations, $3: leases, $4: generations): gone when nothing
--- arrived since the claim and the job itself leaves nothing to do ($5), else waiting again, with an argument only if that
--- arrived meanwhile. A row that does not come back: the lease is lost. A success clears an older death.
+-- Ends jobs of a kind in the transaction of their results ($1: the kind, $2: conversations, $3: leases, $4: generations): gone
+-- when nothing arrived since the claim and the job itself leaves nothing to do ($5), else waiting again, with an argument only
+-- if that arrived meanwhile. A row that does not come back: the lease is lost. A success clears an older death.
+-- By key, whatever the plan was made for (see claim_jobs).
 with held as materialized (
-    select j.kind, j.conversation_id, mine.generation, j.generation = mine.generation and not mine.more as clean
-    -- (select $1): how many there are is hidden from the planner, which then joins by key, row by row
-    from unnest(
-        (select $1::smallint[]), (select $2::uuid[]), (select $3::uuid[]), (select $4::bigint[]), (select $5::boolean[])
-    ) as mine (kind, conversation_id, lease, generation, more)
-    join ai_job as j
-      on j.kind = mine.kind
-     and j.conversation_id = mine.conversation_id
-     and j.lease = mine.lease
-     and j.state = 1
-    order by j.kind, j.conversation_id
-    for update of j
+    select mine.conversation_id, mine.generation, locked.generation = mine.generation and not mine.more as clean
+    from (
+        select conversation_id, lease, generation, more
+        from unnest((select $2::uuid[]), (select $3::uuid[]), (select $4::bigint[]), (select $5::boolean[]))
+            as mine (conversation_id, lease, generation, more)
+        order by conversation_id
+    ) as mine
+    cross join lateral (
+        select generation from ai_job
+        where kind = $1
+          and conversation_id = mine.conversation_id
+          and lease = mine.lease
+          and (state = 1) is true
+        limit 1
+        for update
+    ) as locked
 ), gone as (
-    delete from ai_job as j using held
-    where held.clean
-      and j.kind = held.kind
-      and j.conversation_id = held.conversation_id
+    delete from ai_job
+    where (kind = $1) is true
+      and conversation_id = any (array(select conversation_id from held where clean))
 ), again as (
     update ai_job as j
     set state = 0, lease = null, lease_until_ts = null, worker = null, attempts = 0, last_error = null,
@@ -28,11 +32,12 @@ with held as materialized (
         priority = case when j.argument_generation > held.generation then j.priority else 0 end
     from held
     where not held.clean
-      and j.kind = held.kind
+      and (j.kind = $1) is true
       and j.conversation_id = held.conversation_id
+      and j.conversation_id = any (array(select conversation_id from held where not clean))
 ), revived as (
-    delete from ai_job_dead as d using held
-    where d.kind = held.kind
-      and d.conversation_id = held.conversation_id
+    delete from ai_job_dead
+    where (kind = $1) is true
+      and conversation_id = any (array(select conversation_id from held))
 )
-select kind as "kind!", conversation_id as "conversation_id!", clean as "clean!" from held
+select conversation_id as "conversation_id!", clean as "clean!" from held

@@ -1,20 +1,25 @@
--- Extends the leases of the given jobs. A row that does not come back is no longer held. Locked in the order in which
--- transactions of many results lock them.
+-- Extends the leases of jobs of a kind ($1: the kind, $2: conversations, $3: leases). A row that does not come back is no
+-- longer held. Locked in the order in which transactions of many results lock them; by key, whatever the plan was made for
+-- (see claim_jobs).
 with held as materialized (
-    select j.kind, j.conversation_id
-    -- (select $1): how many there are is hidden from the planner, which then joins by key, row by row
-    from unnest((select $1::smallint[]), (select $2::uuid[]), (select $3::uuid[])) as mine (kind, conversation_id, lease)
-    join ai_job as j
-      on j.kind = mine.kind
-     and j.conversation_id = mine.conversation_id
-     and j.lease = mine.lease
-     and j.state = 1
-    order by j.kind, j.conversation_id
-    for update of j
+    select mine.conversation_id
+    from (
+        select conversation_id, lease
+        from unnest((select $2::uuid[]), (select $3::uuid[])) as mine (conversation_id, lease)
+        order by conversation_id
+    ) as mine
+    cross join lateral (
+        select conversation_id from ai_job
+        where kind = $1
+          and conversation_id = mine.conversation_id
+          and lease = mine.lease
+          and (state = 1) is true
+        limit 1
+        for update
+    ) as locked
 )
-update ai_job as j
+update ai_job
 set lease_until_ts = now() + $4::double precision * interval '1 second'
-from held
-where j.kind = held.kind
-  and j.conversation_id = held.conversation_id
-returning j.kind, j.conversation_id
+where (kind = $1) is true
+  and conversation_id = any (array(select conversation_id from held))
+returning conversation_id

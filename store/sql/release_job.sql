@@ -6,4 +6,4 @@ set state = 0, lease = null, lease_until_ts = null, worker = null, attempts = at
 where kind = $1
   and conversation_id = $2
   and lease = $3
-  and state = 1
+  and (state = 1) is true

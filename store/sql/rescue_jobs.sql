@@ -1,17 +1,33 @@
--- Frees up to $1 jobs whose lease ran out; after $2 starts they are given up. Attempts are kept.
+-- Frees up to $2 jobs of a kind ($1) whose lease ran out; after $3 starts they are given up. Attempts are kept.
+-- By key, whatever the plan was made for (see claim_jobs).
 with lost as materialized (
-    select kind, conversation_id, attempts >= $2 as dead from ai_job
-    where state = 1
-      and lease_until_ts < now()
-    order by kind, conversation_id
-    limit $1
-    for update skip locked
+    select locked.conversation_id, locked.dead
+    from (
+        select conversation_id
+        from (
+            select conversation_id from ai_job
+            where kind = $1
+              and state = 1
+              and lease_until_ts < now()
+            order by lease_until_ts
+            limit $2
+        ) as first
+        order by conversation_id
+    ) as ended
+    cross join lateral (
+        select conversation_id, attempts >= $3 as dead from ai_job
+        where kind = $1
+          and conversation_id = ended.conversation_id
+          and (state = 1) is true
+          and lease_until_ts < now()
+        limit 1
+        for update skip locked
+    ) as locked
 ), gone as (
-    delete from ai_job as j using lost
-    where lost.dead
-      and j.kind = lost.kind
-      and j.conversation_id = lost.conversation_id
-    returning j.tenant_id, j.kind, j.conversation_id, j.generation, j.attempts, j.argument, j.dirty_ts
+    delete from ai_job
+    where (kind = $1) is true
+      and conversation_id = any (array(select conversation_id from lost where dead))
+    returning tenant_id, kind, conversation_id, generation, attempts, argument, dirty_ts
 ), put as (
     insert into ai_job_dead as d (tenant_id, kind, conversation_id, generation, attempts, last_error, argument, dirty_ts)
     select tenant_id, kind, conversation_id, generation, attempts, 'lease expired', argument, dirty_ts from gone
@@ -20,12 +36,10 @@ with lost as materialized (
         argument = excluded.argument, died_ts = now()
     returning 1 as one
 ), freed as (
-    update ai_job as j
+    update ai_job
     set state = 0, lease = null, lease_until_ts = null, worker = null, last_error = 'lease expired', due_ts = now()
-    from lost
-    where not lost.dead
-      and j.kind = lost.kind
-      and j.conversation_id = lost.conversation_id
+    where (kind = $1) is true
+      and conversation_id = any (array(select conversation_id from lost where not dead))
     returning 1 as one
 )
 select (select count(*) from freed) as "waiting!", (select count(*) from put) as "dead!"

@@ -1,7 +1,7 @@
 //! The queue seen by a worker: claim, keep, finish, fail, give back, rescue. A claim carries a fencing token (`lease`);
 //! whoever has lost it changes nothing any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -101,7 +101,8 @@ impl ClaimedJob {
 }
 
 impl Store {
-    /// Claims up to `limit` due jobs of a kind, as many of each tenant as the others leave, at most `per_tenant`. Rows that another worker
+    /// Claims up to `limit` due jobs of a kind, in equal shares of the tenants that have some
+    /// due, or a quarter of `limit`, at most `per_tenant` of each. Rows that another worker
     /// holds are skipped. The tenants' order starts after `cursor`, so that each has its turn; so many may have something
     /// waiting that is not due that nothing is found before others follow.
     pub async fn claim_jobs(
@@ -149,18 +150,23 @@ impl Store {
 
     /// Extends the leases of these jobs. Returns those that are still ours; the others' handlers must stop.
     pub async fn heartbeat(&self, jobs: &[ClaimedJob]) -> Result<Vec<bool>, StoreError> {
-        let kinds: Vec<i16> = jobs.iter().map(|job| job.kind.code()).collect();
-        let conversations: Vec<Uuid> = jobs.iter().map(|job| job.conversation.0).collect();
-        let leases: Vec<Uuid> = jobs.iter().map(|job| job.lease).collect();
+        let mut held = HashSet::with_capacity(jobs.len());
         let mut db = self.jobs.checkout().await?;
-        let rows =
-            sqlx::query_file!("sql/heartbeat_jobs.sql", &kinds, &conversations, &leases, f64::from(LEASE_SECONDS))
+        for kind in JobKind::ALL {
+            let of_kind = || jobs.iter().filter(|job| job.kind == kind);
+            let conversations: Vec<Uuid> = of_kind().map(|job| job.conversation.0).collect();
+            let leases: Vec<Uuid> = of_kind().map(|job| job.lease).collect();
+            if leases.is_empty() {
+                continue;
+            }
+            let seconds = f64::from(LEASE_SECONDS);
+            let rows = sqlx::query_file!("sql/heartbeat_jobs.sql", kind.code(), &conversations, &leases, seconds)
                 .fetch_all(&mut *db)
                 .await?;
+            held.extend(rows.into_iter().map(|row| (kind, ConversationId(row.conversation_id))));
+        }
         db.release();
-        let held: std::collections::HashSet<(i16, Uuid)> =
-            rows.into_iter().map(|row| (row.kind, row.conversation_id)).collect();
-        Ok(jobs.iter().map(|job| held.contains(&(job.kind.code(), job.conversation.0))).collect())
+        Ok(jobs.iter().map(|job| held.contains(&(job.kind, job.conversation))).collect())
     }
 
     /// Ends a job that had nothing to write.
@@ -216,12 +222,18 @@ impl Store {
         Ok(())
     }
 
-    /// Frees up to `limit` jobs whose lease ran out. Attempts are kept, so that a job which kills its worker dies.
+    /// Frees up to `limit` jobs of each kind whose lease ran out. Attempts are kept, so that a job which kills its worker dies.
     pub async fn rescue_jobs(&self, limit: i64) -> Result<Rescued, StoreError> {
         let mut db = self.jobs.checkout().await?;
-        let row = sqlx::query_file!("sql/rescue_jobs.sql", limit, MAX_ATTEMPTS).fetch_one(&mut *db).await?;
+        let mut rescued = Rescued::default();
+        for kind in JobKind::ALL {
+            let row =
+                sqlx::query_file!("sql/rescue_jobs.sql", kind.code(), limit, MAX_ATTEMPTS).fetch_one(&mut *db).await?;
+            rescued.waiting += row.waiting;
+            rescued.dead += row.dead;
+        }
         db.release();
-        Ok(Rescued { waiting: row.waiting, dead: row.dead })
+        Ok(rescued)
     }
 }
 
@@ -236,7 +248,8 @@ async fn release(db: &mut PgConnection, job: &ClaimedJob, why: &str, delay_ms: i
 /// results with it.
 pub(crate) async fn still_ours(db: &mut PgConnection, job: &ClaimedJob) -> Result<(), StoreError> {
     let row = sqlx::query_scalar!(
-        "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3 and state = 1 for update",
+        "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3
+             and (state = 1) is true for update",
         job.kind.code(),
         job.conversation.0,
         job.lease,
@@ -256,7 +269,7 @@ pub(crate) struct Ending<'a> {
 
 /// Ends a job within the transaction of its results. An error means that the lease is lost, and the results with it.
 pub(crate) async fn finish(db: &mut PgConnection, job: &ClaimedJob) -> Result<Finished, StoreError> {
-    let finished = finish_all(db, &[Ending { job, more: false }]).await?;
+    let finished = finish_all(db, job.kind, &[Ending { job, more: false }]).await?;
     finished.into_values().next().ok_or(StoreError::LeaseLost)
 }
 
@@ -274,25 +287,24 @@ pub(crate) async fn finish_causing(
     Ok(finished)
 }
 
-/// Ends jobs within the transaction of their results. An error means that the lease of one is lost, and all results with it.
+/// Ends jobs of a kind within the transaction of their results. An error means that the lease of one is lost, and all results with it.
 pub(crate) async fn finish_all(
     db: &mut PgConnection,
+    kind: JobKind,
     endings: &[Ending<'_>],
-) -> Result<HashMap<(JobKind, ConversationId), Finished>, StoreError> {
-    let kinds: Vec<i16> = endings.iter().map(|end| end.job.kind.code()).collect();
+) -> Result<HashMap<ConversationId, Finished>, StoreError> {
     let conversations: Vec<Uuid> = endings.iter().map(|end| end.job.conversation.0).collect();
     let leases: Vec<Uuid> = endings.iter().map(|end| end.job.lease).collect();
     let generations: Vec<i64> = endings.iter().map(|end| end.job.generation).collect();
     let more: Vec<bool> = endings.iter().map(|end| end.more).collect();
-    let rows = sqlx::query_file!("sql/finish_jobs.sql", &kinds, &conversations, &leases, &generations, &more)
+    let rows = sqlx::query_file!("sql/finish_jobs.sql", kind.code(), &conversations, &leases, &generations, &more)
         .fetch_all(db)
         .await?;
     if rows.len() < endings.len() {
         return Err(StoreError::LeaseLost);
     }
-    let finished = rows.into_iter().filter_map(|row| {
-        let kind = JobKind::from_code(row.kind)?;
-        Some(((kind, ConversationId(row.conversation_id)), if row.clean { Finished::Done } else { Finished::Again }))
-    });
+    let finished = rows
+        .into_iter()
+        .map(|row| (ConversationId(row.conversation_id), if row.clean { Finished::Done } else { Finished::Again }));
     Ok(finished.collect())
 }

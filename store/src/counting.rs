@@ -226,7 +226,7 @@ impl Store {
         let looked = self.look(db, held().filter(|(one, head)| !head.is_quiet_after(one))).await?;
         let endings: Vec<Ending<'_>> =
             held().map(|(one, head)| Ending { job: one.job, more: head.more_after(one) }).collect();
-        let mut finished = finish_all(db, &endings).await?;
+        let mut finished = finish_all(db, JobKind::CountTokens, &endings).await?;
         let caused = |job: &ClaimedJob| {
             looked.get(&job.conversation).map(|looked| trigger::jobs(&looked.state)).unwrap_or_default()
         };
@@ -236,7 +236,7 @@ impl Store {
             .collect();
         enqueue_all(db, &dirty).await?;
         let committed = batch.iter().map(|one| {
-            let finished = finished.remove(&(JobKind::CountTokens, one.job.conversation))?;
+            let finished = finished.remove(&one.job.conversation)?;
             Some(Committed { finished, caused: caused(one.job), kept: true })
         });
         Ok(committed.collect())

@@ -23,7 +23,7 @@ const KIND: JobKind = JobKind::CountTokens;
 const WAITING_ALONE: usize = 8;
 /// How long those wait for which there is no such place.
 const PUT_OFF: Duration = Duration::from_secs(1);
-/// Before conversations that others held are tried by themselves again.
+/// Before conversations that others held are tried again, when nothing else is due.
 const HELD: Duration = Duration::from_millis(4);
 
 impl Worker {
@@ -35,6 +35,7 @@ impl Worker {
         let mut held = Vec::new();
         while !stop.is_cancelled() {
             let next = Instant::now() + Duration::from_millis(u64::from(self.settings.count_gap_ms));
+            held.retain(|lease: &Lease| !lease.lost.is_cancelled());
             let free = self.batch(KIND) - held.len() as u32;
             let claimed = if free == 0 { Vec::new() } else { self.claim(KIND, free, &mut cursor).await };
             match (claimed.is_empty(), held.is_empty()) {
@@ -57,9 +58,7 @@ impl Worker {
                 let _ = stop.run_until_cancelled(gap).await;
             }
         }
-        let not_counted: Vec<_> = held.iter().map(|lease| lease.job.clone()).collect();
-        self.give_back(&not_counted, Duration::ZERO).await;
-        drop(held);
+        running.spawn(std::future::ready(held));
         self.finish(KIND, &room, running).await;
     }
 

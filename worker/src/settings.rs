@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct WorkerSettings {
     /// Where `/healthz`, `/readyz` and `/metrics` are.
     pub http_address: SocketAddr,
-    /// Conversations claimed for counting at once, as many of each tenant as others leave.
+    /// Conversations claimed for counting at once, of one tenant all, where no other has any, and a quarter at least.
     pub count_batch: u32,
     /// Milliseconds from one claim for counting to the next, where the first was not full: more is counted at once.
     pub count_gap_ms: u32,

@@ -51,7 +51,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ),
         statement!("record_counts", tenants(), talks(), numbers(780), ones(), tenants(), talks(), ones()),
         statement!("enqueue_jobs", tenants(), ones(), talks(), "null"),
-        statement!("heartbeat_jobs", ones(), jobs(), talks(), "15"),
+        statement!("heartbeat_jobs", "1", jobs(), talks(), "15"),
         statement!("list_messages", tenant(), talk(), "50000", "50", "4000000", "true"),
         statement!("list_messages_newest_first", tenant(), talk(), "50000", "50", "4000000", "true"),
         statement!("get_message", tenant(), talk(), "77777"),
@@ -89,9 +89,9 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ),
         statement!("append_replay", tenant(), talk(), "'r'"),
         statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15", "1000"),
-        statement!("finish_jobs", ones(), jobs(), talks(), ones(), many(&|_| "false".to_owned())),
+        statement!("finish_jobs", "1", jobs(), talks(), ones(), many(&|_| "false".to_owned())),
         statement!("fail_job", "1", talk(), talk(), "'e'", "10", "12"),
-        statement!("rescue_jobs", "100", "12"),
+        statement!("rescue_jobs", "1", "100", "12"),
     ]
 }
 
@@ -170,10 +170,37 @@ async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
         assert!(!plan.contains("ai_conversation_by_"), "{name} reads conversations by a list's index:\n{plan}");
         let scan = plan.lines().find(|line| line.contains("Seq Scan on ai_"));
         assert!(scan.is_none(), "{name} scans:\n{plan}");
-        // Leases that have ended are found by their time; whatever else is locked is known by its key.
-        if let Some((_, locked)) = plan.split_once("LockRows").filter(|_| name != "rescue_jobs") {
-            let by = locked.lines().find(|line| line.contains(" using ") && line.contains(" on ai_job "));
-            assert!(by.is_none_or(|line| line.contains("_pkey ")), "{name} finds what it locks by {by:?}:\n{plan}");
+    }
+}
+
+/// The queue is empty again and again, and vacuumed then: a plan that is made at that moment must not be one that reads all
+/// jobs when there are many.
+#[tokio::test]
+async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    sqlx::raw_sql("set enable_seqscan = off").execute(&mut db).await.expect("sets");
+    let twenty = "insert into ai_job (tenant_id, kind, conversation_id)
+        select gen_random_uuid(), 1 + n % 3, gen_random_uuid() from generate_series(1, 20) as n";
+    for fill in ["", twenty] {
+        sqlx::raw_sql(fill).execute(&mut db).await.expect("fills");
+        sqlx::raw_sql("vacuum analyze ai_job").execute(&mut db).await.expect("vacuums");
+        for (name, sql, arguments) in statements() {
+            let plan = plan(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
+            let lines: Vec<&str> = plan.lines().collect();
+            for (number, scan) in lines.iter().enumerate().filter(|(_, line)| is_scan_of_jobs(line)) {
+                let by = lines[number + 1..].iter().find(|line| line.contains("Index Cond")).unwrap_or(&"");
+                let fits = match name {
+                    "claim_jobs" if scan.contains("ai_job_ready") => by.contains("tenant_id"),
+                    "rescue_jobs" if scan.contains("ai_job_leased") => by.contains("lease_until_ts"),
+                    _ => scan.contains("ai_job_pkey") && by.contains("conversation_id"),
+                };
+                assert!(fits, "{name} finds jobs by {} with {}:\n{plan}", scan.trim(), by.trim());
+            }
         }
     }
+}
+
+fn is_scan_of_jobs(line: &str) -> bool {
+    line.contains("Scan") && line.split(" on ").nth(1).is_some_and(|table| table.split(' ').next() == Some("ai_job"))
 }
