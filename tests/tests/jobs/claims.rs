@@ -62,6 +62,28 @@ async fn a_manual_compaction_goes_ahead_and_nobody_gets_more_than_their_share() 
     assert_eq!(claimed, ["101", "105", "201", "205", "301", "305"], "of each tenant the manual one and the oldest");
 }
 
+#[tokio::test]
+async fn what_others_leave_of_a_claim_is_one_tenants() {
+    let house = House::start().await;
+    // The first tenant has ten due, the others one each.
+    let fill = "insert into ai_job (tenant_id, kind, conversation_id)
+        select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1, gen_random_uuid()
+        from generate_series(1, $2) as tenant, generate_series(1, case when tenant = 1 then 10 else 1 end) as n";
+    let claim = async |tenants: i32| {
+        sqlx::query("delete from ai_job").execute(&mut house.db().await).await.expect("empties");
+        let filled = sqlx::query(fill).bind(JobKind::CountTokens.code()).bind(tenants);
+        filled.execute(&mut house.db().await).await.expect("fills");
+        let nobody = TenantId(Uuid::nil());
+        let claim = house.store.claim_jobs(JobKind::CountTokens, 8, 8, nobody, "by hand").await.expect("claims");
+        let of_the_first = claim.jobs.iter().filter(|job| job.tenant.to_string().ends_with("a000-000000000001"));
+        (claim.jobs.len(), of_the_first.count())
+    };
+    assert_eq!(claim(1).await, (8, 8), "nobody else has any");
+    assert_eq!(claim(2).await, (5, 4), "half");
+    assert_eq!(claim(7).await, (8, 2), "a quarter");
+    assert_eq!(claim(20).await, (8, 1), "each in turn");
+}
+
 /// A conversation whose counting job has been given up.
 async fn given_up(house: &House) -> (String, ConversationId) {
     let talk = house.conversation().await;
