@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// What the user says.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Clone, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ChatBody {
     /// The user's words; may be empty where there is a picture.
@@ -78,10 +78,7 @@ pub(super) async fn chat(
 ) -> Result<Response, Problem> {
     session::agent(&agent)?;
     let Some(id) = headers.get(LAST_EVENT_ID) else {
-        let asked = first(&visitor, &agent, body.unwrap_or_default()).await?;
-        let mut reader = door.live.join(visitor, asked, door.closing.clone());
-        reader.started().await?;
-        return Ok(told(reader));
+        return Ok(told(begin(&door, visitor, &agent, body.unwrap_or_default()).await?));
     };
     let place = Place::parse(id.as_bytes());
     let place = place.ok_or_else(forged)?;
@@ -90,6 +87,26 @@ pub(super) async fn chat(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Ok(told(door.live.join(visitor, asked, door.closing.clone())))
+}
+
+/// How often a session is made for one turn.
+const SESSIONS_MADE: usize = 3;
+
+/// The reader of a turn that begins, once what is said is stored. A session that was made for it may be taken back by the
+/// same request that was refused elsewhere meanwhile: it is then made again.
+async fn begin(door: &Door, visitor: Visitor, agent: &str, body: ChatBody) -> Result<Reader, Problem> {
+    let mut made = 0;
+    loop {
+        let asked = first(&visitor, agent, body.clone()).await?;
+        made += usize::from(asked.session == Session::Made);
+        let may_be_gone = asked.session == Session::Made && made < SESSIONS_MADE;
+        let mut reader = door.live.join(visitor.clone(), asked, door.closing.clone());
+        match reader.started().await {
+            Err(problem) if may_be_gone && problem.is(Reason::ConversationNotFound) => {}
+            Err(problem) => return Err(problem),
+            Ok(()) => return Ok(reader),
+        }
+    }
 }
 
 /// A turn that begins.

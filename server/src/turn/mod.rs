@@ -68,22 +68,8 @@ impl Turn {
 
     /// The request id of the answer: longer than any that a caller can give.
     fn answer_id(&self) -> String {
-        answer_id(&self.request_id)
+        format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
     }
-}
-
-fn answer_id(request_id: &str) -> String {
-    format!("{:-<ID_BYTES$}{request_id}", "answer to ")
-}
-
-/// Whether the answer to a request is stored: then the same turn is told again, and no model is called.
-pub(crate) async fn is_answered(
-    house: &House,
-    caller: Caller,
-    id: ConversationId,
-    request_id: &str,
-) -> Result<bool, Failure> {
-    Ok(house.store.find_answer(caller, id, &answer_id(request_id)).await?.is_some())
 }
 
 /// The message that was stored as the whole of what a turn says, under its request id and with these words; None: there is
@@ -229,7 +215,7 @@ impl Run {
             }
             self.is_still_asked(&stored).await?;
         }
-        self.outlet.send(Event::Started(started(&stored))).await?;
+        self.outlet.send(Event::Started(started(&stored, false))).await?;
         let answered = self.answer(model, bill).await?;
         Ok(Said::Now(stored.messages.iter().map(|message| message.id.0).collect(), answered))
     }
@@ -295,8 +281,10 @@ fn verdict(held: &Result<Held, Ended>) -> Verdict {
     }
 }
 
-fn started(stored: &Appended) -> Started {
+/// What was said, and whether its answer is told again.
+fn started(stored: &Appended, replayed: bool) -> Started {
     Started {
+        replayed,
         message_ids: stored.messages.iter().map(|message| message.id.0).collect(),
         turn: stored.messages.last().map_or(0, |message| message.turn),
     }

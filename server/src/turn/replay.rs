@@ -30,7 +30,7 @@ impl Run {
 
     /// Tells it.
     pub(super) async fn told(&self, Replay { stored, answer }: Replay) -> Result<Done, Ended> {
-        self.outlet.send(Event::Started(started(&stored))).await?;
+        self.outlet.send(Event::Started(started(&stored, true))).await?;
         for event in answer.message.parts.into_iter().filter_map(event) {
             self.outlet.send(event).await?;
         }

@@ -50,6 +50,10 @@ async fn row_Z9_a_context_is_system_prompt_summary_tail_and_current_input_in_thi
     assert_eq!(ids, [7, 8, 9, 10]);
     assert_eq!(built.0.total_tokens, built.0.messages.iter().map(|sent| sent.tokens).sum::<u64>());
     built.assert_covers(10);
+    say(&talk, 2).await;
+    assert_eq!(talk.checkpoints().await.len(), 1, "no new one is due");
+    let later = talk.context().await.said();
+    assert_eq!(later[..6], said[..6], "the summary stands, and the tail before it was said more");
 }
 
 #[tokio::test]

@@ -87,6 +87,12 @@ async fn row_Z6_zeroclaw_keeps_text_alone_and_cuts_before_the_last_user_message(
     let checkpoints = talk.checkpoints().await;
     assert_eq!(checkpoints[0].last_message_id, 39, "of 41 messages the last user message and what follows stay");
     talk.verify().await;
+
+    let nobody = under(&house, "zeroclaw").await;
+    nobody.append_all((0..60).map(|n| assistant(&format!("Still here, {n}."))).collect()).await;
+    house.run_jobs_until_idle().await;
+    assert!(nobody.checkpoints().await.is_empty(), "nobody has asked anything: there is nothing to cut before");
+    nobody.verify().await;
 }
 
 #[tokio::test]

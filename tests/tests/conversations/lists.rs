@@ -79,7 +79,7 @@ async fn rename(talk: &Talk<'_>, title: &str) {
 
 /// One thing that happens to a conversation; what it is called after that, where that changes.
 async fn happen(talk: &Talk<'_>, dice: &mut Dice, step: usize) -> Option<String> {
-    let (kind, said) = (dice.below(10), format!("{step} {}", sentence(step)));
+    let (kind, said) = (dice.below(11), format!("{step} {}", sentence(step)));
     let request_id = format!("r{step}");
     match kind {
         0 | 1 => {
@@ -110,6 +110,10 @@ async fn happen(talk: &Talk<'_>, dice: &mut Dice, step: usize) -> Option<String>
             talk.house.run_jobs_until_idle().await;
             return None;
         }
+        9 => {
+            // Said while what was said before is counted.
+            tokio::join!(talk.append_all(vec![user(&said)]).into_future(), talk.house.run_jobs_until_idle());
+        }
         _ => {
             rename(talk, &said).await;
             return Some(said);
@@ -127,6 +131,13 @@ async fn row_P4_the_figures_in_lists_always_equal_the_rows() {
     let mut dice = Dice(20_261_121);
     for step in 0..160 {
         let place = dice.below(talks.len() as u64 + 1) as usize;
+        if step % 40 == 39 {
+            let gone = talks.remove(0).id;
+            let ask = pb::DeleteConversationRequest { conversation_id: gone.clone(), ..Default::default() };
+            house.conversations().delete_conversation(ask).await.expect("deletes");
+            titles.retain(|(of, _)| *of != gone);
+            continue;
+        }
         if place == talks.len() {
             // A rotation makes another conversation; a few are enough.
             if talks.len() < 6 {
@@ -204,6 +215,38 @@ async fn lists_of_another_tenant_hold_nothing_of_this_one() {
         assert_eq!(mine.conversations.len(), 1);
         let theirs = house.store.list_conversations(other, &filter).await.expect("lists");
         assert_eq!(theirs.conversations.len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn whatever_lists_are_found_by_lags_pages_together_are_the_whole_list_in_order() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    for _ in 0..120 {
+        house.conversation().await;
+    }
+    // Up to 20 seconds behind, as appends leave it; several at the same moment.
+    sqlx::query(
+        "update ai_conversation as c
+         set last_activity_ts = now() - (n / 3) * interval '1 second',
+             listed_ts = now() - (n / 3) * interval '1 second' - (n * 7 % 21) * interval '1 second'
+         from (select conversation_id, row_number() over (order by conversation_id) as n from ai_conversation) as numbered
+         where numbered.conversation_id = c.conversation_id",
+    )
+    .execute(&mut db)
+    .await
+    .expect("moves");
+    let ordered: Vec<Uuid> = sqlx::query_scalar(
+        "select conversation_id from ai_conversation order by last_activity_ts desc, conversation_id desc",
+    )
+    .fetch_all(&mut db)
+    .await
+    .expect("reads");
+    let ordered: Vec<String> = ordered.iter().map(Uuid::to_string).collect();
+    for page_size in [1, 7, 50] {
+        let listed = house.list(pb::ListConversationsRequest { page_size, ..Default::default() }).await;
+        let listed: Vec<String> = listed.into_iter().map(|row| row.conversation_id).collect();
+        assert_eq!(listed, ordered, "in pages of {page_size}");
     }
 }
 

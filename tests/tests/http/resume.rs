@@ -150,6 +150,38 @@ async fn whoever_comes_back_to_another_process_waits_there_for_the_end_of_the_tu
 }
 
 #[tokio::test]
+async fn thoughts_that_are_not_kept_stand_for_whoever_waits_at_another_process() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |asked| {
+            Script::says(asked, [Say::thought("Let me "), Say::thought("think."), Say::text("one "), Say::text("two")])
+                .gated(&gate)
+        }
+    })
+    .await;
+    let house = House::chatting_patiently(&model).await;
+    let beside = house.beside().await;
+    let mut events = house.web().open_chat("a", &body()).await;
+    let mut told = events.take(1).await;
+    gate.open(4);
+    while text_of(&told).is_empty() {
+        told.extend(events.take(1).await);
+    }
+    drop(events);
+    let back = beside.web().resume("a", &told.last().expect("some").id, None).await;
+    // The turn still runs when it is asked for there: the reader is let in, and other calls answered, before it ends.
+    beside.web().get("/api/agents/a/sessions").await;
+    gate.open_for_ever();
+    let rest = back.rest().await;
+    assert!(rest.iter().all(|event| event.kind() != "attempt"), "it is the same answer: {rest:?}");
+    told.extend(rest);
+    let had = Had::of(&told);
+    assert_eq!((had.text.as_str(), had.done, model.asked().len()), ("one two", 1, 1));
+    assert!(had.reasoning.starts_with("Let me "), "{had:?}");
+}
+
+#[tokio::test]
 async fn an_answer_made_anew_says_that_what_was_told_is_void() {
     let model = ScriptedModel::start(|asked| match asked.nth {
         0 => Script::says(asked, Say::texts(&["The first ", "answer"])).cut_after(3),

@@ -9,7 +9,7 @@ use crate::plans::TENANT;
 const LISTS: i64 = 12;
 const PAGE: i32 = 50;
 /// Seconds by which the time that lists are found by stays behind at most; the tests' conversations are a second apart.
-const LAG: i64 = 60;
+const LAG: i64 = 20;
 /// What a scan may read: the page and one more, and what is near its ends.
 const READ: i64 = PAGE as i64 + 1 + 2 * LAG;
 

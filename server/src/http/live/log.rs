@@ -29,7 +29,7 @@ pub(super) struct Told {
     /// What the present attempt has said.
     pub(super) pieces: Vec<Piece>,
     pub(super) end: Option<Ended>,
-    /// Whether a model answers now; false: an answer that is stored may be told again.
+    /// Whether a model answers now; false: that is not known yet, or an answer that is stored is told again.
     pub(super) is_live: bool,
 }
 
@@ -80,16 +80,14 @@ impl Log {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes down that a model answers now.
-    pub(super) fn goes_live(&self) {
-        self.told().is_live = true;
-    }
-
     /// Takes down an event.
     pub(super) fn tell(&self, event: Event) {
         let mut told = self.told();
         match event {
-            Event::Started(started) => told.started = Some(started.message_ids),
+            Event::Started(started) => {
+                told.is_live = !started.replayed;
+                told.started = Some(started.message_ids);
+            }
             Event::Attempt(attempt) => {
                 told.attempt = Some(attempt.into());
                 told.pieces = Vec::new();

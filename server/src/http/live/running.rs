@@ -22,7 +22,6 @@ use crate::{
     http::{door::Visitor, problem::Problem},
     parse,
     status::{Failure, Reason},
-    turn,
 };
 
 /// The turns that run in this process for readers over HTTP.
@@ -182,9 +181,6 @@ impl Telling {
 
     async fn told_once(&self) -> Result<(), Problem> {
         let Self { visitor, ask, .. } = self;
-        if self.patience == Patience::UntilItsEnd && !self.is_answered().await? {
-            self.log.goes_live();
-        }
         let mut events = visitor.services.chat(visitor.request(ask.clone())).await?.into_inner();
         while let Some(response) = events.next().await {
             let Some(event) = response?.event else { continue };
@@ -198,12 +194,6 @@ impl Telling {
             }
         }
         Err(Failure::Panicked.into())
-    }
-
-    /// Whether the answer is stored, so that it is told again.
-    async fn is_answered(&self) -> Result<bool, Failure> {
-        let id = parse::conversation_id(&self.ask.conversation_id)?;
-        turn::is_answered(&self.visitor.services.house, self.visitor.caller, id, &self.ask.request_id).await
     }
 
     /// Deletes the session that was made for this turn, if nothing is stored in it.
