@@ -3,6 +3,7 @@
 with head as (
     select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, s.separator,
         k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.generation,
+        greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
         w.window_tokens
@@ -22,9 +23,11 @@ with head as (
         order by last_message_id desc
         limit 1
     ) as k on true
+    -- Named apart (offset 0): row-level security lets no index be searched for what `->>` makes of a row.
+    cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
       on w.tenant_id = c.tenant_id
-     and w.model = e.keys ->> 'model'
+     and w.model = named.model
     where c.tenant_id = $1
       and c.conversation_id = $2
 )
@@ -49,6 +52,6 @@ cross join lateral (
     from ai_message
     where tenant_id = $1
       and conversation_id = h.conversation_id
-      and message_id > greatest(coalesce(h.separator, 0), coalesce(h.checkpoint_last, 0))
+      and message_id > h.boundary
     window later as (order by message_id desc rows between unbounded preceding and 1 preceding)
 ) as m

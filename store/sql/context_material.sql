@@ -6,6 +6,7 @@
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,
+        greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
         c.turn + case when c.last_role = 1 then $3::integer else $4::integer end as current_turn,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped, p.epoch, p.prefix_hash, p.boundary_message_id,
@@ -34,9 +35,11 @@ with head as (
         order by epoch desc
         limit 1
     ) as p on true
+    -- Named apart (offset 0): row-level security lets no index be searched for what `->>` makes of a row.
+    cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
       on w.tenant_id = c.tenant_id
-     and w.model = e.keys ->> 'model'
+     and w.model = named.model
     where c.tenant_id = $1
       and c.conversation_id = $2
 )
@@ -68,5 +71,5 @@ cross join lateral (
     from ai_message
     where tenant_id = $1
       and conversation_id = h.conversation_id
-      and message_id > greatest(coalesce(h.separator, 0), coalesce(h.checkpoint_last, 0))
+      and message_id > h.boundary
 ) as m

@@ -21,6 +21,8 @@ with place as (
     order by listed_ts desc
     offset $6::bigint - 1
     limit 1
+), reach as (
+    select coalesce((select listed_ts from page_end), timestamptz '-infinity') - $7::integer * interval '1 second' as listed_ts
 )
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
     status as "status!", pinned as "pinned!", metadata::text as "metadata!", '' as "system_prompt!",
@@ -31,7 +33,7 @@ select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id a
 from ai_conversation
 where tenant_id = $1
   and listed_ts <= (select activity from place)
-  and listed_ts >= coalesce((select listed_ts from page_end), timestamptz '-infinity') - $7::integer * interval '1 second'
+  and listed_ts >= (select listed_ts from reach)
   and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
   and ($2::smallint is null or status = $2)
   and ($3::text is null or starts_with(title, $3))

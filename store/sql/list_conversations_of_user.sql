@@ -22,6 +22,8 @@ with place as (
     order by listed_ts desc
     offset $7::bigint - 1
     limit 1
+), reach as (
+    select coalesce((select listed_ts from page_end), timestamptz '-infinity') - $8::integer * interval '1 second' as listed_ts
 )
 select conversation_id as "conversation_id!", agent_id as "agent_id!", user_id as "user_id!", title as "title!",
     status as "status!", pinned as "pinned!", metadata::text as "metadata!", '' as "system_prompt!",
@@ -33,7 +35,7 @@ from ai_conversation
 where tenant_id = $1
   and user_id = $2
   and listed_ts <= (select activity from place)
-  and listed_ts >= coalesce((select listed_ts from page_end), timestamptz '-infinity') - $8::integer * interval '1 second'
+  and listed_ts >= (select listed_ts from reach)
   and (last_activity_ts, conversation_id) < (select activity, conversation_id from place)
   and ($3::smallint is null or status = $3)
   and ($4::text is null or starts_with(title, $4))

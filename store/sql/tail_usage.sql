@@ -45,9 +45,11 @@ with settings as materialized (
         order by epoch desc
         limit 1
     ) as p on true
+    -- Named apart (offset 0): row-level security lets no index be searched for what `->>` makes of a row.
+    cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
       on w.tenant_id = c.tenant_id
-     and w.model = e.keys ->> 'model'
+     and w.model = named.model
 )
 select h.conversation_id as "conversation_id!", h.last_message_id as "last_message_id!", h.stalled_message_id as "stalled_message_id!",
     h.policy::text as "policy!", h.encoding as "encoding!", h.system_prompt_tokens as "system_prompt_tokens!", h.separator,

@@ -17,6 +17,7 @@ use crate::{
     error::{Entity, StoreError, violated},
     pool::Pool,
     rows::{column, tokens},
+    scope::Scope,
 };
 
 /// A call that somebody wants to make.
@@ -100,7 +101,7 @@ impl Store {
         caller: Caller,
         ask: &CallAsk<'_>,
     ) -> Result<Result<ModelLease, Closed>, StoreError> {
-        let mut db = self.calls_pool(ask.purpose).checkout().await?;
+        let mut db = self.calls_pool(ask.purpose).checkout(Scope::TenantInFleet(caller.tenant())).await?;
         let admitted = match admitted(&mut db, caller, ask).await {
             // A turn of the same conversation with another model came between.
             Err(StoreError::Database(error)) if violated(&error) == Some("ai_model_lease_turn_unique") => {
@@ -108,12 +109,12 @@ impl Store {
             }
             admitted => admitted,
         };
-        db.settle(admitted)
+        db.settle(admitted).await
     }
 
     /// Renews a call's lease. False when it is lost: the call must end, for others may be admitted in its place.
     pub async fn renew_call(&self, lease: &ModelLease) -> Result<bool, StoreError> {
-        let mut db = self.calls_pool(lease.purpose).checkout().await?;
+        let mut db = self.calls_pool(lease.purpose).checkout(Scope::TenantInFleet(lease.caller.tenant())).await?;
         let renewed = sqlx::query_file!(
             "sql/renew_model_lease.sql",
             lease.caller.tenant().0,
@@ -125,7 +126,7 @@ impl Store {
         )
         .execute(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(renewed.rows_affected() == 1)
     }
 
@@ -149,7 +150,7 @@ impl Store {
     }
 
     async fn settle_once(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
-        let mut db = self.calls_pool(lease.purpose).checkout().await?;
+        let mut db = self.calls_pool(lease.purpose).checkout(Scope::TenantInFleet(lease.caller.tenant())).await?;
         let mut tx = db.begin().await?;
         // First the model's row, as admissions do.
         sqlx::query!("select model from ai_model_breaker where model = $1 for update", lease.model)
@@ -174,7 +175,7 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         Ok(())
     }
 

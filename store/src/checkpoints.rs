@@ -154,9 +154,9 @@ impl Store {
         limit: i64,
     ) -> Result<CheckpointPage, StoreError> {
         self.conversation(caller, id).await?;
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let mut checkpoints = select(&mut db, caller, id, before, None, limit + 1).await?;
-        db.release();
+        db.release().await?;
         let more = checkpoints.len() as i64 > limit;
         checkpoints.truncate(limit.max(0) as usize);
         Ok(CheckpointPage { checkpoints, more })
@@ -170,9 +170,9 @@ impl Store {
         id: ConversationId,
         manual: &ManualCompaction,
     ) -> Result<Result<Checkpoint, MessageId>, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let outcome = request(&mut db, caller, id, manual).await;
-        db.settle(outcome)
+        db.settle(outcome).await
     }
 
     /// Queues a compaction that nobody waits for: not beside one that somebody asked for, not once it is made, and not after
@@ -183,9 +183,9 @@ impl Store {
         id: ConversationId,
         manual: &ManualCompaction,
     ) -> Result<bool, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let queued = under_pressure(&mut db, caller, id, manual).await;
-        db.settle(queued)
+        db.settle(queued).await
     }
 
     /// What has become of a compaction that was queued when the newest valid boundary was `before`.
@@ -195,7 +195,7 @@ impl Store {
         id: ConversationId,
         before: MessageId,
     ) -> Result<Compaction, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let waiting = sqlx::query!(
             "select exists (select from ai_job where kind = $2 and conversation_id = $3 and tenant_id = $1) as \"queued!\",
                     exists (select from ai_job_dead where kind = $2 and conversation_id = $3 and tenant_id = $1)
@@ -207,7 +207,7 @@ impl Store {
         .fetch_one(&mut *db)
         .await?;
         let newest = select(&mut db, caller, id, None, None, 1).await?.pop();
-        db.release();
+        db.release().await?;
         Ok(match newest.filter(|newest| newest.valid && newest.last > before) {
             Some(created) => Compaction::Created(Box::new(created)),
             None if waiting.queued => Compaction::Pending,

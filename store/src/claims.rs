@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{Store, error::StoreError, jobs};
+use crate::{Store, error::StoreError, jobs, scope::Scope};
 
 /// Tenants that one claim looks at: each costs some reads of an index.
 const TENANTS_PER_CLAIM: i32 = 1_000;
@@ -114,7 +114,7 @@ impl Store {
         worker: &str,
     ) -> Result<Claim, StoreError> {
         let lease = Uuid::now_v7();
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
         let rows = sqlx::query_file!(
             "sql/claim_jobs.sql",
             kind.code(),
@@ -128,7 +128,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         let mut claim = Claim::default();
         for row in rows {
             let (tenant, Some(conversation)) = (TenantId(row.tenant_id), row.conversation_id) else {
@@ -151,7 +151,7 @@ impl Store {
     /// Extends the leases of these jobs. Returns those that are still ours; the others' handlers must stop.
     pub async fn heartbeat(&self, jobs: &[ClaimedJob]) -> Result<Vec<bool>, StoreError> {
         let mut held = HashSet::with_capacity(jobs.len());
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
         for kind in JobKind::ALL {
             let of_kind = || jobs.iter().filter(|job| job.kind == kind);
             let conversations: Vec<Uuid> = of_kind().map(|job| job.conversation.0).collect();
@@ -165,15 +165,15 @@ impl Store {
                 .await?;
             held.extend(rows.into_iter().map(|row| (kind, ConversationId(row.conversation_id))));
         }
-        db.release();
+        db.release().await?;
         Ok(jobs.iter().map(|job| held.contains(&(job.kind, job.conversation))).collect())
     }
 
     /// Ends a job that had nothing to write.
     pub async fn finish_job(&self, job: &ClaimedJob) -> Result<Finished, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let finished = finish(&mut db, job).await;
-        db.settle(finished)
+        db.settle(finished).await
     }
 
     /// Records a failure: the job waits `delay_ms`, or is given up after `most_attempts` starts.
@@ -184,7 +184,7 @@ impl Store {
         delay_ms: i64,
         most_attempts: i16,
     ) -> Result<Failed, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let row = sqlx::query_file!(
             "sql/fail_job.sql",
             job.kind.code(),
@@ -196,7 +196,7 @@ impl Store {
         )
         .fetch_optional(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         match row {
             Some(row) if row.dead => Ok(Failed::Dead),
             Some(_) => Ok(Failed::Retry),
@@ -206,25 +206,25 @@ impl Store {
 
     /// Gives jobs back, as if they had not been claimed; they are due in `delay_ms`.
     pub async fn release_jobs(&self, jobs: &[ClaimedJob], delay_ms: i64) -> Result<(), StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
         for job in jobs {
             release(&mut db, job, "", delay_ms).await?;
         }
-        db.release();
+        db.release().await?;
         Ok(())
     }
 
     /// Puts a job off for `delay_ms`: what it needs is not to be had before. Its attempt does not count.
     pub async fn defer_job(&self, job: &ClaimedJob, why: &str, delay_ms: i64) -> Result<(), StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         release(&mut db, job, why, delay_ms).await?;
-        db.release();
+        db.release().await?;
         Ok(())
     }
 
     /// Frees up to `limit` jobs of each kind whose lease ran out. Attempts are kept, so that a job which kills its worker dies.
     pub async fn rescue_jobs(&self, limit: i64) -> Result<Rescued, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
         let mut rescued = Rescued::default();
         for kind in JobKind::ALL {
             let row =
@@ -232,7 +232,7 @@ impl Store {
             rescued.waiting += row.waiting;
             rescued.dead += row.dead;
         }
-        db.release();
+        db.release().await?;
         Ok(rescued)
     }
 }

@@ -105,10 +105,10 @@ pub struct CheckpointDraft {
 impl Store {
     /// What a job's checkpoint is planned from. None when the conversation is gone.
     pub async fn checkpoint_material(&self, job: &ClaimedJob) -> Result<Option<CheckpointMaterial>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let material =
             material(&mut db, &self.rules, job.caller(), job.conversation, &PolicyOverrides::default()).await;
-        db.settle(material)
+        db.settle(material).await
     }
 
     /// What a checkpoint would be planned from, under the overrides of a preview.
@@ -118,14 +118,14 @@ impl Store {
         id: ConversationId,
         preview: &PolicyOverrides,
     ) -> Result<CheckpointMaterial, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let material = material(&mut db, &self.rules, caller, id, preview).await;
-        db.settle(material)?.ok_or(StoreError::NotFound(Entity::Conversation))
+        db.settle(material).await?.ok_or(StoreError::NotFound(Entity::Conversation))
     }
 
     /// Bytes of text after `after` up to `last`: what a summary of it all would read.
     pub async fn text_bytes(&self, job: &ClaimedJob, after: MessageId, last: MessageId) -> Result<u64, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let bytes = sqlx::query_scalar!(
             r#"select coalesce(sum(text_bytes), 0)::bigint as "bytes!" from ai_message
                where tenant_id = $1 and conversation_id = $2 and message_id > $3 and message_id <= $4"#,
@@ -136,7 +136,7 @@ impl Store {
         )
         .fetch_one(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(bytes.unsigned_abs())
     }
 
@@ -148,7 +148,7 @@ impl Store {
         after: MessageId,
         last: MessageId,
     ) -> Result<Vec<CheckpointSource>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let rows = sqlx::query_file!(
             "sql/checkpoint_sources.sql",
             job.tenant.0,
@@ -159,7 +159,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         let sources = rows.into_iter().map(|row| {
             let body = match (row.content, row.summary_cache) {
                 (Some(content), _) => Ok(rows::parts(&content)?),
@@ -179,7 +179,7 @@ impl Store {
     /// Otherwise the draft is discarded and the job waits again.
     pub async fn commit_checkpoint(&self, job: &ClaimedJob, draft: &CheckpointDraft) -> Result<Committed, StoreError> {
         let (caller, id) = (job.caller(), job.conversation);
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, id).await?;
         let kept = still_there(&mut tx, caller, id, draft).await?;
@@ -192,14 +192,14 @@ impl Store {
         };
         let finished = finish_causing(&mut tx, job, &caused).await?;
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         Ok(Committed { finished, caused, kept })
     }
 
     /// Records that compaction could make no progress with the messages up to `last`, and ends the job.
     pub async fn record_no_progress(&self, job: &ClaimedJob, last: MessageId) -> Result<Committed, StoreError> {
         let (caller, id) = (job.caller(), job.conversation);
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
         sqlx::query!(
             "update ai_conversation set stalled_message_id = $3 where tenant_id = $1 and conversation_id = $2",
@@ -212,7 +212,7 @@ impl Store {
         parts::forget(&mut tx, job).await?;
         let finished = finish(&mut tx, job).await?;
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         Ok(Committed { finished, caused: Vec::new(), kept: true })
     }
 }

@@ -63,7 +63,7 @@ impl Store {
         ahead: TurnsAhead,
         overrides: &PolicyOverrides,
     ) -> Result<Material, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let mut rows = sqlx::query_file_as!(
             MaterialRow,
             "sql/context_material.sql",
@@ -76,7 +76,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         rows.sort_by_key(|row| row.message_id);
         let mut rows = rows.into_iter();
         let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
@@ -99,7 +99,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let version = &new.version;
         let swapped: Vec<i64> = version.swapped.iter().map(|id| id.0).collect();
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let recorded = sqlx::query_file!(
             "sql/record_prefix.sql",
             caller.tenant().0,
@@ -119,7 +119,7 @@ impl Store {
         )
         .execute(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(recorded.rows_affected() == 1)
     }
 

@@ -194,7 +194,7 @@ impl Store {
         let derived = |request_id: &str| creation::derived_id(caller, [b"create", request_id.as_bytes()]);
         let id = request_id.map_or_else(Uuid::now_v7, derived);
         let digest = request_id.map(|_| asked.as_slice());
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         match creation::insert(&mut db, caller, id, "", digest, new).await {
             Ok(()) => {}
             Err(error) if violated(&error) == Some("ai_conversation_pkey") => {
@@ -206,22 +206,22 @@ impl Store {
                 .fetch_optional(&mut *db)
                 .await?;
                 if stored.flatten().as_deref() != Some(asked.as_slice()) {
-                    db.release();
+                    db.release().await?;
                     return Err(StoreError::RequestIdReused);
                 }
             }
             Err(error) => return Err(error.into()),
         }
         let made = one(&mut db, caller, ConversationId(id)).await?;
-        db.release();
+        db.release().await?;
         Ok(made)
     }
 
     /// One conversation.
     pub async fn conversation(&self, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let found = one(&mut db, caller, id).await;
-        db.settle(found)
+        db.settle(found).await
     }
 
     /// Changes a conversation; with a request id once. A new policy makes the triggers look again.
@@ -234,23 +234,23 @@ impl Store {
         change: &ConversationChange,
     ) -> Result<Conversation, StoreError> {
         let request = Request { method: "update_conversation", id: request_id, digest };
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let changed = update(&mut db, caller, id, &request, change, &self.rules).await;
-        db.settle(changed)
+        db.settle(changed).await
     }
 
     /// Deletes a conversation and everything derived from it.
     pub async fn delete_conversation(&self, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let deleted = delete(&mut db, caller, id).await;
-        db.settle(deleted)
+        db.settle(deleted).await
     }
 
     /// Deletes a conversation that has no message and no turn under way; returns whether it did.
     pub async fn delete_empty_conversation(&self, caller: Caller, id: ConversationId) -> Result<bool, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let deleted = delete_empty(&mut db, caller, id).await;
-        db.settle(deleted)
+        db.settle(deleted).await
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use anneal_core::{
-    caller::ConversationId,
+    caller::{ConversationId, TenantId},
     job::JobKind,
     message::{MessageId, Part, Role},
     tokens::{Encoding, Tokens},
@@ -23,6 +23,7 @@ use crate::{
     quiet::{self, Note},
     rows::{self, column},
     rules::Rules,
+    scope::Scope,
     tail::{self, Looked},
 };
 
@@ -163,11 +164,11 @@ impl Store {
         whole: bool,
     ) -> Result<HashMap<ConversationId, UncountedMessages>, StoreError> {
         let (tenants, conversations) = places(jobs.iter().copied());
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::of(tenants.iter().copied().map(TenantId))).await?;
         let rows = sqlx::query_file!("sql/uncounted_messages.sql", &tenants, &conversations, limit, bytes, whole)
             .fetch_all(&mut *db)
             .await?;
-        db.release();
+        db.release().await?;
         let mut read = HashMap::with_capacity(jobs.len());
         for row in rows {
             let uncounted = read.entry(ConversationId(row.conversation_id)).or_insert(UncountedMessages {
@@ -187,14 +188,18 @@ impl Store {
     /// conversation, or it is gone; nothing of it was written, nor waited for. An error means that nothing was written at all:
     /// each job has its own with [`Store::record_counts_alone`].
     pub async fn record_counts(&self, batch: &[CountedMessages<'_>]) -> Result<Vec<Option<Committed>>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::of(batch.iter().map(|one| one.job.tenant))).await?;
         let mut tx = db.begin().await?;
         match self.record(&mut tx, batch).await {
-            Ok(recorded) => tx.commit().await.map(|()| db.release()).map(|()| recorded).map_err(StoreError::from),
+            Ok(recorded) => {
+                tx.commit().await?;
+                db.release().await?;
+                Ok(recorded)
+            }
             Err(lost) if lost.is_refusal() => {
                 // The same conversations are locked again at once: they must be free by then.
                 tx.rollback().await?;
-                db.release();
+                db.release().await?;
                 Err(lost)
             }
             Err(error) => Err(error),
@@ -203,12 +208,12 @@ impl Store {
 
     /// The same for one job, whose conversation is waited for.
     pub async fn record_counts_alone(&self, counted: &CountedMessages<'_>) -> Result<Committed, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(counted.job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, counted.job.caller(), counted.job.conversation).await?;
         let committed = self.record(&mut tx, std::slice::from_ref(counted)).await?.pop().flatten();
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         committed.ok_or(StoreError::NotFound(Entity::Conversation))
     }
 

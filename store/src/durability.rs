@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Store, error::StoreError};
+use crate::{Store, error::StoreError, scope::Scope};
 
 /// A setting of the database, as it holds in this store's sessions, with which a crash may cost what was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Store {
     /// The settings with which a crash may cost what was acknowledged; none where nothing is lost. `synchronous_commit` is
     /// durable in all its values but `off`: the others say which standbys are waited for, beyond this server's own disk.
     pub async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(Scope::Nobody).await?;
         let weaknesses = sqlx::query_as!(
             Weakness,
             r#"
@@ -53,7 +53,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(weaknesses)
     }
 }

@@ -50,9 +50,9 @@ impl Store {
         let last = foreign.last.0.to_be_bytes();
         let digest = digest::of_fields([last.as_slice(), foreign.text.as_bytes(), foreign.model.as_bytes()]);
         let request = Request { method: "import_checkpoint", id: request_id, digest };
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let imported = import(&mut db, caller, id, &request, foreign, &self.rules).await;
-        db.settle(imported)
+        db.settle(imported).await
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     Store,
     error::{Entity, StoreError},
     rows::Micros,
+    scope::Scope,
 };
 
 /// Where a job stands.
@@ -178,7 +179,7 @@ pub(crate) async fn enqueue_manual_checkpoint(
 impl Store {
     /// Jobs of the caller's tenant.
     pub async fn list_jobs(&self, caller: Caller, filter: &JobFilter) -> Result<JobPage, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let rows = sqlx::query_file_as!(
             JobRow,
             "sql/list_jobs.sql",
@@ -193,7 +194,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         let more = rows.len() as i64 > filter.limit;
         let rows = rows.into_iter().take(filter.limit.max(0) as usize);
         Ok(JobPage { jobs: rows.map(Job::try_from).collect::<Result<_, _>>()?, more })
@@ -201,11 +202,11 @@ impl Store {
 
     /// Puts a dead job back to work, or makes a waiting one due now.
     pub async fn requeue_job(&self, caller: Caller, kind: JobKind, id: ConversationId) -> Result<Job, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let requeued = sqlx::query_file!("sql/requeue_job.sql", caller.tenant().0, kind.code(), id.0)
             .fetch_optional(&mut *db)
             .await?;
-        db.release();
+        db.release().await?;
         if requeued.is_none() {
             return Err(StoreError::NotFound(Entity::Job));
         }
@@ -216,7 +217,7 @@ impl Store {
 
     /// Takes a dead job off the list.
     pub async fn discard_job(&self, caller: Caller, kind: JobKind, id: ConversationId) -> Result<(), StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let gone = sqlx::query!(
             "delete from ai_job_dead where tenant_id = $1 and kind = $2 and conversation_id = $3",
             caller.tenant().0,
@@ -225,16 +226,16 @@ impl Store {
         )
         .execute(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         if gone.rows_affected() == 0 { Err(StoreError::NotFound(Entity::Job)) } else { Ok(()) }
     }
 
     /// Figures of every kind of job, over all tenants.
     pub async fn queue_figures(&self) -> Result<Vec<QueueFigures>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(Scope::Queue).await?;
         let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
         let rows = sqlx::query_file!("sql/queue_figures.sql", &kinds).fetch_all(&mut *db).await?;
-        db.release();
+        db.release().await?;
         rows.into_iter()
             .map(|row| {
                 Ok(QueueFigures {

@@ -27,6 +27,7 @@ mod quiet;
 mod requests;
 mod rows;
 mod rules;
+mod scope;
 mod separators;
 mod sessions;
 mod summaries;
@@ -55,7 +56,7 @@ pub use messages::{MessagePage, PageAsk, StoredMessage, StoredSummary};
 pub use migrate::{Applied, Migration, Migrations, MigrationsError};
 pub use model_stats::{ConversationBreaker, ModelFigures};
 pub use notify::{Doorbell, Rings};
-pub use pool::{PoolFigures, StoreSettings};
+pub use pool::{PoolFigures, Pooling, StoreSettings};
 pub use rows::Micros;
 pub use separators::Separator;
 pub use sessions::{Rotation, Start, StoredSession};
@@ -70,6 +71,7 @@ use anneal_core::policy::Session;
 use append::Lanes;
 use pool::{Pool, pool};
 use rules::Rules;
+use scope::Scope;
 
 /// The way to the data. Cheap to clone; opens connections when they are needed.
 #[derive(Clone)]
@@ -90,13 +92,13 @@ pub struct Store {
 impl Store {
     /// A store on the database that the settings name. Does not connect yet.
     pub fn new(settings: StoreSettings, append: AppendSettings, session: Session) -> Result<Self, StoreError> {
-        let connect = pool::connect_options(&settings)?;
+        let access = pool::Access::new(&settings)?;
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         Ok(Self {
-            writes: pool(connect.clone(), settings.write_connections, wait),
-            shared_writes: pool(connect.clone(), append.lanes.get(), wait),
-            reads: pool(connect.clone(), settings.read_connections, wait),
-            jobs: pool(connect, settings.job_connections, wait),
+            writes: pool(access.clone(), settings.write_connections, wait),
+            shared_writes: pool(access.clone(), append.lanes.get(), wait),
+            reads: pool(access.clone(), settings.read_connections, wait),
+            jobs: pool(access, settings.job_connections, wait),
             rules: std::sync::Arc::new(Rules::new(session)),
             settings: std::sync::Arc::new(settings),
             append,
@@ -111,9 +113,9 @@ impl Store {
 
     /// One round trip to the database: is it there?
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(Scope::Nobody).await?;
         sqlx::query!("select 1 as one").fetch_one(&mut *db).await?;
-        db.release();
+        db.release().await?;
         Ok(())
     }
 

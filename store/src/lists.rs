@@ -47,7 +47,7 @@ impl Store {
         caller: Caller,
         filter: &ConversationFilter,
     ) -> Result<ConversationPage, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         macro_rules! page {
             ($file:literal $(, $whose:expr)*) => {
                 sqlx::query_file_as!(
@@ -72,7 +72,7 @@ impl Store {
             (Some(user), None) => page!("sql/list_conversations_of_user.sql", user),
             (Some(user), Some(agent)) => page!("sql/list_conversations_of_user_and_agent.sql", user, agent),
         };
-        db.release();
+        db.release().await?;
         let more = rows.len() as i64 > filter.limit;
         let rows = rows.into_iter().take(filter.limit.max(0) as usize);
         Ok(ConversationPage { conversations: rows.map(Conversation::try_from).collect::<Result<_, _>>()?, more })

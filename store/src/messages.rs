@@ -133,7 +133,7 @@ impl Store {
         id: ConversationId,
         ask: PageAsk,
     ) -> Result<MessagePage, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let newest = newest(&mut db, caller, id).await?;
         let bytes = if ask.content { limits::PAGE_CONTENT_BYTES } else { i64::MAX };
         let tenant = caller.tenant().0;
@@ -171,7 +171,7 @@ impl Store {
         let (first, last) = (ids().min().unwrap_or(newest.0 + 1), ids().max().unwrap_or(newest.0));
         let from = if first == 1 { -1 } else { first - 1 };
         let separators = separators::between(&mut db, caller, id, MessageId(from), MessageId(last)).await?;
-        db.release();
+        db.release().await?;
         let more = rows
             .last()
             .is_some_and(|row| if ask.newest_first { row.message_id > 1 } else { row.message_id < newest.0 });
@@ -189,12 +189,12 @@ impl Store {
         let (after, content, limit) = (ask.from.unwrap_or_default(), ask.content, ask.limit);
         let bytes = if content { limits::PAGE_CONTENT_BYTES } else { i64::MAX };
         let tenant = caller.tenant().0;
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let rows =
             sqlx::query_file_as!(MessageRow, "sql/list_messages.sql", tenant, id.0, after.0, limit, bytes, content)
                 .fetch_all(&mut *db)
                 .await?;
-        db.release();
+        db.release().await?;
         rows.into_iter().map(StoredMessage::try_from).collect()
     }
 
@@ -205,12 +205,12 @@ impl Store {
         id: ConversationId,
         message: MessageId,
     ) -> Result<StoredMessage, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         newest(&mut db, caller, id).await?;
         let row = sqlx::query_file_as!(MessageRow, "sql/get_message.sql", caller.tenant().0, id.0, message.0)
             .fetch_optional(&mut *db)
             .await?;
-        db.release();
+        db.release().await?;
         row.ok_or(StoreError::NotFound(Entity::Message))?.try_into()
     }
 }

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use crate::{
     error::StoreError,
     legacy::{self, LegacyCounts, Moved},
-    pool,
+    pool::connect_as_owner,
 };
 
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
@@ -97,10 +97,7 @@ pub struct Migrations {
 impl Migrations {
     /// Connects to the database of `url`.
     pub async fn connect(url: &str) -> Result<Self, MigrationsError> {
-        let settings =
-            pool::StoreSettings { url: url.into(), statement_timeout_ms: 0, ..pool::StoreSettings::default() };
-        let options = pool::connect_options(&settings)?;
-        Ok(Self { db: PgConnection::connect_with(&options).await?, watch: Box::new(|_| ()) })
+        Ok(Self { db: connect_as_owner(url).await?, watch: Box::new(|_| ()) })
     }
 
     /// Tells `watch` how far the rows of older tables have come, as they are moved.

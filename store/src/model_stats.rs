@@ -6,7 +6,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 
-use crate::{Store, calls::seconds, error::StoreError, rows::tokens};
+use crate::{Store, calls::seconds, error::StoreError, rows::tokens, scope::Scope};
 
 /// One model's figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,9 +48,9 @@ const CONVERSATIONS: i64 = 500;
 impl Store {
     /// Every model that was called, by name.
     pub async fn model_figures(&self, caller: Caller) -> Result<Vec<ModelFigures>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(Scope::TenantInFleet(caller.tenant())).await?;
         let rows = sqlx::query_file!("sql/model_stats.sql", caller.tenant().0).fetch_all(&mut *db).await?;
-        db.release();
+        db.release().await?;
         let figures = rows.into_iter().map(|row| ModelFigures {
             model: row.model,
             breaker: Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) },
@@ -66,7 +66,7 @@ impl Store {
 
     /// The caller's conversations whose breaker has opened and whose last call failed, the latest first; at most 500.
     pub async fn conversation_breakers(&self, caller: Caller) -> Result<Vec<ConversationBreaker>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let rows = sqlx::query!(
             r#"select conversation_id, model, failures, last_error,
                       extract(epoch from open_until_ts - now())::double precision as open_seconds
@@ -78,7 +78,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         let breakers = rows.into_iter().map(|row| ConversationBreaker {
             conversation: ConversationId(row.conversation_id),
             model: row.model,

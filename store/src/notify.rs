@@ -14,7 +14,7 @@ use sqlx::postgres::PgListener;
 use tokio::sync::Notify;
 use tracing::debug;
 
-use crate::{Store, error::StoreError};
+use crate::{Store, error::StoreError, scope::Scope};
 
 const CHANNEL: &str = "anneal_jobs";
 /// Shortest time between two rings.
@@ -58,9 +58,9 @@ const fn bit(kind: JobKind) -> u8 {
 
 impl Store {
     async fn notify(&self, kind: JobKind) -> Result<(), StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(Scope::Nobody).await?;
         sqlx::query("select pg_notify($1, $2)").bind(CHANNEL).bind(kind.name()).execute(&mut *db).await?;
-        db.release();
+        db.release().await?;
         Ok(())
     }
 

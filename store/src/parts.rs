@@ -9,6 +9,7 @@ use crate::{
     claims::ClaimedJob,
     error::StoreError,
     rows::{column, tokens},
+    scope::Scope,
     summaries::ModelSpend,
 };
 
@@ -19,7 +20,7 @@ impl Store {
         job: &ClaimedJob,
         part: &Digest,
     ) -> Result<Option<(String, ModelSpend)>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let row = sqlx::query!(
             "select summary, model_calls, input_tokens, output_tokens from ai_summary_part
              where tenant_id = $1 and conversation_id = $2 and kind = $3 and part_digest = $4",
@@ -30,7 +31,7 @@ impl Store {
         )
         .fetch_optional(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(row.map(|row| {
             let (input, output) = (tokens(row.input_tokens), tokens(row.output_tokens));
             (row.summary, ModelSpend { calls: row.model_calls, input, output })
@@ -45,7 +46,7 @@ impl Store {
         summary: &str,
         spent: ModelSpend,
     ) -> Result<(), StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         sqlx::query!(
             "insert into ai_summary_part (tenant_id, conversation_id, kind, part_digest, summary, model_calls,
                  input_tokens, output_tokens)
@@ -63,13 +64,13 @@ impl Store {
         )
         .execute(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(())
     }
 
     /// Forgets up to `limit` parts that are older than `days`: those of jobs that were given up. Returns how many.
     pub async fn forget_old_parts(&self, days: i32, limit: i64) -> Result<u64, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
         let forgotten = sqlx::query!(
             "delete from ai_summary_part where (conversation_id, kind, part_digest) in (
                  select conversation_id, kind, part_digest from ai_summary_part
@@ -79,7 +80,7 @@ impl Store {
         )
         .execute(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(forgotten.rows_affected())
     }
 }

@@ -4,14 +4,22 @@
 use std::{
     ops::{Deref, DerefMut},
     str::FromStr as _,
+    sync::Arc,
     time::Duration,
 };
 
 use deadpool::managed::{self, Metrics, Object, RecycleResult};
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqlSafeStr as _,
+    postgres::{PgConnectOptions, PgTransactionManager},
+};
+use sqlx_core::transaction::TransactionManager as _;
 
-use crate::error::StoreError;
+use crate::{
+    error::StoreError,
+    scope::{Scope, Span},
+};
 
 /// Where the database is, and how many connections may be open to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +37,22 @@ pub struct StoreSettings {
     pub pool_wait_ms: u32,
     /// Milliseconds that one statement may take.
     pub statement_timeout_ms: u32,
+    /// The role that sessions work in, which row-level security holds for; the login must be a member. Empty: the login's own.
+    pub role: String,
+    /// What stands between here and the database.
+    pub pooling: Pooling,
     /// Whether processes start on a database that may lose in a crash what it has acknowledged.
     pub allow_data_loss: bool,
+}
+
+/// How long a connection stays with the same session of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// As long as it is open: PostgreSQL itself, or a pooler in session mode.
+    Session,
+    /// For one transaction: PgBouncer in transaction mode. Everything then happens within one, and nothing is kept between.
+    Transaction,
 }
 
 impl Default for StoreSettings {
@@ -42,29 +64,39 @@ impl Default for StoreSettings {
             job_connections: 8,
             pool_wait_ms: 2_000,
             statement_timeout_ms: 60_000,
+            role: "anneal_app".into(),
+            pooling: Pooling::Session,
             allow_data_loss: false,
         }
     }
 }
 
+/// What every session sets.
+fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
+    let mut set = vec![
+        ("statement_timeout", format!("{}ms", settings.statement_timeout_ms)),
+        ("idle_in_transaction_session_timeout", "5s".into()),
+        ("default_transaction_isolation", "read committed".into()),
+        // Every statement here is short; those over long tables are planned as if they were not, and compiling takes 35 ms.
+        ("jit", "off".into()),
+        // Every statement goes by keys: a plan for these very values is no better, and making one takes longer than running
+        // it. A plan may be older than the table is large, and must not scan it.
+        ("plan_cache_mode", "force_generic_plan".into()),
+        ("enable_seqscan", "off".into()),
+    ];
+    if !settings.role.is_empty() {
+        set.push(("role", settings.role.clone()));
+    }
+    set
+}
+
 /// Parses the URL and sets what every session needs.
-pub(crate) fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
-    let statement = format!("{}ms", settings.statement_timeout_ms);
-    Ok(PgConnectOptions::from_str(&settings.url)
-        .map_err(StoreError::BadUrl)?
-        .application_name("anneal")
-        .statement_cache_capacity(200)
-        .options([
-            ("statement_timeout", statement.as_str()),
-            ("idle_in_transaction_session_timeout", "5s"),
-            ("default_transaction_isolation", "read committed"),
-            // Every statement here is short; those over long tables are planned as if they were not, and compiling takes 35 ms.
-            ("jit", "off"),
-            // Every statement goes by keys: a plan for these very values is no better, and making one takes longer than running
-            // it. A plan may be older than the table is large, and must not scan it.
-            ("plan_cache_mode", "force_generic_plan"),
-            ("enable_seqscan", "off"),
-        ]))
+fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
+    let options = PgConnectOptions::from_str(&settings.url).map_err(StoreError::BadUrl)?.application_name("anneal");
+    Ok(match settings.pooling {
+        Pooling::Session => options.statement_cache_capacity(200).options(session_settings(settings)),
+        Pooling::Transaction => options.statement_cache_capacity(0),
+    })
 }
 
 /// Idle time after which a connection is asked whether it lives: a ping costs a round trip, a dead one costs a failed call.
@@ -73,24 +105,60 @@ const ASK_AFTER_IDLE: Duration = Duration::from_millis(500);
 /// How long such a connection has to answer: its other end may be gone without anybody saying so.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
+/// A connection of the login's own, which owns the tables: for migrations and for making databases. Its statements take as
+/// long as they take.
+pub(crate) async fn connect_as_owner(url: &str) -> Result<PgConnection, StoreError> {
+    let settings =
+        StoreSettings { url: url.into(), statement_timeout_ms: 0, role: String::new(), ..StoreSettings::default() };
+    Ok(PgConnection::connect_with(&connect_options(&settings)?).await?)
+}
+
+/// How connections to a database are opened and used.
+#[derive(Clone)]
+pub(crate) struct Access {
+    options: PgConnectOptions,
+    /// Where every use is a transaction: the statement that begins it.
+    begin: Option<String>,
+}
+
+impl Access {
+    /// As the settings say.
+    pub(crate) fn new(settings: &StoreSettings) -> Result<Self, StoreError> {
+        let set = session_settings(settings).into_iter().fold(String::from("begin"), |begin, (name, value)| {
+            // The isolation level of what is under way already is not the default's.
+            let name = if name == "default_transaction_isolation" { "transaction_isolation" } else { name };
+            format!("{begin}; set local {name} = '{}'", value.replace('\'', "''"))
+        });
+        let begin = (settings.pooling == Pooling::Transaction).then_some(set);
+        Ok(Self { options: connect_options(settings)?, begin })
+    }
+}
+
+/// A connection, and whose rows its session sees.
+pub(crate) struct Session {
+    connection: PgConnection,
+    scope: Scope,
+}
+
 /// Opens connections for deadpool.
 pub(crate) struct Connector {
-    options: PgConnectOptions,
+    access: Access,
 }
 
 impl managed::Manager for Connector {
-    type Type = PgConnection;
+    type Type = Session;
     type Error = sqlx::Error;
 
-    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
-        PgConnection::connect_with(&self.options).await
+    async fn create(&self) -> Result<Session, sqlx::Error> {
+        let connection = PgConnection::connect_with(&self.access.options).await?;
+        Ok(Session { connection, scope: Scope::Nobody })
     }
 
     /// Only connections whose last statement came to its end return to the pool; one that has lain idle may have lost its
     /// server since, and is asked first.
-    async fn recycle(&self, connection: &mut PgConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+    async fn recycle(&self, session: &mut Session, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
         if metrics.last_used() > ASK_AFTER_IDLE {
-            connection.ping().await?;
+            session.connection.ping().await?;
         }
         Ok(())
     }
@@ -98,7 +166,10 @@ impl managed::Manager for Connector {
 
 /// A bounded set of connections.
 #[derive(Clone)]
-pub(crate) struct Pool(managed::Pool<Connector>);
+pub(crate) struct Pool {
+    connections: managed::Pool<Connector>,
+    begin: Option<Arc<str>>,
+}
 
 /// How busy a pool is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,33 +185,61 @@ pub struct PoolFigures {
 }
 
 /// A pool of at most `most` connections; a caller waits up to `wait` for a free one.
-pub(crate) fn pool(options: PgConnectOptions, most: u32, wait: Duration) -> Pool {
-    let built = managed::Pool::builder(Connector { options })
+pub(crate) fn pool(access: Access, most: u32, wait: Duration) -> Pool {
+    let begin = access.begin.as_deref().map(Arc::from);
+    let built = managed::Pool::builder(Connector { access })
         .max_size(most.max(1) as usize)
         .wait_timeout(Some(wait))
         .create_timeout(Some(wait.max(Duration::from_secs(5))))
         .recycle_timeout(Some(ANSWER_WITHIN))
         .runtime(deadpool::Runtime::Tokio1)
         .build();
-    Pool(built.expect("a runtime is given, which is all that timeouts need"))
+    Pool { connections: built.expect("a runtime is given, which is all that timeouts need"), begin }
 }
 
 impl Pool {
-    /// A connection, within the pool's waiting time.
-    pub(crate) async fn checkout(&self) -> Result<Link, StoreError> {
-        let object = self.0.get().await.map_err(|error| match error {
+    /// A connection that sees these rows, within the pool's waiting time.
+    pub(crate) async fn checkout(&self, scope: impl Into<Scope>) -> Result<Link, StoreError> {
+        self.reserve().await?.seeing(scope.into()).await
+    }
+
+    /// A connection for who does not know yet whose rows it is for.
+    pub(crate) async fn reserve(&self) -> Result<Reserved, StoreError> {
+        let object = self.connections.get().await.map_err(|error| match error {
             managed::PoolError::Backend(error) => StoreError::Unavailable(error),
             managed::PoolError::Timeout(managed::TimeoutType::Create) => {
                 StoreError::Unavailable(sqlx::Error::PoolTimedOut)
             }
             _ => StoreError::Busy,
         })?;
-        Ok(Link { object: Some(object) })
+        Ok(Reserved { object, begin: self.begin.clone() })
     }
 
     pub(crate) fn figures(&self) -> PoolFigures {
-        let status = self.0.status();
+        let status = self.connections.status();
         PoolFigures { most: status.max_size, open: status.size, idle: status.available, waiting: status.waiting }
+    }
+}
+
+/// A connection that is ours, and asks for nothing yet. Dropped, it returns to its pool.
+pub(crate) struct Reserved {
+    object: Object<Connector>,
+    begin: Option<Arc<str>>,
+}
+
+impl Reserved {
+    /// The same connection, which from now on sees these rows and no others.
+    pub(crate) async fn seeing(self, scope: Scope) -> Result<Link, StoreError> {
+        let mut link = Link { object: Some(self.object), is_transaction: self.begin.is_some() };
+        let session = link.session();
+        if let Some(begin) = self.begin {
+            let begin = format!("{begin}; {}", scope.statement(Span::Transaction));
+            PgTransactionManager::begin(&mut session.connection, Some(AssertSqlSafe(begin).into_sql_str())).await?;
+        } else if session.scope != scope {
+            session.connection.execute(AssertSqlSafe(scope.statement(Span::Session))).await?;
+            session.scope = scope;
+        }
+        Ok(link)
     }
 }
 
@@ -148,24 +247,47 @@ impl Pool {
 /// caller must not inherit half a statement.
 pub(crate) struct Link {
     object: Option<Object<Connector>>,
+    /// Whether its use is one transaction, which ends when it is released.
+    is_transaction: bool,
 }
 
 const HELD: &str = "the connection is taken out only when the link is dropped";
 
 impl Link {
-    /// Gives the connection back to its pool.
-    pub(crate) fn release(mut self) {
-        drop(self.object.take());
-    }
-}
-
-impl Link {
-    /// Gives the connection back after an outcome that leaves it sound: success, or a refusal by the data.
-    pub(crate) fn settle<T>(self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
-        if outcome.as_ref().err().is_none_or(StoreError::is_refusal) {
-            self.release();
+    /// Gives the connection back to its pool. Until this has returned, nothing is certain to be stored.
+    pub(crate) async fn release(mut self) -> Result<(), StoreError> {
+        if self.is_transaction {
+            let connection = &mut self.session().connection;
+            // A transaction in which something has failed would answer COMMIT with ROLLBACK, and no error.
+            connection.execute("select 1").await?;
+            PgTransactionManager::commit(connection).await?;
         }
-        outcome
+        drop(self.object.take());
+        Ok(())
+    }
+
+    /// Gives the connection back after an outcome that leaves it sound: success, or a refusal by the data.
+    pub(crate) async fn settle<T>(self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        match outcome {
+            Ok(done) => self.release().await.map(|()| done),
+            Err(refusal) if refusal.is_refusal() && !self.is_transaction => {
+                self.release().await?;
+                Err(refusal)
+            }
+            Err(refusal) if refusal.is_refusal() => self.undo().await.and(Err(refusal)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the connection back, and takes back what its transaction has done.
+    async fn undo(mut self) -> Result<(), StoreError> {
+        PgTransactionManager::rollback(&mut self.session().connection).await?;
+        drop(self.object.take());
+        Ok(())
+    }
+
+    fn session(&mut self) -> &mut Session {
+        self.object.as_mut().expect(HELD)
     }
 }
 
@@ -173,13 +295,13 @@ impl Deref for Link {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        self.object.as_ref().expect(HELD)
+        &self.object.as_ref().expect(HELD).connection
     }
 }
 
 impl DerefMut for Link {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.object.as_mut().expect(HELD)
+        &mut self.session().connection
     }
 }
 

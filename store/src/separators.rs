@@ -38,9 +38,9 @@ impl Store {
         expected_last: Option<MessageId>,
     ) -> Result<Separator, StoreError> {
         let request = Request { method: "insert_separator", id: request_id, digest: digest::of_fields([]) };
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let inserted = insert(&mut db, caller, id, &request, expected_last).await;
-        db.settle(inserted)
+        db.settle(inserted).await
     }
 
     /// Takes a separator away. Returns where contexts start now; a tail that has grown by it may cause jobs.
@@ -53,9 +53,9 @@ impl Store {
     ) -> Result<MessageId, StoreError> {
         let digest = digest::of_fields([after.0.to_be_bytes().as_slice()]);
         let request = Request { method: "delete_separator", id: request_id, digest };
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let boundary = delete(&mut db, caller, id, &request, after, &self.rules).await;
-        db.settle(boundary)
+        db.settle(boundary).await
     }
 }
 

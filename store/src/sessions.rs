@@ -99,22 +99,22 @@ impl Store {
         key: &SessionKey,
         new: &NewConversation,
     ) -> Result<StoredSession, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let found = find(&mut db, caller, key).await;
-        if let Some(session) = db.settle(found)? {
+        if let Some(session) = db.settle(found).await? {
             return Ok(session);
         }
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let made = make(&mut db, caller, key, new).await;
-        db.settle(made)
+        db.settle(made).await
     }
 
     /// Puts a new conversation in the place of the active one, which is archived; with a request id once. A scope that has
     /// none yet gets its first.
     pub async fn rotate_session(&self, caller: Caller, rotation: &Rotation<'_>) -> Result<StoredSession, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let rotated = rotate(&mut db, caller, rotation).await;
-        db.settle(rotated)
+        db.settle(rotated).await
     }
 }
 

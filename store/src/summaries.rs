@@ -86,7 +86,7 @@ pub struct MessageSummary {
 impl Store {
     /// The large messages of the tail that are to be summarised now, oldest first, without content; at most `limit`.
     pub async fn unsummarized_messages(&self, job: &ClaimedJob, limit: i64) -> Result<Vec<MessageId>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let state = tail::state(&mut db, job.caller(), job.conversation, &self.rules).await?;
         let nearly_cool = state.summarize() == Summarize::NearlyCool;
         let rows = sqlx::query_file!(
@@ -99,7 +99,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(rows.into_iter().map(|row| MessageId(row.message_id)).collect())
     }
 
@@ -109,11 +109,11 @@ impl Store {
         job: &ClaimedJob,
         message: MessageId,
     ) -> Result<Option<UnsummarizedMessage>, StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let row = sqlx::query_file!("sql/unsummarized_message.sql", job.tenant.0, job.conversation.0, message.0)
             .fetch_optional(&mut *db)
             .await?;
-        db.release();
+        db.release().await?;
         row.map(|row| {
             Ok(UnsummarizedMessage {
                 id: message,
@@ -128,13 +128,13 @@ impl Store {
 
     /// Stores summaries of large messages while the job is ours; it goes on, for others have failed.
     pub async fn keep_summaries(&self, job: &ClaimedJob, summaries: &[MessageSummary]) -> Result<(), StoreError> {
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, job.caller(), job.conversation).await?;
         put(&mut tx, job, summaries).await?;
         still_ours(&mut tx, job).await?;
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Store {
         more: bool,
     ) -> Result<Committed, StoreError> {
         let (caller, id) = (job.caller(), job.conversation);
-        let mut db = self.jobs.checkout().await?;
+        let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, id).await?;
         put(&mut tx, job, summaries).await?;
@@ -156,7 +156,7 @@ impl Store {
         let caused = if more { vec![JobKind::SummarizeMessages] } else { Vec::new() };
         let finished = finish_causing(&mut tx, job, &caused).await?;
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         Ok(Committed { finished, caused, kept: true })
     }
 }

@@ -52,9 +52,9 @@ impl Store {
         id: ConversationId,
         preview: &PolicyOverrides,
     ) -> Result<Usage, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let usage = read(&mut db, caller, id, &self.rules, preview).await;
-        db.settle(usage)
+        db.settle(usage).await
     }
 }
 

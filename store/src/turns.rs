@@ -43,7 +43,7 @@ impl Store {
     /// Whether a conversation has gone on since a question that ends with this message: something was answered after it,
     /// or contexts start after it.
     pub async fn is_overtaken(&self, caller: Caller, id: ConversationId, last: MessageId) -> Result<bool, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let overtaken = sqlx::query_scalar!(
             r#"select exists (
                    select from ai_message
@@ -59,7 +59,7 @@ impl Store {
         )
         .fetch_one(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(overtaken)
     }
 
@@ -70,7 +70,7 @@ impl Store {
         id: ConversationId,
         request_id: &str,
     ) -> Result<Option<StoredAnswer>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let row = sqlx::query!(
             r#"select m.message_id, c.model as "model?", c.input_tokens as "input_tokens?",
                    c.cached_tokens as "cached_tokens?", c.written_tokens as "written_tokens?",
@@ -84,7 +84,7 @@ impl Store {
         )
         .fetch_optional(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         let Some(row) = row else { return Ok(None) };
         let message = self.message(caller, id, MessageId(row.message_id)).await?;
         let count = |tokens_or_null: Option<i64>| tokens(tokens_or_null.unwrap_or(0));

@@ -110,7 +110,7 @@ impl Store {
 
     /// True when the report is new.
     async fn put_report(&self, caller: Caller, id: ConversationId, report: &UsageReport) -> Result<bool, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let usage = &report.usage;
         let stored = sqlx::query_file!(
             "sql/report_usage.sql",
@@ -130,7 +130,7 @@ impl Store {
         .execute(&mut *db)
         .await?;
         if stored.rows_affected() == 1 {
-            db.release();
+            db.release().await?;
             return Ok(true);
         }
         let earlier = sqlx::query_scalar!(
@@ -142,7 +142,7 @@ impl Store {
         )
         .fetch_optional(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         match earlier {
             Some(digest) if digest == report.digest => Ok(false),
             Some(_) => Err(StoreError::RequestIdReused),
@@ -157,11 +157,11 @@ impl Store {
         ratio: Option<f64>,
         window: Option<i64>,
     ) -> Result<Calibration, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let row = sqlx::query_file!("sql/calibrate_model.sql", caller.tenant().0, model, ratio, window)
             .fetch_one(&mut *db)
             .await?;
-        db.release();
+        db.release().await?;
         Ok(Calibration { ratio: row.tokens_ratio.unwrap_or(0.0), reports: row.reports })
     }
 
@@ -183,13 +183,13 @@ impl Store {
         id: ConversationId,
         system_prompt: Tokens,
     ) -> Result<(History, Spend), StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let messages = sqlx::query_file!("sql/economics_messages.sql", caller.tenant().0, id.0, REPLAYED)
             .fetch_all(&mut *db)
             .await?;
         let boundaries =
             sqlx::query_file!("sql/economics_boundaries.sql", caller.tenant().0, id.0).fetch_all(&mut *db).await?;
-        db.release();
+        db.release().await?;
         let mut spend = Spend::default();
         let mut said = Vec::with_capacity(messages.len());
         for row in messages.into_iter().rev() {
@@ -219,7 +219,7 @@ impl Store {
     }
 
     async fn reported(&self, caller: Caller, id: ConversationId) -> Result<Reported, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let row = sqlx::query!(
             r#"select count(*) as "calls!", coalesce(sum(input_tokens), 0)::bigint as "input!",
                    coalesce(sum(cached_tokens), 0)::bigint as "cached!",
@@ -232,7 +232,7 @@ impl Store {
         )
         .fetch_one(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         Ok(Reported {
             calls: row.calls,
             input: tokens(row.input),

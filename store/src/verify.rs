@@ -61,7 +61,7 @@ const STEP: i64 = 2_000;
 impl Store {
     /// Checks one conversation in one snapshot: order (3), checkpoints (6), coverage (7), content (12), figures (0).
     pub async fn verify(&self, caller: Caller, id: ConversationId) -> Result<Verified, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let mut tx = db.begin().await?;
         sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
         let head = sqlx::query_as!(
@@ -78,7 +78,7 @@ impl Store {
         let seen = check_messages(&mut tx, caller, id, &head, &mut verified).await?;
         check_checkpoints(&mut tx, caller, id, &seen, &mut verified).await?;
         tx.commit().await?;
-        db.release();
+        db.release().await?;
         Ok(verified)
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     Store, checkpoints,
     error::StoreError,
     rows::{Micros, tokens},
+    scope::Scope,
     summaries::{self, SummaryKind},
 };
 
@@ -97,9 +98,9 @@ impl Store {
     ) -> Result<HashMap<(TenantId, ConversationId), Head>, StoreError> {
         let (tenants, conversations): (Vec<Uuid>, Vec<Uuid>) =
             watched.iter().map(|(tenant, conversation)| (tenant.0, conversation.0)).unzip();
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(Scope::of(watched.iter().map(|(tenant, _)| *tenant))).await?;
         let rows = sqlx::query_file!("sql/watched_heads.sql", &tenants, &conversations).fetch_all(&mut *db).await?;
-        db.release();
+        db.release().await?;
         let heads = rows.into_iter().map(|row| {
             let head = Head {
                 created: Micros(row.created_us),
@@ -121,7 +122,7 @@ impl Store {
         id: ConversationId,
         ask: ChangesAsk,
     ) -> Result<Vec<Change>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let rows = sqlx::query_file!(
             "sql/conversation_changes.sql",
             caller.tenant().0,
@@ -134,7 +135,7 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        db.release();
+        db.release().await?;
         let changes = rows.into_iter().map(|row| {
             let what = match row.trigger_kind {
                 Some(code) => Stored::Checkpoint(checkpoints::trigger(code)),
@@ -153,9 +154,9 @@ impl Store {
 
     /// The dead jobs of a conversation, in the order in which they died.
     pub async fn dead_jobs(&self, caller: Caller, id: ConversationId) -> Result<Vec<DeadJob>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let rows = sqlx::query_file!("sql/dead_jobs.sql", caller.tenant().0, id.0).fetch_all(&mut *db).await?;
-        db.release();
+        db.release().await?;
         // A kind that only a newer version knows is for its servers to tell.
         let jobs = rows.into_iter().filter_map(|row| {
             Some(DeadJob {

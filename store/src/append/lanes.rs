@@ -21,8 +21,9 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    pool::{Link, Pool},
+    pool::{Pool, Reserved},
     rules::Rules,
+    scope::Scope,
 };
 
 /// How often a conversation may be found held by another transaction before its caller waits for it alone.
@@ -105,31 +106,33 @@ impl Lane {
                 let Some(waiting) = self.arriving.recv().await else { return };
                 self.queue.push(waiting);
             }
-            let db = self.writes.checkout().await;
+            let free = self.writes.reserve().await;
             while let Ok(waiting) = self.arriving.try_recv() {
                 self.queue.push(waiting);
             }
             let group = self.queue.take();
-            match db {
-                Ok(db) if group.is_empty() => db.release(),
-                Ok(db) => self.store(db, group).await,
+            match free {
+                Ok(_) if group.is_empty() => {}
+                Ok(free) => self.store(free, group).await,
                 Err(error) => refuse(group, &error),
             }
         }
     }
 
-    async fn store(&mut self, mut db: Link, group: Vec<Waiting>) {
+    async fn store(&mut self, free: Reserved, group: Vec<Waiting>) {
         let appends: Vec<_> = group.iter().map(|waiting| (waiting.caller, &waiting.append)).collect();
-        let storing = statement::store(&mut db, &appends, self.rules.bases());
+        let storing = async {
+            let mut db = free.seeing(Scope::of(appends.iter().map(|(caller, _)| caller.tenant()))).await?;
+            let stored = statement::store(&mut db, &appends, self.rules.bases()).await?;
+            db.release().await?;
+            Ok(stored)
+        };
         let stored = tokio::time::timeout(Duration::from_secs(GROUP_SECONDS), storing).await;
-        let stored = stored.map_or(Err(StoreError::Silent), |stored| stored.map_err(StoreError::from));
+        let stored = stored.unwrap_or(Err(StoreError::Silent));
         metrics::counter!("append_groups_total").increment(1);
         metrics::counter!("append_group_members_total").increment(group.len() as u64);
         match stored {
-            Ok(done) => {
-                db.release();
-                self.answer(group, done);
-            }
+            Ok(done) => self.answer(group, done),
             Err(error @ (StoreError::Unavailable(_) | StoreError::Silent)) => {
                 debug!("lost the connection on which {} appends were stored: {error}", group.len());
                 for waiting in group {

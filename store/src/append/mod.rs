@@ -199,22 +199,22 @@ impl Store {
 
     /// What an earlier append with this one's request id stored, if there was one.
     pub async fn find_append(&self, caller: Caller, append: &Append) -> Result<Option<Appended>, StoreError> {
-        let mut db = self.reads.checkout().await?;
+        let mut db = self.reads.checkout(caller).await?;
         let found = replay(&mut db, caller, append).await;
-        db.settle(found)
+        db.settle(found).await
     }
 
     /// Remembers an append of which nothing is kept, so that its request id has one effect.
     pub async fn append_nothing(&self, caller: Caller, append: &Append) -> Result<(), StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let put = put_nothing(&mut db, caller, append).await;
-        db.settle(put)
+        db.settle(put).await
     }
 
     async fn append_alone(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
-        let mut db = self.writes.checkout().await?;
+        let mut db = self.writes.checkout(caller).await?;
         let stored = alone(&mut db, caller, append, self.rules.bases()).await;
-        db.settle(stored)
+        db.settle(stored).await
     }
 }
 

@@ -7,6 +7,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 /// The tenant of all rows, in quotes.
 pub(crate) const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
 const CONVERSATION: &str = "'00000000-0000-7000-8000-0000000000aa'";
+/// A session becomes what servers and workers have, row-level security included.
+pub(crate) const AS_SERVERS: &str = "set role anneal_app;
+    set anneal.tenants = '{00000000-0000-7000-8000-000000000001,00000000-0000-0000-0000-000000000000}'";
+/// And again what it was.
+pub(crate) const AS_OWNER: &str = "reset role";
 
 /// A statement and the arguments that it is planned for.
 macro_rules! statement {
@@ -136,10 +141,11 @@ pub(crate) async fn plan(
         Plan::Generic => "force_generic_plan",
         Plan::Custom => "force_custom_plan",
     };
-    let prepare = format!("deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}");
+    let prepare = format!("{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
     let explain = format!("explain ({options}) execute {name} ({})", arguments.join(", "));
-    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(db).await.expect("explains");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *db).await.expect("explains");
+    sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
     rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 

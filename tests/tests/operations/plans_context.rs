@@ -6,7 +6,8 @@ use anneal_tests::{House, eventually, pb, user};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
+use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
+
 const PLANS: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 /// Messages after the newest checkpoint.
 const TAIL: i64 = 50;
@@ -69,10 +70,11 @@ async fn fill(db: &mut PgConnection) {
 
 /// How a statement was executed, as PostgreSQL tells it: its topmost node.
 async fn executed(db: &mut PgConnection, mode: &str, sql: &str, arguments: &str) -> Value {
-    let prepare = format!("deallocate all; set plan_cache_mode = {mode}; prepare asked as {sql}");
+    let prepare = format!("{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare asked as {sql}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
     let explain = format!("explain (analyze, buffers, timing off, format json) execute asked ({arguments})");
-    let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(db).await.expect("explains");
+    let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(&mut *db).await.expect("explains");
+    sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
     let plans: Value = row.get(0);
     plans[0]["Plan"].clone()
 }

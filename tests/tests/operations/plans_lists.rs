@@ -3,7 +3,7 @@
 use anneal_tests::{House, eventually, pb};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use crate::plans::TENANT;
+use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
 /// Lists asked for by each test: more than the five after which PostgreSQL may keep one plan for all arguments.
 const LISTS: i64 = 12;
@@ -72,10 +72,11 @@ async fn fill(db: &mut PgConnection) {
 
 async fn plan(db: &mut PgConnection, mode: &str, list: &List, place: &str) -> String {
     let (name, sql) = (list.name, list.sql);
-    let prepare = format!("deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}");
+    let prepare = format!("{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
     let explain = format!("explain (analyze, timing off) execute {name} ({TENANT}{}, {place}, 51, {LAG})", list.whose);
-    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(db).await.expect("explains");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *db).await.expect("explains");
+    sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
     rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 
