@@ -10,8 +10,10 @@ use anneal_proto::v1::{
 };
 use anyhow::Context as _;
 use tonic::{
-    Response, Status,
-    transport::{Channel, Endpoint},
+    Request, Response, Status,
+    metadata::AsciiMetadataValue,
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 use tonic_types::StatusExt as _;
 
@@ -23,38 +25,82 @@ const TRIES: u32 = 10;
 /// A connection to a server.
 #[derive(Clone)]
 pub(crate) struct Client {
-    channel: Channel,
+    line: Line,
+}
+
+/// A channel on which every call shows its credential.
+pub(crate) type Line = InterceptedService<Channel, Credential>;
+
+/// What every call shows; None: nothing.
+#[derive(Clone)]
+pub(crate) struct Credential(Option<AsciiMetadataValue>);
+
+impl Credential {
+    fn read(arguments: &ServerArguments) -> anyhow::Result<Self> {
+        let text = match &arguments.token_file {
+            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
+            None => std::env::var("ANNEAL_TOKEN").unwrap_or_default(),
+        };
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        let value = AsciiMetadataValue::try_from(format!("Bearer {text}"));
+        let mut value = value.ok().context("the credential holds what no header may hold")?;
+        value.set_sensitive(true);
+        Ok(Self(Some(value)))
+    }
+}
+
+impl Interceptor for Credential {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
 }
 
 impl Client {
     pub(crate) async fn connect(arguments: &ServerArguments) -> anyhow::Result<Self> {
         let endpoint = Endpoint::from_shared(arguments.address.clone())
             .with_context(|| format!("{} is not an address such as http://127.0.0.1:50051", arguments.address))?;
+        let endpoint = match endpoint.uri().scheme_str() {
+            Some("https") => endpoint.tls_config(tls(arguments)?).context("TLS cannot be set up")?,
+            _ => endpoint,
+        };
         let channel = endpoint.connect().await.with_context(|| {
             format!("no server at {}; start one with `anneal dev`, or name it with --address", arguments.address)
         })?;
-        Ok(Self { channel })
+        Ok(Self { line: InterceptedService::new(channel, Credential::read(arguments)?) })
     }
 
-    pub(crate) fn chats(&self) -> ChatServiceClient<Channel> {
-        ChatServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    pub(crate) fn chats(&self) -> ChatServiceClient<Line> {
+        ChatServiceClient::new(self.line.clone()).max_decoding_message_size(RESPONSE_BYTES)
     }
 
-    pub(crate) fn conversations(&self) -> ConversationServiceClient<Channel> {
-        ConversationServiceClient::new(self.channel.clone())
+    pub(crate) fn conversations(&self) -> ConversationServiceClient<Line> {
+        ConversationServiceClient::new(self.line.clone())
     }
 
-    pub(crate) fn messages(&self) -> MessageServiceClient<Channel> {
-        MessageServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    pub(crate) fn messages(&self) -> MessageServiceClient<Line> {
+        MessageServiceClient::new(self.line.clone()).max_decoding_message_size(RESPONSE_BYTES)
     }
 
-    pub(crate) fn contexts(&self) -> ContextServiceClient<Channel> {
-        ContextServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    pub(crate) fn contexts(&self) -> ContextServiceClient<Line> {
+        ContextServiceClient::new(self.line.clone()).max_decoding_message_size(RESPONSE_BYTES)
     }
 
-    pub(crate) fn operators(&self) -> OperatorServiceClient<Channel> {
-        OperatorServiceClient::new(self.channel.clone())
+    pub(crate) fn operators(&self) -> OperatorServiceClient<Line> {
+        OperatorServiceClient::new(self.line.clone())
     }
+}
+
+/// Whom to believe that the server is who it says.
+fn tls(arguments: &ServerArguments) -> anyhow::Result<ClientTlsConfig> {
+    let Some(file) = &arguments.ca_file else { return Ok(ClientTlsConfig::new().with_native_roots()) };
+    let authority = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)))
 }
 
 /// What a server has refused, or could not do.

@@ -40,6 +40,10 @@ pub(crate) enum Command {
     Worker,
     /// Brings the database's schema up to date
     Migrate(MigrateArguments),
+    /// Makes, lists and revokes API keys; needs the database, not the server
+    Keys(KeysArguments),
+    /// Makes and lists tenants; needs the database, not the server
+    Tenants(TenantsArguments),
     /// Shows the settings in force, as TOML, without secrets
     Config,
     /// Asks a server or worker on this machine whether it is alive
@@ -67,9 +71,75 @@ pub(crate) enum Command {
 /// Which server to talk to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArguments {
-    /// The server's gRPC address
+    /// The server's gRPC address; https:// for TLS
     #[arg(long, env = "ANNEAL_ADDRESS", value_name = "URL", default_value = "http://127.0.0.1:50051")]
     pub(crate) address: String,
+    /// File with an API key or a token [default: the variable ANNEAL_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with the authority that has signed the server's certificate [default: the system's]
+    #[arg(long, env = "ANNEAL_CA_FILE", value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+impl ServerArguments {
+    /// A server on this machine that asks for no credential.
+    pub(crate) fn at(address: String) -> Self {
+        Self { address, token_file: None, ca_file: None }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysArguments {
+    #[command(subcommand)]
+    pub(crate) action: KeysAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysAction {
+    /// Makes a key and prints it, this once
+    Create {
+        /// The tenant for whom it speaks
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        tenant: String,
+        /// Who uses it
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// What it allows: read, append, admin, operator
+        #[arg(long, value_name = "VERBS", value_delimiter = ',', default_values = ["read", "append"])]
+        verbs: Vec<String>,
+        /// Days until it is refused [default: never]
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..=36_500))]
+        days: Option<i32>,
+    },
+    /// Lists keys, never their secrets
+    List {
+        /// Only those of this tenant
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+    },
+    /// Revokes a key; servers take it for ten seconds more at most
+    Revoke {
+        /// Its id
+        key: uuid::Uuid,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TenantsArguments {
+    #[command(subcommand)]
+    pub(crate) action: TenantsAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TenantsAction {
+    /// Makes a tenant
+    Create {
+        /// Its name, as credentials say it
+        name: String,
+    },
+    /// Lists tenants
+    List,
 }
 
 #[derive(Debug, Args)]

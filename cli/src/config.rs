@@ -13,7 +13,7 @@ use anneal_llm::{
     provider::{CallableModels, Model, Providers},
 };
 use anneal_process::telemetry::LogSettings;
-use anneal_server::{Agents, ApplicationSettings, ChatSettings, ServerSettings};
+use anneal_server::{Agents, ApplicationSettings, AuthSettings, ChatSettings, ServerSettings, Setup};
 use anneal_store::{AppendSettings, StoreSettings};
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) append: AppendSettings,
     /// The gRPC server.
     pub(crate) server: ServerSettings,
+    /// How callers are known.
+    pub(crate) auth: AuthSettings,
     /// The workers.
     pub(crate) worker: WorkerSettings,
     /// When conversations are compacted and what cools; conversations may override it.
@@ -66,8 +68,8 @@ pub(crate) struct BudgetSettings {
 }
 
 /// Sections that variables can set. Models, providers and agents have names of their own: they belong in the file.
-const SECTIONS: [&str; 10] =
-    ["database", "append", "server", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
+const SECTIONS: [&str; 11] =
+    ["database", "append", "server", "auth", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
 const FILE: &str = "anneal.toml";
 
 /// The settings in force, checked.
@@ -121,9 +123,11 @@ fn environment() -> Env {
 }
 
 /// Variables that are no settings, but belong to anneal: arguments, and what builds and tests ask for.
-const OTHER_VARIABLES: [&str; 6] = [
+const OTHER_VARIABLES: [&str; 8] = [
     "ANNEAL_CONFIG",
     "ANNEAL_ADDRESS",
+    "ANNEAL_TOKEN",
+    "ANNEAL_CA_FILE",
     "ANNEAL_PG_BIN",
     "ANNEAL_TEST_DATA",
     "ANNEAL_TEST_EVERY",
@@ -196,9 +200,10 @@ impl Config {
         Session::new(self.session.clone(), self.models.clone())
     }
 
-    /// What applications find at the server.
-    pub(crate) fn applications(&self) -> ApplicationSettings {
-        ApplicationSettings { chat: self.chat.clone(), agents: self.agents.clone() }
+    /// What the server is made of, with these models to call.
+    pub(crate) fn setup(&self, models: Arc<ModelAccess>) -> Setup {
+        let applications = ApplicationSettings { chat: self.chat.clone(), agents: self.agents.clone() };
+        Setup { server: self.server.clone(), auth: self.auth.clone(), models, applications }
     }
 
     /// The models that this process may call, or what to do about the settings that forbid it.

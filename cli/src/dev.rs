@@ -75,9 +75,8 @@ async fn on_postgres(
     let model = config.summarizer_model(&access)?;
     let (open, opened) = oneshot::channel();
     let server = tokio::spawn({
-        let (store, stop, settings) = (store.clone(), stop.clone(), config.server.clone());
-        let (models, applications) = (Arc::clone(&access), config.applications());
-        async move { serve(store, &settings, models, applications, metrics, open, stop).await }
+        let (store, stop, setup) = (store.clone(), stop.clone(), config.setup(Arc::clone(&access)));
+        async move { serve(store, setup, metrics, open, stop).await }
     });
     let worker = processes::worker_on(store, &config, access, model);
     let worker = tokio::spawn({
@@ -102,7 +101,7 @@ async fn work(
     addresses: Addresses,
     stop: &CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    let server = ServerArguments { address: format!("http://{}", addresses.grpc) };
+    let server = ServerArguments::at(format!("http://{}", addresses.grpc));
     if !arguments.once {
         greet(postgres, config, addresses);
     }

@@ -22,7 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Exit code 0 when the process answers `/healthz` with 200.
 pub(crate) async fn run(config: &Config, arguments: HealthArguments) -> anyhow::Result<ExitCode> {
     let mut address = match arguments.process {
-        Process::Server => config.server.http_address,
+        Process::Server => match config.server.probe_address {
+            Some(address) => address,
+            None if config.server.tls_certificate_file.is_empty() => config.server.http_address,
+            None => anyhow::bail!("with TLS, health is asked where server.probe_address says"),
+        },
         Process::Worker => config.worker.http_address,
     };
     if address.ip().is_unspecified() {

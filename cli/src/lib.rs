@@ -12,12 +12,14 @@ mod files;
 mod health;
 mod import;
 mod jobs;
+mod keys;
 mod migrate;
 mod models;
 mod pages;
 mod paint;
 mod policy;
 mod processes;
+mod tenants;
 mod usage;
 mod verify;
 mod words;
@@ -52,6 +54,8 @@ async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
         Command::Server => processes::server(config()?).await,
         Command::Worker => processes::worker(config()?).await,
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,
+        Command::Keys(arguments) => keys::run(&config()?, arguments.action).await,
+        Command::Tenants(arguments) => tenants::run(&config()?, arguments.action).await,
         Command::Config => config::show(&config()?),
         Command::Health(arguments) => health::run(&config()?, arguments).await,
         Command::Chat(arguments) => chat::run(arguments).await,

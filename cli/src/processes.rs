@@ -26,8 +26,7 @@ pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
     let models = config.model_access()?;
     let store = open(&config).await?;
     let (open, _) = oneshot::channel();
-    let mut serving =
-        std::pin::pin!(serve(store, &config.server, models, config.applications(), metrics, open, stop.clone()));
+    let mut serving = std::pin::pin!(serve(store, config.setup(models), metrics, open, stop.clone()));
     tokio::select! {
         served = &mut serving => served?,
         () = async { stop.cancelled().await; tokio::time::sleep(PATIENCE).await } => {

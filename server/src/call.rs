@@ -3,7 +3,7 @@
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use anneal_core::{
-    caller::Caller,
+    caller::{Caller, Verb},
     limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
 use futures::FutureExt as _;
@@ -14,7 +14,7 @@ use tokio::{
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, debug, info_span};
 
-use crate::{house::House, status::Failure};
+use crate::{auth::Stranger, house::House, status::Failure};
 
 /// How long calls of a kind may take, in seconds.
 #[derive(Clone, Copy)]
@@ -46,30 +46,41 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Takes in a call: finds its caller and its deadline, refuses it when too many are under way.
-    pub(crate) fn begin<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
-        Self::begin_among(&house.calls, name, request, Deadlines::UNARY)
+    /// Takes in a call: finds its caller and its deadline, refuses it when its caller may not, or too many are under way.
+    pub(crate) fn begin<T>(house: &House, rpc: (&'static str, Verb), request: &Request<T>) -> Result<Self, Status> {
+        Self::begin_among(&house.calls, rpc, request, Deadlines::UNARY)
     }
 
     /// The same for a turn, which has room of its own: those that wait for a model must not keep out those that do not.
-    pub(crate) fn begin_turn<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
-        Self::begin_among(&house.turn_room, name, request, Deadlines::CHAT)
+    pub(crate) fn begin_turn<T>(
+        house: &House,
+        rpc: (&'static str, Verb),
+        request: &Request<T>,
+    ) -> Result<Self, Status> {
+        Self::begin_among(&house.turn_room, rpc, request, Deadlines::CHAT)
     }
 
     /// The same for a watch, which has room of its own: those that stay must not keep out those that come and go.
-    pub(crate) fn begin_watch<T>(house: &House, name: &'static str, request: &Request<T>) -> Result<Self, Status> {
-        Self::begin_among(house.watching.room(), name, request, Deadlines::WATCH)
+    pub(crate) fn begin_watch<T>(
+        house: &House,
+        rpc: (&'static str, Verb),
+        request: &Request<T>,
+    ) -> Result<Self, Status> {
+        Self::begin_among(house.watching.room(), rpc, request, Deadlines::WATCH)
     }
 
     fn begin_among<T>(
         room: &Arc<Semaphore>,
-        name: &'static str,
+        (name, verb): (&'static str, Verb),
         request: &Request<T>,
         deadlines: Deadlines,
     ) -> Result<Self, Status> {
-        let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let caller = request.extensions().get::<Caller>().copied();
-        let caller = caller.ok_or_else(|| Status::unauthenticated("no credential"))?;
+        let caller = caller.ok_or(Failure::Stranger(Stranger::NoCredential))?;
+        if !caller.may(verb) {
+            return Err(Failure::VerbMissing(verb).into());
+        }
+        let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         Ok(Self { name, caller, started: Instant::now(), deadline, _room: room })
     }

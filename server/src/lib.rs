@@ -1,17 +1,19 @@
 //! The gRPC and HTTP doors of anneal: parse what comes in, ask the store, let core decide, answer.
 
+mod auth;
 mod beginning;
 mod build;
 mod call;
 mod context;
-mod credential;
 mod house;
 mod http;
 mod learning;
+mod listen;
 mod page;
 mod parse;
 mod policy;
 mod pressure;
+mod reload;
 mod reply;
 mod rpc;
 mod run;
@@ -24,9 +26,11 @@ mod watch;
 mod wire;
 
 pub use crate::http::CorsOrigins;
+pub use auth::{AuthError, AuthSettings, ClientSettings, KeyText, NewSecret};
 pub use house::House;
+pub use listen::TlsError;
 pub use parse::acceptable;
 pub use policy::reply as policy;
 pub use reply::{part, role};
-pub use run::{Addresses, ServerError, serve};
+pub use run::{Addresses, ServerError, Setup, serve};
 pub use settings::{AgentError, AgentSettings, Agents, ApplicationSettings, ChatSettings, ServerSettings};

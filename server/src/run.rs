@@ -14,13 +14,11 @@ use anneal_proto::v1::{
     operator_service_server::OperatorServiceServer,
 };
 use anneal_store::Store;
+use futures::StreamExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{
-    service::Routes,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{service::Routes, transport::Server};
 use tonic_health::{
     pb::health_server::{Health, HealthServer},
     server::HealthReporter,
@@ -28,9 +26,10 @@ use tonic_health::{
 use tracing::{info, warn};
 
 use crate::{
-    credential::credential,
+    auth::{Auth, AuthError, AuthLayer, AuthSettings},
     house::House,
     http as api,
+    listen::{OccupiedLayer, Port, Protocol, Seats, Tls, TlsError},
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     wire,
@@ -42,12 +41,45 @@ pub enum ServerError {
     /// A port cannot be opened.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
-    /// There is no authentication yet: only loopback is safe.
-    #[error("{0} is not a loopback address; set server.insecure to listen there without authentication")]
-    NotLoopback(SocketAddr),
+    /// Everybody could come in, or listen in.
+    #[error("{0}; set server.insecure to serve all the same")]
+    Unprotected(Unprotected),
+    /// No caller could be known, or the wrong ones would be.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// TLS cannot work as it is set.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The HTTP or gRPC server failed.
     #[error("serving failed")]
     Serving(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What a server lacks to be reached by others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unprotected {
+    /// Callers need no credential.
+    #[error("{0} is not a loopback address, and callers need no credential there: see [auth]")]
+    NoCredentials(SocketAddr),
+    /// What is said, credentials included, can be read on its way.
+    #[error("{0} is not a loopback address, and there is no TLS: see server.tls_certificate_file")]
+    NoTls(SocketAddr),
+    /// TLS guards what anybody may ask for.
+    #[error("there is TLS, but callers need no credential: see [auth]")]
+    TlsAlone,
+}
+
+/// What a server is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// Addresses and limits.
+    pub server: ServerSettings,
+    /// How callers are known.
+    pub auth: AuthSettings,
+    /// The models that may be called.
+    pub models: Arc<ModelAccess>,
+    /// What applications find.
+    pub applications: ApplicationSettings,
 }
 
 /// Where a server listens, once its ports are open.
@@ -62,17 +94,22 @@ pub struct Addresses {
 /// Serves until `stop` is cancelled, then finishes the calls under way; turns within `stop_seconds`. Says where it listens on `open`.
 pub async fn serve(
     store: Store,
-    settings: &ServerSettings,
-    models: Arc<ModelAccess>,
-    applications: ApplicationSettings,
+    setup: Setup,
     metrics: PrometheusHandle,
     open: oneshot::Sender<Addresses>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let (grpc, http_listener) =
-        (bind(settings.grpc_address, settings).await?, bind(settings.http_address, settings).await?);
-    let address = |listener: &TcpListener| listener.local_addr().map_err(|error| ServerError::Serving(error.into()));
-    let addresses = Addresses { grpc: address(&grpc)?, http: address(&http_listener)? };
+    let Setup { server: settings, auth, models, applications } = setup;
+    let settings = &settings;
+    auth.check(!settings.tls_client_ca_file.is_empty())?;
+    let (auth, tls) = (Auth::new(&auth, &store)?, Tls::new(settings)?);
+    check_protection(settings, tls.is_some(), &auth)?;
+    let seats = Seats::new(settings.connections);
+    let port = |protocol: Protocol, listener| Port { listener, tls: tls.clone(), protocol, seats: seats.clone() };
+    let grpc = port(Protocol::Http2, bind(settings.grpc_address).await?);
+    let web = port(Protocol::Http1, bind(settings.http_address).await?);
+    let address = |port: &Port| port.address().map_err(|error| ServerError::Serving(error.into()));
+    let addresses = Addresses { grpc: address(&grpc)?, http: address(&web)? };
 
     let house = House::new(store.clone(), settings, models, applications);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
@@ -81,6 +118,12 @@ pub async fn serve(
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
     tokio::spawn(watch(store.clone(), readiness.clone(), health.clone(), stop.clone()));
+    tokio::spawn(background.clone().run_until_cancelled_owned(auth.clone().run()));
+    tokio::spawn(background.clone().run_until_cancelled_owned(async move {
+        if let Some(tls) = tls {
+            tls.run().await;
+        }
+    }));
     let bell = house.bell.clone();
     tokio::spawn(background.clone().run_until_cancelled_owned({
         let (watching, store) = (watching.clone(), store.clone());
@@ -89,18 +132,25 @@ pub async fn serve(
     tokio::spawn(background.clone().run_until_cancelled_owned(async move { bell.run(store).await }));
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
-    let door = api::Door::new(Services { house: house.clone() }, closing.clone());
-    let beside = http::router(readiness.clone(), metrics);
-    let router = api::router(beside, door, addresses.http, &settings.cors_origins);
-    let web = tokio::spawn(http::serve(http_listener, router, background.clone()));
+    let door = api::Door::new(Services { house: house.clone() }, auth.clone(), closing.clone());
+    let probes = http::router(readiness.clone(), metrics);
+    let probes = match settings.probe_address {
+        None => Some(probes),
+        Some(address) => {
+            tokio::spawn(http::serve(bind(address).await?, probes, background.clone()));
+            None
+        }
+    };
+    let router = api::router(probes, door, addresses.http, &settings.cors_origins);
+    let web = tokio::spawn(api::serve(web.connections(background.clone()), router, background.clone()));
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = open.send(addresses);
 
-    // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
-    let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
     let drain = drain(stop, readiness, health, Duration::from_millis(u64::from(settings.drain_delay_ms)));
     let patience = Duration::from_secs(u64::from(settings.stop_seconds));
+    let no_more = CancellationToken::new();
+    let incoming = grpc.connections(no_more.clone()).map(Ok::<_, std::io::Error>);
     let closed = {
         let turns_end = turns_end.clone();
         async move {
@@ -108,6 +158,7 @@ pub async fn serve(
             // Load balancers have noticed: who watches finds another server.
             watching.stop();
             closing.cancel();
+            no_more.cancel();
             tokio::spawn(async move {
                 tokio::time::sleep(patience).await;
                 turns_end.cancel();
@@ -115,8 +166,10 @@ pub async fn serve(
         }
     };
     let serving = grpc_server(settings)
+        .layer(OccupiedLayer)
         .layer(tower::util::MapResponseLayer::new(wire::explain::<tonic::body::Body>))
         .layer(tower::util::MapResponseLayer::new(crate::watch::in_pieces))
+        .layer(AuthLayer(auth))
         .add_routes(routes(house, settings, health_service)?)
         .serve_with_incoming_shutdown(incoming, closed);
     let served = tokio::select! {
@@ -132,7 +185,7 @@ pub async fn serve(
     background.cancel();
     served.map_err(|error| ServerError::Serving(error.into()))?;
     tokio::select! {
-        ended = web => ended.map_err(|error| ServerError::Serving(error.into()))?.map_err(|error| ServerError::Serving(error.into())),
+        ended = web => ended.map_err(|error| ServerError::Serving(error.into())),
         () = left_unread(&turns, &turns_end) => {
             warn!("some readers over HTTP do not read what is left of their answers, leaving them");
             Ok(())
@@ -140,21 +193,38 @@ pub async fn serve(
     }
 }
 
-async fn bind(address: SocketAddr, settings: &ServerSettings) -> Result<TcpListener, ServerError> {
-    if !address.ip().is_loopback() {
-        if !settings.insecure {
-            return Err(ServerError::NotLoopback(address));
-        }
-        warn!(%address, "listening on {address} without authentication: everyone who reaches it acts for the default tenant");
-    }
+async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     http::bind(address).await.map_err(|error| ServerError::Listen(address, error))
 }
+
+/// Refuses what only loopback is safe for, unless the operator wishes it.
+fn check_protection(settings: &ServerSettings, has_tls: bool, auth: &Auth) -> Result<(), ServerError> {
+    let mut lacks = Vec::new();
+    for address in [settings.grpc_address, settings.http_address].into_iter().filter(|at| !at.ip().is_loopback()) {
+        lacks.extend(auth.is_open().then_some(Unprotected::NoCredentials(address)));
+        lacks.extend((!has_tls).then_some(Unprotected::NoTls(address)));
+    }
+    if has_tls && auth.is_open() {
+        lacks.push(Unprotected::TlsAlone);
+    }
+    for lack in lacks {
+        if !settings.insecure {
+            return Err(ServerError::Unprotected(lack));
+        }
+        warn!("serving without protection, because server.insecure is set: {lack}");
+    }
+    Ok(())
+}
+
+/// Streams that a client has reset and nobody has taken up yet; more close the connection (CVE-2023-44487).
+const PENDING_RESETS: usize = 20;
 
 fn grpc_server(settings: &ServerSettings) -> Server {
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .http2_max_header_list_size(16 * 1024)
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .concurrency_limit_per_connection(settings.concurrent_calls as usize)
 }
@@ -163,12 +233,9 @@ fn routes(house: House, settings: &ServerSettings, health: HealthServer<impl Hea
     let services = Services { house };
     macro_rules! service {
         ($server:ident) => {
-            tonic::service::interceptor::InterceptedService::new(
-                $server::new(services.clone())
-                    .max_decoding_message_size(REQUEST_BYTES + FRAMING_BYTES)
-                    .max_encoding_message_size(RESPONSE_BYTES),
-                credential,
-            )
+            $server::new(services.clone())
+                .max_decoding_message_size(REQUEST_BYTES + FRAMING_BYTES)
+                .max_encoding_message_size(RESPONSE_BYTES)
         };
     }
     let mut routes = Routes::new(health)

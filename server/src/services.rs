@@ -1,5 +1,6 @@
 //! The five services: each RPC is taken in, run and answered the same way; what it does is in `rpc/`.
 
+use anneal_core::caller::Verb;
 use anneal_proto::v1::{
     self as pb, chat_service_server::ChatService, context_service_server::ContextService,
     conversation_service_server::ConversationService, message_service_server::MessageService,
@@ -15,9 +16,10 @@ pub(crate) struct Services {
     pub(crate) house: House,
 }
 
+/// Runs an RPC for callers who have this verb.
 macro_rules! run {
-    ($self:ident, $request:ident, $rpc:ident) => {{
-        let call = Call::begin(&$self.house, stringify!($rpc), &$request)?;
+    ($self:ident, $request:ident, $rpc:ident, $verb:ident) => {{
+        let call = Call::begin(&$self.house, (stringify!($rpc), Verb::$verb), &$request)?;
         let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
         call.run(Box::pin(work)).await
     }};
@@ -29,49 +31,49 @@ impl ConversationService for Services {
         &self,
         request: Request<pb::CreateConversationRequest>,
     ) -> Result<Response<pb::Conversation>, Status> {
-        run!(self, request, create_conversation)
+        run!(self, request, create_conversation, Append)
     }
 
     async fn get_conversation(
         &self,
         request: Request<pb::GetConversationRequest>,
     ) -> Result<Response<pb::Conversation>, Status> {
-        run!(self, request, get_conversation)
+        run!(self, request, get_conversation, Read)
     }
 
     async fn list_conversations(
         &self,
         request: Request<pb::ListConversationsRequest>,
     ) -> Result<Response<pb::ListConversationsResponse>, Status> {
-        run!(self, request, list_conversations)
+        run!(self, request, list_conversations, Read)
     }
 
     async fn update_conversation(
         &self,
         request: Request<pb::UpdateConversationRequest>,
     ) -> Result<Response<pb::Conversation>, Status> {
-        run!(self, request, update_conversation)
+        run!(self, request, update_conversation, Append)
     }
 
     async fn delete_conversation(
         &self,
         request: Request<pb::DeleteConversationRequest>,
     ) -> Result<Response<()>, Status> {
-        run!(self, request, delete_conversation)
+        run!(self, request, delete_conversation, Admin)
     }
 
     async fn resolve_session(
         &self,
         request: Request<pb::ResolveSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        run!(self, request, resolve_session)
+        run!(self, request, resolve_session, Append)
     }
 
     async fn rotate_session(
         &self,
         request: Request<pb::RotateSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        run!(self, request, rotate_session)
+        run!(self, request, rotate_session, Append)
     }
 }
 
@@ -81,42 +83,42 @@ impl MessageService for Services {
         &self,
         request: Request<pb::AppendMessagesRequest>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        run!(self, request, append_messages)
+        run!(self, request, append_messages, Append)
     }
 
     async fn append_large_message(
         &self,
         request: Request<Streaming<pb::AppendLargeMessageRequest>>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        run!(self, request, append_large_message)
+        run!(self, request, append_large_message, Append)
     }
 
     async fn list_messages(
         &self,
         request: Request<pb::ListMessagesRequest>,
     ) -> Result<Response<pb::ListMessagesResponse>, Status> {
-        run!(self, request, list_messages)
+        run!(self, request, list_messages, Read)
     }
 
     async fn get_message(
         &self,
         request: Request<pb::GetMessageRequest>,
     ) -> Result<Response<pb::GetMessageResponse>, Status> {
-        run!(self, request, get_message)
+        run!(self, request, get_message, Read)
     }
 
     async fn insert_separator(
         &self,
         request: Request<pb::InsertSeparatorRequest>,
     ) -> Result<Response<pb::Separator>, Status> {
-        run!(self, request, insert_separator)
+        run!(self, request, insert_separator, Append)
     }
 
     async fn delete_separator(
         &self,
         request: Request<pb::DeleteSeparatorRequest>,
     ) -> Result<Response<pb::DeleteSeparatorResponse>, Status> {
-        run!(self, request, delete_separator)
+        run!(self, request, delete_separator, Append)
     }
 
     type WatchConversationStream = watch::Changes;
@@ -125,7 +127,7 @@ impl MessageService for Services {
         &self,
         request: Request<pb::WatchConversationRequest>,
     ) -> Result<Response<Self::WatchConversationStream>, Status> {
-        let call = Call::begin_watch(&self.house, "watch_conversation", &request)?;
+        let call = Call::begin_watch(&self.house, ("watch_conversation", Verb::Read), &request)?;
         rpc::watch_conversation::watch_conversation(&self.house, call, request.into_inner())
     }
 }
@@ -136,7 +138,7 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<pb::BuildContextResponse>, Status> {
-        run!(self, request, build_context)
+        run!(self, request, build_context, Read)
     }
 
     type StreamContextStream = rpc::stream_context::Pieces;
@@ -145,19 +147,19 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
-        run!(self, request, stream_context)
+        run!(self, request, stream_context, Read)
     }
 
     async fn get_context_usage(
         &self,
         request: Request<pb::GetContextUsageRequest>,
     ) -> Result<Response<pb::GetContextUsageResponse>, Status> {
-        run!(self, request, get_context_usage)
+        run!(self, request, get_context_usage, Read)
     }
 
     async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
         let wait = rpc::compact::asked_wait(request.get_ref());
-        let call = Call::begin(&self.house, "compact", &request)?.patient(wait);
+        let call = Call::begin(&self.house, ("compact", Verb::Append), &request)?.patient(wait);
         let work = rpc::compact::compact(&self.house, call.caller, request.into_inner());
         call.run(Box::pin(work)).await
     }
@@ -166,28 +168,28 @@ impl ContextService for Services {
         &self,
         request: Request<pb::ListCheckpointsRequest>,
     ) -> Result<Response<pb::ListCheckpointsResponse>, Status> {
-        run!(self, request, list_checkpoints)
+        run!(self, request, list_checkpoints, Read)
     }
 
     async fn import_checkpoint(
         &self,
         request: Request<pb::ImportCheckpointRequest>,
     ) -> Result<Response<pb::Checkpoint>, Status> {
-        run!(self, request, import_checkpoint)
+        run!(self, request, import_checkpoint, Append)
     }
 
     async fn report_usage(
         &self,
         request: Request<pb::ReportUsageRequest>,
     ) -> Result<Response<pb::ReportUsageResponse>, Status> {
-        run!(self, request, report_usage)
+        run!(self, request, report_usage, Append)
     }
 
     async fn classify_error(
         &self,
         request: Request<pb::ClassifyErrorRequest>,
     ) -> Result<Response<pb::ClassifyErrorResponse>, Status> {
-        run!(self, request, classify_error)
+        run!(self, request, classify_error, Read)
     }
 }
 
@@ -196,7 +198,7 @@ impl ChatService for Services {
     type ChatStream = turn::Events;
 
     async fn chat(&self, request: Request<pb::ChatRequest>) -> Result<Response<Self::ChatStream>, Status> {
-        let call = Call::begin_turn(&self.house, "chat", &request)?;
+        let call = Call::begin_turn(&self.house, ("chat", Verb::Append), &request)?;
         rpc::chat::chat(&self.house, call, request.into_inner())
     }
 }
@@ -204,35 +206,35 @@ impl ChatService for Services {
 #[tonic::async_trait]
 impl OperatorService for Services {
     async fn list_jobs(&self, request: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
-        run!(self, request, list_jobs)
+        run!(self, request, list_jobs, Admin)
     }
 
     async fn requeue_job(&self, request: Request<pb::RequeueJobRequest>) -> Result<Response<pb::Job>, Status> {
-        run!(self, request, requeue_job)
+        run!(self, request, requeue_job, Admin)
     }
 
     async fn discard_job(&self, request: Request<pb::DiscardJobRequest>) -> Result<Response<()>, Status> {
-        run!(self, request, discard_job)
+        run!(self, request, discard_job, Admin)
     }
 
     async fn get_queue_stats(
         &self,
         request: Request<pb::GetQueueStatsRequest>,
     ) -> Result<Response<pb::GetQueueStatsResponse>, Status> {
-        run!(self, request, get_queue_stats)
+        run!(self, request, get_queue_stats, Operator)
     }
 
     async fn get_model_stats(
         &self,
         request: Request<pb::GetModelStatsRequest>,
     ) -> Result<Response<pb::GetModelStatsResponse>, Status> {
-        run!(self, request, get_model_stats)
+        run!(self, request, get_model_stats, Operator)
     }
 
     async fn verify_conversation(
         &self,
         request: Request<pb::VerifyConversationRequest>,
     ) -> Result<Response<pb::VerifyConversationResponse>, Status> {
-        run!(self, request, verify_conversation)
+        run!(self, request, verify_conversation, Admin)
     }
 }

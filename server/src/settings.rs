@@ -23,10 +23,21 @@ pub struct ServerSettings {
     pub grpc_address: SocketAddr,
     /// Where HTTP/JSON listens, `/healthz`, `/readyz` and `/metrics` among it.
     pub http_address: SocketAddr,
+    /// Where `/healthz`, `/readyz` and `/metrics` answer instead, without TLS or credentials; None: on `http_address`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe_address: Option<SocketAddr>,
     /// The origins whose pages may ask over HTTP; empty: none.
     pub cors_origins: CorsOrigins,
-    /// Allow addresses that are not loopback although there is no authentication yet: only on a private network.
+    /// The certificate chain of both ports (PEM); empty: no TLS.
+    pub tls_certificate_file: String,
+    /// Its key (PEM).
+    pub tls_key_file: String,
+    /// The authority that signs clients' certificates (PEM); empty: clients are not asked for one.
+    pub tls_client_ca_file: String,
+    /// Serve where others could listen in or come in: without TLS or without credentials on an address that is not loopback.
     pub insecure: bool,
+    /// Connections to both ports together; beyond that, whoever has been silent longest has to go.
+    pub connections: u32,
     /// Whether gRPC reflection answers.
     pub reflection: bool,
     /// Calls under way at once; more are refused with RESOURCE_EXHAUSTED.
@@ -126,8 +137,13 @@ impl Default for ServerSettings {
         Self {
             grpc_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 50_051)),
             http_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8_080)),
+            probe_address: None,
             cors_origins: CorsOrigins::default(),
+            tls_certificate_file: String::new(),
+            tls_key_file: String::new(),
+            tls_client_ca_file: String::new(),
             insecure: false,
+            connections: 10_000,
             reflection: true,
             concurrent_calls: 1_024,
             concurrent_turns: NonZeroU32::new(256).expect("it is not 0"),

@@ -3,12 +3,14 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use anneal_core::{adoption::Unsound, context::BudgetTooSmall, tokens::Tokens};
+use anneal_core::{adoption::Unsound, caller::Verb, context::BudgetTooSmall, tokens::Tokens};
 use anneal_llm::provider::{CallFailure, Closed};
 use anneal_store::{Entity, StoreError};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use tracing::error;
+
+use crate::auth::Stranger;
 
 /// Who says the reasons.
 const DOMAIN: &str = "anneal.v1";
@@ -19,6 +21,8 @@ pub(crate) enum Reason {
     InvalidField,
     LimitExceeded,
     MalformedRequest,
+    Unauthenticated,
+    VerbMissing,
     ConversationNotFound,
     MessageNotFound,
     SeparatorNotFound,
@@ -53,6 +57,8 @@ impl Reason {
             Self::InvalidField => "INVALID_FIELD",
             Self::LimitExceeded => "LIMIT_EXCEEDED",
             Self::MalformedRequest => "MALFORMED_REQUEST",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::VerbMissing => "VERB_MISSING",
             Self::ConversationNotFound => "CONVERSATION_NOT_FOUND",
             Self::MessageNotFound => "MESSAGE_NOT_FOUND",
             Self::SeparatorNotFound => "SEPARATOR_NOT_FOUND",
@@ -87,6 +93,8 @@ impl Reason {
             Self::ConversationNotFound | Self::MessageNotFound | Self::SeparatorNotFound | Self::JobNotFound => {
                 Code::NotFound
             }
+            Self::Unauthenticated => Code::Unauthenticated,
+            Self::VerbMissing => Code::PermissionDenied,
             Self::RequestIdReused => Code::AlreadyExists,
             Self::LastMessageMismatch
             | Self::EtagMismatch
@@ -134,6 +142,12 @@ pub(crate) enum Failure {
     /// The request is no message of its type.
     #[error("the request cannot be decoded: {0}")]
     Malformed(String),
+    /// Nobody knows who calls.
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
+    /// The caller's credential does not allow the call.
+    #[error("the credential does not allow this: it lacks the verb {}", .0.name())]
+    VerbMissing(Verb),
     /// The store says no.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -222,6 +236,8 @@ impl Failure {
             Self::Invalid { .. } => Reason::InvalidField,
             Self::Limit { .. } => Reason::LimitExceeded,
             Self::Malformed(_) => Reason::MalformedRequest,
+            Self::Stranger(_) => Reason::Unauthenticated,
+            Self::VerbMissing(_) => Reason::VerbMissing,
             Self::Budget(_) => Reason::BudgetTooSmall,
             Self::ModelNotConfigured { .. } => Reason::ModelNotConfigured,
             Self::Model { failure, .. } => match failure {
@@ -276,6 +292,9 @@ impl Failure {
             Self::Store(StoreError::NotTheNewest { actual, expected }) => {
                 facts.insert("last_message_id".to_owned(), actual.to_string());
                 facts.insert("expected_last_message_id".to_owned(), expected.to_string());
+            }
+            Self::VerbMissing(verb) => {
+                facts.insert("verb".to_owned(), verb.name().to_owned());
             }
             Self::Store(StoreError::Unsound(why)) => facts.extend(unsound(*why)),
             Self::Budget(sizes) => {

@@ -10,6 +10,7 @@ mod context;
 mod conversations;
 mod counting;
 mod creation;
+mod credentials;
 mod database;
 mod durability;
 mod error;
@@ -45,6 +46,7 @@ pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, Prev
 pub use context::TurnsAhead;
 pub use conversations::{Conversation, ConversationChange, ConversationStatus, NewConversation};
 pub use counting::{CountedMessages, UncountedMessages};
+pub use credentials::{KnownKey, ListedKey, NewKey, Owner};
 pub use database::create_database;
 pub use durability::Weakness;
 pub use error::{Entity, StoreError};

@@ -16,7 +16,7 @@ use anneal_proto::v1::{
     conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
     operator_service_client::OperatorServiceClient,
 };
-use anneal_server::{Addresses, Agents, ApplicationSettings, ChatSettings, ServerSettings, serve};
+use anneal_server::{Addresses, Agents, ApplicationSettings, AuthSettings, ChatSettings, ServerSettings, Setup, serve};
 use anneal_store::{AppendSettings, Grouping, Migrations, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -50,6 +50,8 @@ pub struct House {
 struct Calling {
     access: Arc<ModelAccess>,
     applications: ApplicationSettings,
+    server: ServerSettings,
+    auth: AuthSettings,
 }
 
 /// PostgreSQL's programs: those in `ANNEAL_PG_BIN`, or the installed ones.
@@ -147,6 +149,12 @@ impl House {
         Self::on(self.url.clone(), self.store.session().clone(), calling).await
     }
 
+    /// A house whose callers need a credential, with these addresses and limits (ports are the system's choice).
+    pub async fn guarded(server: ServerSettings, auth: AuthSettings) -> Self {
+        let calling = Calling { server, auth, ..Calling::default() };
+        Self::on(database().await, Session::default(), calling).await
+    }
+
     /// A house on a database of the test's own.
     pub async fn at(url: &str) -> Self {
         Self::on(url.to_owned(), Session::default(), Calling::default()).await
@@ -174,14 +182,14 @@ impl House {
         let access = Arc::new(ModelAccess { models: callable, ..limits });
         let chat = ChatSettings { model: default.to_owned() };
         let applications = ApplicationSettings { chat, ..ApplicationSettings::default() };
-        Self::on(url, models, Calling { access, applications }).await
+        Self::on(url, models, Calling { access, applications, ..Calling::default() }).await
     }
 
     async fn on(url: String, session: Session, calling: Calling) -> Self {
         let settings = StoreSettings { url: url.clone(), ..StoreSettings::default() };
         let append = AppendSettings { grouping: grouping(), ..AppendSettings::default() };
         let store = Store::new(settings, append, session).expect("the test's database URL is good");
-        let mut server = ServerSettings { drain_delay_ms: 0, ..ServerSettings::default() };
+        let mut server = ServerSettings { drain_delay_ms: 0, ..calling.server.clone() };
         server.grpc_address.set_port(0);
         server.http_address.set_port(0);
         let stop = CancellationToken::new();
@@ -189,15 +197,12 @@ impl House {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         tokio::spawn({
             let (store, stop) = (store.clone(), stop.clone());
-            let Calling { access, applications } = calling.clone();
-            async move { serve(store, &server, access, applications, metrics, open, stop).await.expect("serves") }
+            let Calling { access, applications, auth, .. } = calling.clone();
+            let setup = Setup { server, auth, models: access, applications };
+            async move { serve(store, setup, metrics, open, stop).await.expect("serves") }
         });
         let addresses = opened.await.expect("the server opens its ports");
-        let channel = Channel::from_shared(format!("http://{}", addresses.grpc))
-            .expect("an address")
-            .connect()
-            .await
-            .expect("the server answers");
+        let channel = Channel::from_shared(format!("http://{}", addresses.grpc)).expect("an address").connect_lazy();
         let worker = Worker::new(store.clone(), Arc::new(Extractive), WorkerSettings::default(), Lengths::default());
         Self { url, store, addresses, worker, channel, calling, _stop: stop.drop_guard() }
     }

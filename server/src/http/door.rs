@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anneal_core::caller::Caller;
+use anneal_core::caller::{Caller, Verb};
 use axum::{
     extract::{FromRequestParts, Request, State},
     http::{Extensions, StatusCode, Uri, header, request::Parts, uri::Authority},
@@ -11,15 +11,17 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, metadata::MetadataMap};
+use tonic::metadata::MetadataMap;
 
 use super::{live::Live, problem::Problem};
-use crate::{credential::credential, services::Services, status::Failure};
+use crate::{auth::Auth, listen::Peer, services::Services, status::Failure};
 
 /// What endpoints share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Door {
     pub(super) services: Services,
+    /// Who knows callers.
+    pub(super) auth: Auth,
     /// Turns that run for readers over HTTP.
     pub(super) live: Arc<Live>,
     /// Cancelled when no new request is taken in.
@@ -28,8 +30,8 @@ pub(crate) struct Door {
 
 impl Door {
     /// A door to these services, until it closes.
-    pub(crate) fn new(services: Services, closing: CancellationToken) -> Self {
-        Self { services, live: Arc::default(), closing }
+    pub(crate) fn new(services: Services, auth: Auth, closing: CancellationToken) -> Self {
+        Self { services, auth, live: Arc::default(), closing }
     }
 }
 
@@ -53,10 +55,10 @@ impl FromRequestParts<Door> for Visitor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let metadata = MetadataMap::from_headers(parts.headers.clone());
-        let known = credential(tonic::Request::from_parts(metadata, Extensions::new(), ()))?;
-        let (metadata, extensions, ()) = known.into_parts();
-        let caller = extensions.get::<Caller>().copied().ok_or_else(|| Status::unauthenticated("no credential"))?;
+        let certificate = parts.extensions.get::<Peer>().and_then(|peer| peer.certificate.as_ref());
+        let caller = door.auth.caller(&parts.headers, certificate).await?;
+        let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
+        extensions.insert(caller);
         Ok(Self { services: door.services.clone(), caller, metadata, extensions })
     }
 }
@@ -65,6 +67,22 @@ impl FromRequestParts<Door> for Visitor {
 pub(super) async fn only_while_open(State(door): State<Door>, request: Request, next: Next) -> Response {
     if door.closing.is_cancelled() {
         return Problem::from(Failure::ServerStopping).into_response();
+    }
+    next.run(request).await
+}
+
+/// Refuses the process's figures to whoever may not see those of all tenants; whether it lives, everybody may ask.
+pub(super) async fn figures_for_operators(State(door): State<Door>, request: Request, next: Next) -> Response {
+    if request.uri().path() == "/metrics" {
+        let certificate = request.extensions().get::<Peer>().and_then(|peer| peer.certificate.as_ref());
+        let refused = match door.auth.caller(request.headers(), certificate).await {
+            Ok(caller) if caller.may(Verb::Operator) => None,
+            Ok(_) => Some(Failure::VerbMissing(Verb::Operator)),
+            Err(failure) => Some(failure),
+        };
+        if let Some(failure) = refused {
+            return Problem::from(failure).into_response();
+        }
     }
     next.run(request).await
 }

@@ -14,6 +14,7 @@ mod message;
 mod openapi;
 mod patch_session;
 mod problem;
+mod serve;
 mod session;
 mod sse;
 
@@ -22,6 +23,7 @@ use std::net::SocketAddr;
 use anneal_core::limits::REQUEST_BYTES;
 use axum::{
     Router,
+    body::Body,
     extract::DefaultBodyLimit,
     http::StatusCode,
     middleware,
@@ -29,13 +31,15 @@ use axum::{
     routing::{self, MethodRouter},
 };
 
+use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 
 pub use cors::CorsOrigins;
 pub(crate) use door::Door;
+pub(crate) use serve::serve;
 
 use self::problem::Problem;
-use crate::status::Failure;
+use crate::{listen::OccupiedLayer, status::Failure};
 
 /// A route: its path, and who answers which of its methods.
 type Route = (&'static str, fn() -> MethodRouter<Door>);
@@ -53,26 +57,33 @@ const ROUTES: [Route; 5] = [
     ("/openapi.json", || routing::get(openapi::document)),
 ];
 
-/// The API beside what the port serves already; what is neither is a problem too.
-pub(crate) fn router(beside: Router, door: Door, address: SocketAddr, origins: &CorsOrigins) -> Router {
+/// The API, and beside it the probes where they have no port of their own; what is neither is a problem too.
+pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, origins: &CorsOrigins) -> Router {
+    let is_open = door.auth.is_open();
     let mut api = Router::new();
     for (path, answering) in ROUTES {
         api = api.route(path, answering());
     }
     // Before the layers, which hold for whatever stands when they are put on.
     api = api.method_not_allowed_fallback(no_such_method);
-    if address.ip().is_loopback() {
+    if address.ip().is_loopback() && is_open {
         api = api.layer(middleware::from_fn(door::only_loopback_names));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
     api = api.layer(middleware::from_fn_with_state(door.clone(), door::only_while_open));
-    let mut api = guarded(api.with_state(door).fallback(no_such_path));
+    let mut api = guarded(api.with_state(door.clone()).fallback(no_such_path));
     // Over everything else, so that a page of a named origin can read every refusal. What the port serves beside the API is
     // for no page.
     if let Some(allowed) = cors::layer(origins) {
         api = api.layer(allowed);
     }
-    api.merge(guarded(beside.method_not_allowed_fallback(no_such_method)))
+    if let Some(probes) = probes {
+        let probes = probes.method_not_allowed_fallback(no_such_method);
+        api = api.merge(guarded(probes.layer(middleware::from_fn_with_state(door, door::figures_for_operators))));
+    }
+    api.layer(
+        ServiceBuilder::new().layer(OccupiedLayer).map_response(|answer: http::Response<_>| answer.map(Body::new)),
+    )
 }
 
 /// The same, but a bug in one answer does not take its connection away.

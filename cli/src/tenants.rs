@@ -1,0 +1,34 @@
+//! `anneal tenants`.
+
+use std::process::ExitCode;
+
+use crate::{command::TenantsAction, config::Config, keys::connect};
+
+/// Names read at once.
+const PAGE: i64 = 500;
+
+/// Makes or lists tenants.
+pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Result<ExitCode> {
+    let mut owner = connect(config).await?;
+    match action {
+        TenantsAction::Create { name } => {
+            let fits =
+                !name.is_empty() && name.len() <= 128 && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+            anyhow::ensure!(fits, "a tenant's name has 1 to 128 bytes, without blanks");
+            anyhow::ensure!(owner.create_tenant(&name).await?, "there is a tenant {name} already");
+            println!("made tenant {name}");
+        }
+        TenantsAction::List => {
+            let mut after = String::new();
+            loop {
+                let names = owner.tenants(&after, PAGE).await?;
+                names.iter().for_each(|name| println!("{name}"));
+                match names.last() {
+                    Some(last) if names.len() as i64 == PAGE => after.clone_from(last),
+                    _ => break,
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

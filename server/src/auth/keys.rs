@@ -1,0 +1,121 @@
+//! API keys. A key is `anneal_`, its id, `_` and its secret; the database keeps the secret's digest alone.
+
+use std::fmt;
+
+use anneal_core::caller::Caller;
+use anneal_store::{KnownKey, Store};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+use uuid::Uuid;
+
+use super::{Stranger, remembered, unanswered};
+use crate::status::Failure;
+
+const PREFIX: &str = "anneal_";
+/// Bytes of a secret, from the system's random source.
+const SECRET_BYTES: usize = 32;
+/// Letters of an id: a UUID without dashes.
+const ID_LETTERS: usize = 32;
+
+/// A key as its holder has it.
+#[derive(PartialEq, Eq)]
+pub struct KeyText {
+    id: Uuid,
+    secret: String,
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyText({})", self.id)
+    }
+}
+
+impl KeyText {
+    /// Reads what looks like a key; None: it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, rest) = text.strip_prefix(PREFIX)?.split_at_checked(ID_LETTERS)?;
+        let secret = rest.strip_prefix('_').filter(|secret| !secret.is_empty())?;
+        Some(Self { id: Uuid::try_parse(id).ok()?, secret: secret.to_owned() })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        Sha256::digest(self.secret.as_bytes()).into()
+    }
+}
+
+/// A key that was just made: the only moment at which it can be shown.
+pub struct NewSecret {
+    /// The part of it that may be shown again.
+    pub id: Uuid,
+    /// The whole key.
+    pub text: String,
+    /// SHA-256 of its secret part: what is stored.
+    pub digest: [u8; 32],
+}
+
+impl NewSecret {
+    /// A key that nobody has had before.
+    ///
+    /// Fails where the system has no random bytes to give.
+    pub fn make() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; SECRET_BYTES];
+        getrandom::fill(&mut bytes)?;
+        let key = KeyText { id: Uuid::now_v7(), secret: URL_SAFE_NO_PAD.encode(bytes) };
+        let text = format!("{PREFIX}{}_{}", key.id.simple(), key.secret);
+        Ok(Self { id: key.id, text, digest: key.digest() })
+    }
+}
+
+/// The keys in the database, as far as they were asked for.
+pub(super) struct Keys {
+    store: Store,
+    known: moka::future::Cache<Uuid, Option<KnownKey>>,
+}
+
+impl Keys {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store, known: remembered() }
+    }
+
+    /// For whom a key speaks.
+    pub(super) async fn caller(&self, key: &KeyText) -> Result<Caller, Failure> {
+        let asked = async { self.store.find_key(key.id).await };
+        let known = self.known.try_get_with(key.id, asked).await.map_err(unanswered)?;
+        // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
+        let known = known.filter(|known| bool::from(known.secret_digest.as_slice().ct_eq(&key.digest())));
+        let known = known.ok_or(Stranger::Unknown)?;
+        Ok(Caller::with(known.tenant, known.verbs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_was_made_and_its_secret_is_not_shown() {
+        let made = NewSecret::make().expect("random bytes");
+        let read = KeyText::parse(&made.text).expect("is a key");
+        assert_eq!((read.id, read.digest()), (made.id, made.digest));
+        assert!(!format!("{read:?}").contains(&read.secret));
+        assert_ne!(NewSecret::make().expect("random bytes").text, made.text);
+    }
+
+    #[test]
+    fn what_is_no_key_is_something_else() {
+        let id = Uuid::now_v7().simple().to_string();
+        for text in [
+            String::new(),
+            "anneal_".into(),
+            format!("anneal_{id}"),
+            format!("anneal_{id}_"),
+            format!("anneal_{}_x", "z".repeat(32)),
+            format!("ANNEAL_{id}_x"),
+            format!("anneal_{}é_x", &id[..30]),
+            format!("eyJ.{id}_x"),
+        ] {
+            assert_eq!(KeyText::parse(&text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The step before every gRPC call: finds the caller, or refuses.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use tonic::Status;
+use tower::{Layer, Service};
+
+use super::Auth;
+use crate::listen::Peer;
+
+/// What is asked without a credential: whether the server is healthy, and what it offers.
+const OPEN: [&str; 2] = ["/grpc.health.v1.Health/", "/grpc.reflection."];
+
+/// Puts the [`Caller`](anneal_core::caller::Caller) into the extensions of every request.
+#[derive(Clone)]
+pub(crate) struct AuthLayer(pub(crate) Auth);
+
+impl<S> Layer<S> for AuthLayer {
+    type Service = Asking<S>;
+
+    fn layer(&self, inner: S) -> Asking<S> {
+        Asking { auth: self.0.clone(), inner }
+    }
+}
+
+/// A service behind that step.
+#[derive(Clone)]
+pub(crate) struct Asking<S> {
+    auth: Auth,
+    inner: S,
+}
+
+impl<S, B, A> Service<Request<B>> for Asking<S>
+where
+    S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+    A: Default,
+{
+    type Response = Response<A>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<A>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let (auth, clone) = (self.auth.clone(), self.inner.clone());
+        // The one that was ready is the one that is called.
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        Box::pin(async move {
+            if !OPEN.iter().any(|open| request.uri().path().starts_with(open)) {
+                let peer = request.extensions().get::<Peer>().cloned();
+                let certificate = peer.as_ref().and_then(|peer| peer.certificate.as_ref());
+                match auth.caller(request.headers(), certificate).await {
+                    Ok(caller) => request.extensions_mut().insert(caller),
+                    Err(failure) => return Ok(Status::from(failure).into_http()),
+                };
+            }
+            inner.call(request).await
+        })
+    }
+}

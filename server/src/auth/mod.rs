@@ -1,0 +1,163 @@
+//! Whose call it is, for both doors: an API key, a token of an identity provider, or a client certificate names the tenant
+//! and what may be done. Nothing else does: no request says for whom it speaks.
+
+mod certificates;
+mod keys;
+mod layer;
+mod settings;
+mod tokens;
+
+use std::sync::Arc;
+
+use anneal_core::caller::{Caller, TenantId, Verbs};
+use anneal_store::{Store, StoreError};
+use http::{HeaderMap, header};
+use tracing::warn;
+
+pub(crate) use self::{certificates::Certificate, layer::AuthLayer};
+pub use self::{
+    keys::{KeyText, NewSecret},
+    settings::{AuthError, AuthSettings, ClientSettings},
+};
+
+use self::{certificates::Clients, keys::Keys, tokens::Tokens};
+use crate::status::Failure;
+
+/// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Stranger {
+    #[error("no credential: send `authorization: Bearer …`")]
+    NoCredential,
+    #[error("the authorization header is not `Bearer` and one credential")]
+    NotBearer,
+    #[error("the credential is not known here, has expired, or was revoked")]
+    Unknown,
+    #[error("the token is refused: {0}")]
+    Token(&'static str),
+    #[error("the client certificate names nobody who is known here")]
+    Certificate,
+}
+
+/// What knows callers. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Auth {
+    known: Arc<Known>,
+}
+
+enum Known {
+    /// Everyone is the default tenant and may do everything: loopback, or an operator's explicit wish.
+    Anyone,
+    /// Only who shows a credential.
+    Credentials { tokens: Option<Tokens>, keys: Option<Keys>, clients: Clients, tenants: Tenants },
+}
+
+impl Auth {
+    /// As the settings say; files are read now, and again when they change.
+    pub(crate) fn new(settings: &AuthSettings, store: &Store) -> Result<Self, AuthError> {
+        if !settings.is_on() {
+            return Ok(Self { known: Arc::new(Known::Anyone) });
+        }
+        let known = Known::Credentials {
+            tokens: (!settings.jwks_file.is_empty()).then(|| Tokens::new(settings)).transpose()?,
+            keys: settings.api_keys.then(|| Keys::new(store.clone())),
+            clients: Clients::new(&settings.clients),
+            tenants: Tenants::new(store.clone()),
+        };
+        Ok(Self { known: Arc::new(known) })
+    }
+
+    /// Whether callers need no credential.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(*self.known, Known::Anyone)
+    }
+
+    /// Keeps up with the files, until the future is dropped.
+    pub(crate) async fn run(self) {
+        if let Known::Credentials { tokens: Some(tokens), .. } = &*self.known {
+            tokens.follow().await;
+        }
+    }
+
+    /// Who calls with these headers, over a connection of this certificate.
+    pub(crate) async fn caller(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&Certificate>,
+    ) -> Result<Caller, Failure> {
+        let Known::Credentials { tokens, keys, clients, tenants } = &*self.known else {
+            return Ok(Caller::of(TenantId::DEFAULT));
+        };
+        let Some(credential) = bearer(headers)? else {
+            let certificate = certificate.ok_or(Stranger::NoCredential)?;
+            let client = clients.find(certificate).ok_or(Stranger::Certificate)?;
+            return tenants.caller(&client.tenant, client.verbs(), Stranger::Certificate).await;
+        };
+        if let Some(key) = KeyText::parse(credential) {
+            let keys = keys.as_ref().ok_or(Stranger::Unknown)?;
+            return keys.caller(&key).await;
+        }
+        let tokens = tokens.as_ref().ok_or(Stranger::Unknown)?;
+        let (tenant, verbs) = tokens.read(credential)?;
+        tenants.caller(&tenant, verbs, Stranger::Token("its tenant is not known here")).await
+    }
+}
+
+/// The credential of the authorization header; None where there is no such header.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(first) = given.next() else { return Ok(None) };
+    if given.next().is_some() {
+        return Err(Stranger::NotBearer);
+    }
+    let (scheme, credential) = first.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(Stranger::NotBearer)?;
+    let credential = credential.trim();
+    if !scheme.eq_ignore_ascii_case("bearer") || credential.is_empty() || credential.contains(' ') {
+        return Err(Stranger::NotBearer);
+    }
+    Ok(Some(credential))
+}
+
+/// Seconds that what the database says of a credential is believed: so long a revoked key may still be taken.
+const BELIEVED_SECONDS: u64 = 10;
+/// Credentials and tenants that are remembered at once.
+const REMEMBERED: u64 = 10_000;
+
+/// A cache of what the database says, for a while. Many who ask for the same at once ask it once.
+fn remembered<K, V>() -> moka::future::Cache<K, V>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    moka::future::Cache::builder()
+        .max_capacity(REMEMBERED)
+        .time_to_live(std::time::Duration::from_secs(BELIEVED_SECONDS))
+        .build()
+}
+
+/// Tenants by name.
+struct Tenants {
+    store: Store,
+    known: moka::future::Cache<String, Option<TenantId>>,
+}
+
+impl Tenants {
+    fn new(store: Store) -> Self {
+        Self { store, known: remembered() }
+    }
+
+    async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
+        let asked = async { self.store.find_tenant(name).await };
+        let found = self.known.try_get_with_by_ref(name, asked).await.map_err(unanswered)?;
+        Ok(Caller::with(found.ok_or(otherwise)?, verbs))
+    }
+}
+
+/// The same failure for everyone who waited for it: the database did not answer, and may do so later.
+#[expect(clippy::needless_pass_by_value, reason = "the shape of the cache's errors")]
+fn unanswered(error: Arc<StoreError>) -> Failure {
+    warn!("cannot look up a credential: {error}");
+    Failure::Store(match *error {
+        StoreError::Busy => StoreError::Busy,
+        _ => StoreError::Silent,
+    })
+}

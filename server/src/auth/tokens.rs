@@ -1,0 +1,127 @@
+//! Tokens of an identity provider (JWT), signed with EdDSA or ES256 by a key in a file. Nothing is asked over the network;
+//! whoever rotates keys replaces the file.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use anneal_core::caller::{Verb, Verbs};
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation, decode, decode_header,
+    errors::ErrorKind,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    Stranger,
+    settings::{AuthError, AuthSettings},
+};
+use crate::reload::Reloaded;
+
+/// Seconds by which the clocks of provider and server may differ.
+const LEEWAY_SECONDS: u64 = 30;
+/// What stands before a verb in a token's `scope`.
+const SCOPE_PREFIX: &str = "anneal.";
+
+/// The keys of a provider by their id, each with the one algorithm that it is for.
+type Keys = HashMap<String, (DecodingKey, Algorithm)>;
+
+/// What checks tokens.
+pub(super) struct Tokens {
+    keys: Reloaded<Keys>,
+    audience: String,
+    issuer: String,
+    tenant_claim: String,
+}
+
+impl Tokens {
+    pub(super) fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
+        let path = PathBuf::from(&settings.jwks_file);
+        let keys = Reloaded::read(vec![path.clone()], |files| keys(&files[0])).map_err(|error| match error {
+            crate::reload::Unread::File(path, error) => AuthError::File(path, error),
+            crate::reload::Unread::Content(why) => AuthError::Keys(path, why),
+        })?;
+        Ok(Self {
+            keys,
+            audience: settings.audience.clone(),
+            issuer: settings.issuer.clone(),
+            tenant_claim: settings.tenant_claim.clone(),
+        })
+    }
+
+    /// Reads the file again whenever it changes, until the future is dropped.
+    pub(super) async fn follow(&self) {
+        self.keys.follow().await;
+    }
+
+    /// The tenant that a token names, and what it allows.
+    pub(super) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
+        let header = decode_header(token).map_err(|_| Stranger::Unknown)?;
+        let id = header.kid.ok_or(Stranger::Token("it names no key (kid)"))?;
+        let keys: Arc<Keys> = self.keys.now();
+        let (key, algorithm) = keys.get(&id).ok_or(Stranger::Token("its key (kid) is not known here"))?;
+        let claims = decode::<Map<String, Value>>(token, key, &self.validation(*algorithm)).map_err(|error| {
+            Stranger::Token(match error.kind() {
+                ErrorKind::ExpiredSignature => "it has expired",
+                ErrorKind::ImmatureSignature => "it is not valid yet",
+                ErrorKind::InvalidAudience => "it is for another audience",
+                ErrorKind::InvalidIssuer => "it is from another issuer",
+                ErrorKind::InvalidAlgorithm => "it is signed with another algorithm than its key is for",
+                ErrorKind::MissingRequiredClaim(_) => "its exp, aud or iss is missing or malformed",
+                _ => "its signature or its claims do not hold",
+            })
+        })?;
+        let tenant = claims.claims.get(&self.tenant_claim).and_then(Value::as_str).filter(|name| !name.is_empty());
+        let tenant = tenant.ok_or(Stranger::Token("it names no tenant"))?;
+        let scope = claims.claims.get("scope").and_then(Value::as_str).unwrap_or_default();
+        let verbs = scope.split(' ').filter_map(|word| Verb::named(word.strip_prefix(SCOPE_PREFIX)?)).collect();
+        Ok((tenant.to_owned(), verbs))
+    }
+
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.set_audience(&[&self.audience]);
+        validation.set_required_spec_claims(&["exp", "aud"]);
+        if !self.issuer.is_empty() {
+            validation.set_issuer(&[&self.issuer]);
+            validation.set_required_spec_claims(&["exp", "aud", "iss"]);
+        }
+        validation
+    }
+}
+
+/// The keys of a JWK Set that tokens can be checked by; others are passed over.
+fn keys(text: &[u8]) -> Result<Keys, String> {
+    let set: JwkSet = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let mut keys = Keys::new();
+    for jwk in &set.keys {
+        let Some(algorithm) = algorithm(jwk) else { continue };
+        let Some(id) = jwk.common.key_id.clone() else { continue };
+        let key = DecodingKey::from_jwk(jwk).map_err(|error| format!("key {id}: {error}"))?;
+        if keys.insert(id.clone(), (key, algorithm)).is_some() {
+            return Err(format!("two keys have the id {id}"));
+        }
+    }
+    match keys.is_empty() {
+        true => Err("it takes an Ed25519 or P-256 key with a kid".into()),
+        false => Ok(keys),
+    }
+}
+
+/// The algorithm that a key is for, if it is one of ours. Never the token's own word.
+fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
+    if matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)) {
+        return None;
+    }
+    let curve = match &jwk.algorithm {
+        AlgorithmParameters::EllipticCurve(key) => &key.curve,
+        AlgorithmParameters::OctetKeyPair(key) => &key.curve,
+        _ => return None,
+    };
+    match curve {
+        EllipticCurve::Ed25519 => Some(Algorithm::EdDSA),
+        EllipticCurve::P256 => Some(Algorithm::ES256),
+        _ => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! Serves HTTP/1.1 on connections that were let in.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, body::Body, extract::Request};
+use futures::{Stream, StreamExt as _};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tracing::debug;
+
+use crate::listen::Connection;
+
+/// How long a client may take for the head of a request, and for beginning the next one.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 64 * 1024;
+/// Headers of a request.
+const HEADERS: usize = 100;
+
+/// Serves until `stop` is cancelled and the last answer is given.
+pub(crate) async fn serve(connections: impl Stream<Item = Connection>, router: Router, stop: CancellationToken) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    let (http, leaving) = (Arc::new(http), GracefulShutdown::new());
+    let mut connections = std::pin::pin!(connections);
+    while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
+        let (peer, router) = (connection.peer(), router.clone());
+        let answering = service_fn(move |request: hyper::Request<Incoming>| {
+            let mut request: Request = request.map(Body::new);
+            request.extensions_mut().insert(peer.clone());
+            router.clone().oneshot(request)
+        });
+        let serving = leaving.watch(http.serve_connection(TokioIo::new(connection), answering));
+        tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                debug!("a connection over HTTP has ended: {error}");
+            }
+        });
+    }
+    leaving.shutdown().await;
+}

@@ -1,0 +1,97 @@
+//! The ports: who is let in, how long they may take to say something, and what they hold meanwhile. Both doors stand on this.
+
+mod connection;
+mod occupied;
+mod seats;
+mod tls;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt as _};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+pub use self::tls::TlsError;
+pub(crate) use self::{
+    connection::{Connection, Peer},
+    occupied::OccupiedLayer,
+    seats::Seats,
+    tls::{Protocol, Tls},
+};
+
+/// Handshakes under way at once: each may cost milliseconds of a core.
+const HANDSHAKES: usize = 256;
+/// How long a client may take for one.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// After an accept that failed: out of files, most likely, and the next one would fail at once.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// A port, and how those who come are let in.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) protocol: Protocol,
+    pub(crate) seats: Seats,
+}
+
+impl Port {
+    /// Its address.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The connections that were let in, until `stop` is cancelled.
+    pub(crate) fn connections(self, stop: CancellationToken) -> impl Stream<Item = Connection> + Send + 'static {
+        let (entered, entering) = mpsc::channel(1);
+        tokio::spawn(stop.run_until_cancelled_owned(self.accept(entered)));
+        futures::stream::unfold(entering, |mut entering| async move { Some((entering.recv().await?, entering)) })
+            .boxed()
+    }
+
+    async fn accept(self, entered: mpsc::Sender<Connection>) {
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+        let door = Arc::new((self.tls, self.protocol, self.seats));
+        loop {
+            // Who waits here waits in the system's queue.
+            let Ok(turn) = Arc::clone(&handshakes).acquire_owned().await else { return };
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    warn!("cannot take in a connection: {error}");
+                    tokio::time::sleep(AFTER_FAILURE).await;
+                    continue;
+                }
+            };
+            let (door, entered) = (Arc::clone(&door), entered.clone());
+            tokio::spawn(async move {
+                let (tls, protocol, seats) = &*door;
+                let let_in = let_in(stream, tls.as_ref(), *protocol, seats).await;
+                drop(turn);
+                match let_in {
+                    Ok(connection) => {
+                        let _ = entered.send(connection).await;
+                    }
+                    Err(error) => debug!("a connection was not let in: {error}"),
+                }
+            });
+        }
+    }
+}
+
+async fn let_in(stream: TcpStream, tls: Option<&Tls>, protocol: Protocol, seats: &Seats) -> io::Result<Connection> {
+    // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
+    stream.set_nodelay(true)?;
+    let seat = seats.take().ok_or_else(|| io::Error::other("there is no room for another connection"))?;
+    match tls {
+        None => Ok(Connection::plain(stream, seat)),
+        Some(tls) => {
+            let shaken = timeout(HANDSHAKE_WITHIN, tls.accept(stream, protocol)).await;
+            Ok(Connection::secure(shaken.map_err(|_| io::ErrorKind::TimedOut)??, seat))
+        }
+    }
+}

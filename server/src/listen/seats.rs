@@ -1,0 +1,171 @@
+//! How many connections there are, and who has to go when there are too many: whoever has been silent longest, if nobody
+//! waits for an answer there.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+/// A connection that was silent for less than this stays, whoever else would like its place.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// Room for connections. Cheap to clone: both ports share it.
+#[derive(Clone)]
+pub(crate) struct Seats(Arc<Room>);
+
+struct Room {
+    most: usize,
+    began: Instant,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    next: u64,
+    seats: HashMap<u64, Arc<State>>,
+}
+
+struct State {
+    /// Calls under way.
+    calls: AtomicUsize,
+    /// Milliseconds, since the room was opened, at which something last came or went.
+    heard: AtomicU64,
+    leave: CancellationToken,
+}
+
+/// A connection's place. Dropped, it is free.
+pub(crate) struct Seat {
+    id: u64,
+    room: Arc<Room>,
+    state: Arc<State>,
+}
+
+/// What a call takes of its connection's place: while there is one, the connection stays.
+pub(crate) struct Occupied(Arc<State>);
+
+/// The way to a connection's place for its calls. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Place(Arc<State>);
+
+impl Seats {
+    /// Room for so many.
+    pub(crate) fn new(most: u32) -> Self {
+        Self(Arc::new(Room { most: most as usize, began: Instant::now(), taken: Mutex::default() }))
+    }
+
+    /// A place; where all are taken, that of whoever has been silent longest. None: everybody is busy.
+    pub(crate) fn take(&self) -> Option<Seat> {
+        let mut taken = self.0.taken();
+        if taken.seats.len() >= self.0.most {
+            let longest = taken.seats.iter().filter(|(_, state)| self.0.may_leave(state));
+            let id = *longest.min_by_key(|(_, state)| state.heard.load(Ordering::Relaxed))?.0;
+            if let Some(state) = taken.seats.remove(&id) {
+                state.leave.cancel();
+                metrics::counter!("connections_closed_for_others_total").increment(1);
+            }
+        }
+        let id = taken.next;
+        taken.next += 1;
+        let heard = AtomicU64::new(self.0.now());
+        let state = Arc::new(State { calls: AtomicUsize::new(0), heard, leave: CancellationToken::new() });
+        taken.seats.insert(id, Arc::clone(&state));
+        metrics::gauge!("connections_open").set(taken.seats.len() as f64);
+        Some(Seat { id, room: Arc::clone(&self.0), state })
+    }
+}
+
+impl Room {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        // Each change is one insertion or one removal.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn may_leave(&self, state: &State) -> bool {
+        let silent = self.now().saturating_sub(state.heard.load(Ordering::Relaxed));
+        state.calls.load(Ordering::Acquire) == 0 && u128::from(silent) >= SILENT.as_millis()
+    }
+}
+
+impl Seat {
+    /// Takes down that something came or went.
+    pub(crate) fn heard(&self) {
+        self.state.heard.store(self.room.now(), Ordering::Relaxed);
+    }
+
+    /// Cancelled when the connection has to go.
+    pub(crate) fn leave(&self) -> CancellationToken {
+        self.state.leave.clone()
+    }
+
+    /// The way here for calls.
+    pub(crate) fn place(&self) -> Place {
+        Place(Arc::clone(&self.state))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken();
+        taken.seats.remove(&self.id);
+        metrics::gauge!("connections_open").set(taken.seats.len() as f64);
+    }
+}
+
+impl Place {
+    /// Keeps the connection until what is returned is dropped.
+    pub(crate) fn occupy(&self) -> Occupied {
+        self.0.calls.fetch_add(1, Ordering::AcqRel);
+        Occupied(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent(seat: &Seat, order: u64) {
+        // As if the room had been open for long.
+        seat.state.heard.store(order, Ordering::Relaxed);
+    }
+
+    fn opened_long_ago(most: u32) -> Seats {
+        let began = Instant::now().checked_sub(Duration::from_mins(1)).expect("a machine that runs for a minute");
+        Seats(Arc::new(Room { most: most as usize, began, taken: Mutex::default() }))
+    }
+
+    #[test]
+    fn whoever_is_silent_longest_and_waits_for_nothing_makes_room() {
+        let seats = opened_long_ago(3);
+        let (first, second, third) = (seats.take(), seats.take(), seats.take());
+        let (first, second, third) = (first.expect("room"), second.expect("room"), third.expect("room"));
+        assert!(seats.take().is_none(), "everybody has just said something");
+        silent(&first, 1);
+        silent(&second, 2);
+        let call = first.place().occupy();
+        let fourth = seats.take().expect("the second goes");
+        assert!(second.leave().is_cancelled() && !first.leave().is_cancelled() && !third.leave().is_cancelled());
+        assert!(seats.take().is_none(), "the first waits for an answer");
+        drop(call);
+        let _fifth = seats.take().expect("the first goes");
+        assert!(first.leave().is_cancelled());
+        drop(fourth);
+        drop(second);
+        assert!(seats.take().is_some(), "who left has left a place");
+    }
+}

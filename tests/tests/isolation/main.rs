@@ -1,0 +1,9 @@
+//! Who gets in, what they may do, and that nobody sees what is another's.
+
+/// The binary under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
+
+mod credentials;
+mod doors;
+mod matrix;
+mod rows;
