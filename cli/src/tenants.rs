@@ -22,7 +22,9 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
             let mut after = String::new();
             loop {
                 let names = owner.tenants(&after, PAGE).await?;
-                names.iter().for_each(|name| println!("{name}"));
+                for name in &names {
+                    println!("{name}");
+                }
                 match names.last() {
                     Some(last) if names.len() as i64 == PAGE => after.clone_from(last),
                     _ => break,

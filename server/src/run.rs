@@ -16,7 +16,7 @@ use anneal_proto::v1::{
 use anneal_store::Store;
 use futures::StreamExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{service::Routes, transport::Server};
 use tonic_health::{
@@ -29,7 +29,8 @@ use crate::{
     auth::{Auth, AuthError, AuthLayer, AuthSettings},
     house::House,
     http as api,
-    listen::{OccupiedLayer, Port, Protocol, Seats, Tls, TlsError},
+    listen::{OccupiedLayer, Tls, TlsError},
+    ports::{Ports, Unprotected},
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     wire,
@@ -53,20 +54,6 @@ pub enum ServerError {
     /// The HTTP or gRPC server failed.
     #[error("serving failed")]
     Serving(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// What a server lacks to be reached by others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unprotected {
-    /// Callers need no credential.
-    #[error("{0} is not a loopback address, and callers need no credential there: see [auth]")]
-    NoCredentials(SocketAddr),
-    /// What is said, credentials included, can be read on its way.
-    #[error("{0} is not a loopback address, and there is no TLS: see server.tls_certificate_file")]
-    NoTls(SocketAddr),
-    /// TLS guards what anybody may ask for.
-    #[error("there is TLS, but callers need no credential: see [auth]")]
-    TlsAlone,
 }
 
 /// What a server is made of.
@@ -101,15 +88,7 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     let Setup { server: settings, auth, models, applications } = setup;
     let settings = &settings;
-    auth.check(!settings.tls_client_ca_file.is_empty())?;
-    let (auth, tls) = (Auth::new(&auth, &store)?, Tls::new(settings)?);
-    check_protection(settings, tls.is_some(), &auth)?;
-    let seats = Seats::new(settings.connections);
-    let port = |protocol: Protocol, listener| Port { listener, tls: tls.clone(), protocol, seats: seats.clone() };
-    let grpc = port(Protocol::Http2, bind(settings.grpc_address).await?);
-    let web = port(Protocol::Http1, bind(settings.http_address).await?);
-    let address = |port: &Port| port.address().map_err(|error| ServerError::Serving(error.into()));
-    let addresses = Addresses { grpc: address(&grpc)?, http: address(&web)? };
+    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(settings, &auth, &store).await?;
 
     let house = House::new(store.clone(), settings, models, applications);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
@@ -118,30 +97,19 @@ pub async fn serve(
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
     tokio::spawn(watch(store.clone(), readiness.clone(), health.clone(), stop.clone()));
-    tokio::spawn(background.clone().run_until_cancelled_owned(auth.clone().run()));
-    tokio::spawn(background.clone().run_until_cancelled_owned(async move {
-        if let Some(tls) = tls {
-            tls.run().await;
-        }
-    }));
-    let bell = house.bell.clone();
-    tokio::spawn(background.clone().run_until_cancelled_owned({
-        let (watching, store) = (watching.clone(), store.clone());
-        async move { watching.run(store).await }
-    }));
-    tokio::spawn(background.clone().run_until_cancelled_owned(async move { bell.run(store).await }));
+    keep_up(&background, auth.clone(), tls, &house, store);
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
     let door = api::Door::new(Services { house: house.clone() }, auth.clone(), closing.clone());
-    let probes = http::router(readiness.clone(), metrics);
-    let probes = match settings.probe_address {
-        None => Some(probes),
-        Some(address) => {
-            tokio::spawn(http::serve(bind(address).await?, probes, background.clone()));
+    let answers = http::router(readiness.clone(), metrics);
+    let beside = match probes {
+        None => Some(answers),
+        Some(listener) => {
+            tokio::spawn(http::serve(listener, answers, background.clone()));
             None
         }
     };
-    let router = api::router(probes, door, addresses.http, &settings.cors_origins);
+    let router = api::router(beside, door, addresses.http, &settings.cors_origins);
     let web = tokio::spawn(api::serve(web.connections(background.clone()), router, background.clone()));
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
@@ -193,27 +161,16 @@ pub async fn serve(
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
-    http::bind(address).await.map_err(|error| ServerError::Listen(address, error))
-}
-
-/// Refuses what only loopback is safe for, unless the operator wishes it.
-fn check_protection(settings: &ServerSettings, has_tls: bool, auth: &Auth) -> Result<(), ServerError> {
-    let mut lacks = Vec::new();
-    for address in [settings.grpc_address, settings.http_address].into_iter().filter(|at| !at.ip().is_loopback()) {
-        lacks.extend(auth.is_open().then_some(Unprotected::NoCredentials(address)));
-        lacks.extend((!has_tls).then_some(Unprotected::NoTls(address)));
+/// What goes on beside the calls: files that are read again, watchers, rings.
+fn keep_up(background: &CancellationToken, auth: Auth, tls: Option<Tls>, house: &House, store: Store) {
+    let (bell, watching, ringing) = (house.bell.clone(), house.watching.clone(), store.clone());
+    let until_then = || background.clone();
+    tokio::spawn(until_then().run_until_cancelled_owned(auth.run()));
+    if let Some(tls) = tls {
+        tokio::spawn(until_then().run_until_cancelled_owned(tls.run()));
     }
-    if has_tls && auth.is_open() {
-        lacks.push(Unprotected::TlsAlone);
-    }
-    for lack in lacks {
-        if !settings.insecure {
-            return Err(ServerError::Unprotected(lack));
-        }
-        warn!("serving without protection, because server.insecure is set: {lack}");
-    }
-    Ok(())
+    tokio::spawn(until_then().run_until_cancelled_owned(async move { watching.run(store).await }));
+    tokio::spawn(until_then().run_until_cancelled_owned(async move { bell.run(ringing).await }));
 }
 
 /// Streams that a client has reset and nobody has taken up yet; more close the connection (CVE-2023-44487).

@@ -80,8 +80,8 @@ impl Keys {
 
     /// For whom a key speaks.
     pub(super) async fn caller(&self, key: &KeyText) -> Result<Caller, Failure> {
-        let asked = async { self.store.find_key(key.id).await };
-        let known = self.known.try_get_with(key.id, asked).await.map_err(unanswered)?;
+        let asked = Box::pin(self.store.find_key(key.id));
+        let known = Box::pin(self.known.try_get_with(key.id, asked)).await.map_err(unanswered)?;
         // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
         let known = known.filter(|known| bool::from(known.secret_digest.as_slice().ct_eq(&key.digest())));
         let known = known.ok_or(Stranger::Unknown)?;

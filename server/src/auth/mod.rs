@@ -41,39 +41,41 @@ pub(crate) enum Stranger {
 /// What knows callers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Auth {
-    known: Arc<Known>,
+    /// None: everyone is the default tenant and may do everything; loopback, or an operator's explicit wish.
+    known: Option<Arc<Known>>,
 }
 
-enum Known {
-    /// Everyone is the default tenant and may do everything: loopback, or an operator's explicit wish.
-    Anyone,
-    /// Only who shows a credential.
-    Credentials { tokens: Option<Tokens>, keys: Option<Keys>, clients: Clients, tenants: Tenants },
+/// Who is known: only who shows a credential.
+struct Known {
+    tokens: Option<Tokens>,
+    keys: Option<Keys>,
+    clients: Clients,
+    tenants: Tenants,
 }
 
 impl Auth {
     /// As the settings say; files are read now, and again when they change.
     pub(crate) fn new(settings: &AuthSettings, store: &Store) -> Result<Self, AuthError> {
         if !settings.is_on() {
-            return Ok(Self { known: Arc::new(Known::Anyone) });
+            return Ok(Self { known: None });
         }
-        let known = Known::Credentials {
+        let known = Known {
             tokens: (!settings.jwks_file.is_empty()).then(|| Tokens::new(settings)).transpose()?,
             keys: settings.api_keys.then(|| Keys::new(store.clone())),
             clients: Clients::new(&settings.clients),
             tenants: Tenants::new(store.clone()),
         };
-        Ok(Self { known: Arc::new(known) })
+        Ok(Self { known: Some(Arc::new(known)) })
     }
 
     /// Whether callers need no credential.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(*self.known, Known::Anyone)
+        self.known.is_none()
     }
 
     /// Keeps up with the files, until the future is dropped.
     pub(crate) async fn run(self) {
-        if let Known::Credentials { tokens: Some(tokens), .. } = &*self.known {
+        if let Some(tokens) = self.known.as_ref().and_then(|known| known.tokens.as_ref()) {
             tokens.follow().await;
         }
     }
@@ -84,9 +86,8 @@ impl Auth {
         headers: &HeaderMap,
         certificate: Option<&Certificate>,
     ) -> Result<Caller, Failure> {
-        let Known::Credentials { tokens, keys, clients, tenants } = &*self.known else {
-            return Ok(Caller::of(TenantId::DEFAULT));
-        };
+        let Some(known) = self.known.as_deref() else { return Ok(Caller::of(TenantId::DEFAULT)) };
+        let Known { tokens, keys, clients, tenants } = known;
         let Some(credential) = bearer(headers)? else {
             let certificate = certificate.ok_or(Stranger::NoCredential)?;
             let client = clients.find(certificate).ok_or(Stranger::Certificate)?;
@@ -146,8 +147,8 @@ impl Tenants {
     }
 
     async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
-        let asked = async { self.store.find_tenant(name).await };
-        let found = self.known.try_get_with_by_ref(name, asked).await.map_err(unanswered)?;
+        let asked = Box::pin(self.store.find_tenant(name));
+        let found = Box::pin(self.known.try_get_with_by_ref(name, asked)).await.map_err(unanswered)?;
         Ok(Caller::with(found.ok_or(otherwise)?, verbs))
     }
 }

@@ -103,10 +103,7 @@ fn keys(text: &[u8]) -> Result<Keys, String> {
             return Err(format!("two keys have the id {id}"));
         }
     }
-    match keys.is_empty() {
-        true => Err("it takes an Ed25519 or P-256 key with a kid".into()),
-        false => Ok(keys),
-    }
+    if keys.is_empty() { Err("it takes an Ed25519 or P-256 key with a kid".into()) } else { Ok(keys) }
 }
 
 /// The algorithm that a key is for, if it is one of ours. Never the token's own word.

@@ -180,7 +180,7 @@ async fn a_server_that_others_could_reach_starts_only_with_credentials_and_tls()
 /// Whether the other end has closed the connection.
 async fn is_closed(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
-    matches!(tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest)).await, Ok(Ok(_) | Err(_)))
+    matches!(tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut rest)).await, Ok(Ok(_) | Err(_)))
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ fn request(rpc: &str, id: &str) -> Option<Vec<u8>> {
         }};
     }
     let bytes = match rpc {
-        "GetConversation" => ask!(GetConversationRequest {}),
+        "GetConversation" => pb::GetConversationRequest { conversation_id: conversation_id() }.encode_to_vec(),
         "UpdateConversation" => {
             let conversation =
                 pb::Conversation { conversation_id: conversation_id(), title: "mine".into(), ..Default::default() };
@@ -57,7 +57,7 @@ fn request(rpc: &str, id: &str) -> Option<Vec<u8>> {
         "Chat" => ask!(ChatRequest { messages: vec![user("hello")], request_id: "t".into() }),
         "RequeueJob" => ask!(RequeueJobRequest { kind: pb::JobKind::Checkpoint.into() }),
         "DiscardJob" => ask!(DiscardJobRequest { kind: pb::JobKind::Checkpoint.into() }),
-        "VerifyConversation" => ask!(VerifyConversationRequest {}),
+        "VerifyConversation" => pb::VerifyConversationRequest { conversation_id: conversation_id() }.encode_to_vec(),
         "ListJobs" => ask!(ListJobsRequest {}),
         "ResolveSession" => pb::ResolveSessionRequest { scope: Some(scope()), ..Default::default() }.encode_to_vec(),
         "RotateSession" => {

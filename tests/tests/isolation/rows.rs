@@ -154,7 +154,7 @@ fn searches(plan: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn row_level_security_takes_no_index_from_any_statement() {
+async fn security_of_rows_takes_no_index_from_any_statement() {
     let house = House::start().await;
     let mut db = house.db().await;
     // Enough for PostgreSQL to mind how it finds them.
