@@ -9,7 +9,9 @@ mod keys;
 mod reading;
 mod report;
 mod send;
+mod stored;
 mod talk;
+mod tools;
 mod wire;
 
 use std::{path::Path, process::ExitCode};

@@ -9,7 +9,7 @@ use super::{
     keys::Known,
     reading::{Reading, Source},
     report::{Place, Report, say},
-    talk::Talk,
+    talk::{Manner, Talk},
 };
 use crate::{
     client::{Client, patiently, refusal},
@@ -75,7 +75,7 @@ impl Sending<'_> {
                 self.progress.inc(1);
             }
             Found::Summary(summary) => talk.summary(self.client, summary, self.report).await?,
-            Found::Separator => talk.separator(self.client).await?,
+            Found::Separator => talk.separator(self.client, self.report).await?,
             Found::Conversation(_) | Found::Remark(_) => {}
         }
         Ok(Some(talk))
@@ -100,7 +100,8 @@ impl Sending<'_> {
         let wanted = |made| self.described(made, &head, expected.summaries);
         let conversation = hold::change(self.client, made, wanted).await?;
         self.ids.push(conversation.conversation_id.clone());
-        Ok(Talk::new(self.client, expected, conversation, title, self.ask.strict))
+        let manner = Manner { format: self.source.format, strict: self.ask.strict };
+        Ok(Talk::new(self.client, expected, conversation, title, manner))
     }
 
     /// The title, where it is more than the file's name and a number: the server makes a better one of the first message.
@@ -131,7 +132,7 @@ impl Sending<'_> {
     /// Sends what is left of a conversation, and says what became of it.
     async fn close(&mut self, talk: Option<Talk>) -> anyhow::Result<()> {
         let Some(mut talk) = talk else { return Ok(()) };
-        talk.close(self.client).await?;
+        talk.close(self.client, self.report).await?;
         self.report.conversation(talk.stored, talk.known, talk.tools_dropped);
         let messages = counted(talk.stored + talk.known, "message");
         let title = self.title(&talk).await;

@@ -213,11 +213,15 @@ impl Talk<'_> {
 pub(super) fn timed(message: Message, times: &[String]) -> Message {
     let mut message = joined(vec![message]);
     if !times.is_empty() {
-        let same = times.iter().all(|time| *time == times[0]);
-        let times = if same { times[0].clone() } else { times.join(" ") };
-        message.metadata.insert(TIMES.into(), times);
+        message.metadata.insert(TIMES.into(), labelled(times));
     }
     message
+}
+
+/// The times of a message's records as its label has them: one where all are the same.
+pub(super) fn labelled(times: &[String]) -> String {
+    let same = times.iter().all(|time| *time == times[0]);
+    if same { times[0].clone() } else { times.join(" ") }
 }
 
 fn record(fields: &Fields, notes: &mut Notes) -> Result<Record, Bad> {

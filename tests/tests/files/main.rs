@@ -2,6 +2,7 @@
 
 mod again;
 mod export;
+mod growing;
 mod hostile;
 mod import;
 mod pi_oracle;
