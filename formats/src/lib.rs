@@ -27,6 +27,6 @@ mod zeroclaw;
 
 pub use detect::detect;
 pub use growth::grown;
-pub use port::{Fate, Format, Found, Head, Remark, Sink, Stopped, Stored, Summary};
+pub use port::{Fate, Format, Found, Head, Place, Remark, Scope, Sink, Stopped, Stored, Summary};
 pub use read::{Branches, ReadError, ReadOptions, Strictness, read, read_from};
 pub use write::{Output, WriteError, Writer, writer};

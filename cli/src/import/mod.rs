@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
             break;
         }
         eprintln!("anneal: {error:#}");
-        report.remark("", Place::File, Fate::Refused, &format!("{error:#}"));
+        report.remark("", Place::Unread, Fate::Refused, &format!("{error:#}"));
     }
     say(&report.remarks());
     report.end()?;

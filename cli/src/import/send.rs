@@ -1,6 +1,6 @@
 //! The second reading: every conversation of a file to a server.
 
-use anneal_formats::{Found, Head};
+use anneal_formats::{Found, Head, Scope};
 use anneal_proto::v1 as pb;
 use indicatif::ProgressBar;
 
@@ -59,8 +59,9 @@ impl Sending<'_> {
                 return self.open(head).await.map(Some);
             }
             Found::Remark(remark) => {
-                let conversation = talk.as_ref().map_or("", |talk| talk.id.as_str());
-                self.report.remark(conversation, Place::Line(remark.place), remark.fate, &remark.what);
+                let whose = talk.as_ref().filter(|_| remark.scope == Scope::Conversation);
+                let conversation = whose.map_or("", |talk| talk.id.as_str());
+                self.report.remark(conversation, Place::File(remark.place), remark.fate, &remark.what);
                 return Ok(talk);
             }
             Found::Message(_) | Found::Summary(_) | Found::Separator if talk.is_none() => {

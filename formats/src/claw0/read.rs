@@ -12,7 +12,7 @@ use anneal_core::{
 
 use super::{OURS, TIMES};
 use crate::{
-    Fate, Head, ReadError, ReadOptions,
+    Fate, Head, Place, ReadError, ReadOptions,
     blocks::{self, messages},
     cursor::{Cursor, ELEMENT_BYTES, Scanned},
     extra::{Extra, joined},
@@ -26,7 +26,7 @@ pub(crate) fn read<R: Read + Seek>(mut cursor: Cursor<R>, options: &ReadOptions,
     let head = Head { identity: options.name.clone(), title: options.name.clone(), ..Default::default() };
     let mut talk = Talk { out, head: Some(head), headed: false, pending: None, called: Vec::new() };
     loop {
-        let line = cursor.place().line;
+        let line = Place::Line(cursor.place().line);
         match cursor.line(ELEMENT_BYTES)? {
             Scanned::Nothing | Scanned::Torn => break,
             Scanned::Long => talk.refuse(line, "it is longer than any message")?,
@@ -54,7 +54,7 @@ struct Talk<'a> {
 
 /// A message that records may still join.
 struct Pending {
-    line: u64,
+    line: Place,
     message: Message,
     times: Vec<String>,
     extra: Option<Extra>,
@@ -83,12 +83,12 @@ enum Record {
 }
 
 impl Talk<'_> {
-    fn refuse(&mut self, line: u64, what: impl Into<String>) -> Result<(), ReadError> {
+    fn refuse(&mut self, line: Place, what: impl Into<String>) -> Result<(), ReadError> {
         self.flush()?;
         self.out.refuse(line, what)
     }
 
-    fn line(&mut self, bytes: Vec<u8>, line: u64) -> Result<(), ReadError> {
+    fn line(&mut self, bytes: Vec<u8>, line: Place) -> Result<(), ReadError> {
         let mut notes = Notes::new();
         let read = json::read(bytes, &mut notes, |text, notes| {
             let fields = Fields::parse(text)?;
@@ -131,7 +131,7 @@ impl Talk<'_> {
     /// A message by its own record; what its content calls is known.
     fn says(
         &mut self,
-        line: u64,
+        line: Place,
         natives: Vec<Message>,
         time: Option<String>,
         extra: Option<Extra>,
@@ -155,7 +155,7 @@ impl Talk<'_> {
 
     fn calls(
         &mut self,
-        line: u64,
+        line: Place,
         part: Part,
         time: Option<String>,
         extra: Option<Extra>,
@@ -171,7 +171,7 @@ impl Talk<'_> {
     /// A part of the message before it, where that is of this role; of its own otherwise.
     fn joins(
         &mut self,
-        line: u64,
+        line: Place,
         role: Role,
         part: Part,
         time: Option<String>,
@@ -199,7 +199,7 @@ impl Talk<'_> {
 
     /// Tells the conversation's head, before anything that belongs to it.
     fn begin(&mut self) -> Result<(), ReadError> {
-        self.head.take().map_or(Ok(()), |head| self.out.conversation(1, head))
+        self.head.take().map_or(Ok(()), |head| self.out.conversation(Place::Whole, head))
     }
 
     fn tell(&mut self, pending: Pending) -> Result<(), ReadError> {

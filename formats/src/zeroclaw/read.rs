@@ -13,7 +13,7 @@ use super::{
     sessions::{Key, Listed, listed},
 };
 use crate::{
-    Fate, Head, ReadError, ReadOptions, Summary,
+    Fate, Head, Place, ReadError, ReadOptions, Summary,
     extra::{Extra, KEY},
     json::{self, Bad, Fields, Notes, named},
     out::Out,
@@ -30,7 +30,7 @@ pub(crate) fn read(path: &Path, options: &ReadOptions, mut out: Out) -> Result<(
     }
     let nameless: i64 = database.query_row(NAMELESS, [], |row| row.get(0))?;
     if nameless > 0 {
-        out.refuse(1, format!("{nameless} rows that name no session"))?;
+        out.refuse(Place::Whole, format!("{nameless} rows that name no session"))?;
     }
     for listed in listed(&database, &tables)? {
         Session::find(&database, &tables, listed, options)?.read(&database, &tables, &mut out)?;
@@ -141,7 +141,7 @@ impl Session {
 
     /// Its messages in their order, and its newest summary after the last message that it covers.
     fn read(mut self, database: &Connection, tables: &Tables, out: &mut Out) -> Result<(), ReadError> {
-        out.conversation(1, std::mem::take(&mut self.head))?;
+        out.conversation(Place::Whole, std::mem::take(&mut self.head))?;
         let newest = self.newest_summary(database, tables)?;
         let (id, meta, role) = (row_id(tables), tables.messages.or_null("meta_json"), tables.messages.or_null("role"));
         let query = format!(
@@ -153,7 +153,7 @@ impl Session {
         let mut covers = 0;
         while let Some(row) = rows.next()? {
             let row = read_row(row)?;
-            let place = u64::try_from(row.id).unwrap_or_default();
+            let (id, place) = (row.id, Place::Row(row.id));
             if is_summary(&row) {
                 let text = row.content[SUMMARY.len()..].trim_start_matches(['\r', '\n']).to_owned();
                 if Some(row.id) == newest {
@@ -174,7 +174,7 @@ impl Session {
                 Ok((natives, extra, notes)) => drop(out.record(place, natives, extra, notes)?),
                 Err(Bad(what)) => out.refuse(place, what)?,
             }
-            if self.boundary.is_none_or(|boundary| place <= u64::try_from(boundary).unwrap_or_default()) {
+            if self.boundary.is_none_or(|boundary| id <= boundary) {
                 covers = out.messages();
             }
         }
@@ -189,7 +189,7 @@ impl Session {
         }
         let Some(summary) = self.summary.take() else { return Ok(()) };
         if covers == 0 || self.boundary.is_none() {
-            return out.remark(1, Fate::SetAside, "a summary whose boundary covers no message");
+            return out.remark(Place::Whole, Fate::SetAside, "a summary whose boundary covers no message");
         }
         out.summary(Summary { covers, ..summary })
     }
