@@ -15,11 +15,19 @@ use crate::{
     Fate, Head, Place, ReadError, ReadOptions,
     blocks::{self, messages},
     cursor::{Cursor, ELEMENT_BYTES, Scanned},
-    extra::{Extra, joined},
+    extra::{Extra, KEY, joined},
     json::{self, Bad, Fields, Notes, named},
     out::Out,
     talks::{About, SaidSummary},
 };
+
+/// What is read of each kind of records, besides what is read of all.
+const FIELDS: [(&str, &[&str]); 4] = [
+    ("user", &["content"]),
+    ("assistant", &["content"]),
+    ("tool_use", &["tool_use_id", "name", "input"]),
+    ("tool_result", &["tool_use_id", "content", "is_error"]),
+];
 
 /// Reads a file of records: one conversation.
 pub(crate) fn read<R: Read + Seek>(mut cursor: Cursor<R>, options: &ReadOptions, out: Out) -> Result<(), ReadError> {
@@ -226,6 +234,10 @@ pub(super) fn labelled(times: &[String]) -> String {
 
 fn record(fields: &Fields, notes: &mut Notes) -> Result<Record, Bad> {
     let kind = fields.must("type")?;
+    if let Some((_, read)) = FIELDS.iter().find(|(name, _)| *name == kind) {
+        let read: Vec<&str> = read.iter().copied().chain(["type", "ts", KEY]).collect();
+        notes.unread(fields, &read, &format!("{kind} records"));
+    }
     let content = |notes: &mut Notes| {
         let raw = fields.raw("content").ok_or_else(|| Bad::new("it needs a content"))?;
         blocks::content(raw, notes)
