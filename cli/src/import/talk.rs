@@ -257,6 +257,8 @@ impl Talk {
             last_message_id,
             summary: summary.text,
             model: summary.model,
+            tokens_before: summary.tokens_before,
+            tokens_after: summary.tokens_after,
         };
         let made = patiently(async || client.contexts().import_checkpoint(ask.clone()).await).await;
         match made {
