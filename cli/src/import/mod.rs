@@ -20,7 +20,9 @@ use anneal_formats::{Branches, Fate, Format, ReadOptions, Strictness};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
+use uuid::Uuid;
 
+pub(crate) use hold::{find, is_held};
 pub(crate) use report::Report;
 
 use crate::{
@@ -85,14 +87,14 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// Imports one file and returns the ids of its conversations; what became of it goes into the report.
-pub(crate) async fn file(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn file(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
     let named = path.display().to_string();
     report.begin(&named);
     let sent = send(client, path, ask, report).await;
     sent.with_context(|| format!("cannot import {}", harmless(&named)))
 }
 
-async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<String>> {
+async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
     let spooled = if path == Path::new("-") { Some(spool()?) } else { None };
     let source = source(spooled.as_ref().map_or(path, NamedTempFile::path), path, ask).await?;
     let known = keys::survey(&source, ask).await?;

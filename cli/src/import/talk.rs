@@ -289,7 +289,7 @@ impl Talk {
     }
 
     /// Puts the triggers back; the server looks at the whole tail then.
-    async fn release(&mut self, client: &Client) -> anyhow::Result<()> {
+    pub(super) async fn release(&mut self, client: &Client) -> anyhow::Result<()> {
         if self.triggers == Triggers::Held {
             let conversation = hold::find(client, &self.id).await?;
             hold::change(client, conversation, hold::released).await?;

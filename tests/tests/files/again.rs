@@ -64,11 +64,41 @@ async fn an_import_that_was_killed_leaves_the_wanted_policy_when_it_is_run_again
     assert!(half.message_count < 6_000, "killed in the middle");
     let policy = half.policy.expect("one");
     assert_eq!((policy.max_message_count, policy.keep_recent_turns), (Some(0), Some(3)), "nothing trips meanwhile");
+    for rest in [half.conversation_id.as_str(), "--all"] {
+        let verified = files.anneal.run(&files.arguments("verify", &[rest])).await;
+        let said = format!("{}: an import of it has not come to its end", half.conversation_id);
+        assert!(verified.code == Some(0) && verified.out.contains(&said), "{verified:?}");
+    }
     let _worker = Anneal::new(BINARY, &files.folder, &house.url).worker().await;
     let talk = files.imported(&["pi.jsonl"]).await.pop().expect("one");
     let policy = assert_whole(&talk, 6_000).await.policy.expect("one");
     assert_eq!((policy.token_threshold, policy.max_message_count), (Some(90_000), Some(60)));
     assert_eq!(policy.keep_recent_turns, Some(3));
+    let verified = files.anneal.run(&files.arguments("verify", &["--all"])).await;
+    assert!(!verified.out.contains("an import of it"), "{verified:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_that_fails_leaves_no_triggers_off() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    files.folder.file("pi.jsonl", &summarised(6_000));
+    let row = async || {
+        let listed = house.conversations().list_conversations(pb::ListConversationsRequest::default()).await;
+        listed.expect("lists").into_inner().conversations.pop().unwrap_or_default()
+    };
+    let import = files.anneal.start(&files.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
+    eventually("some is stored", async || row().await.message_count > 0).await;
+    let held = row().await;
+    assert_eq!(held.policy.expect("one").max_message_count, Some(0), "they are off while it is sent");
+    // the conversation goes on by itself, and the server refuses what the import sends next
+    Talk { house: &house, id: held.conversation_id }.append("Said here.").await;
+    assert_eq!(import.ended().await, Some(1));
+    let left = row().await;
+    assert!(left.message_count < 6_000, "it ended in the middle");
+    assert!(!left.metadata.contains_key("anneal.import.triggers"), "{left:?}");
+    let policy = left.policy.expect("one");
+    assert_eq!((policy.token_threshold, policy.max_message_count), (None, Some(60)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
