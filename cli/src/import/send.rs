@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     Ask, hold,
-    keys::Known,
+    keys::{Known, hex},
     reading::{Reading, Source},
     report::{Place, Report, say},
     talk::{Manner, Talk},
@@ -95,7 +95,7 @@ impl Sending<'_> {
         };
         // Only what never changes while the file grows, so that the same call always finds the same conversation.
         let create = pb::CreateConversationRequest {
-            request_id: format!("import:{}", expected.key),
+            request_id: format!("import:{}", hex(&expected.key)),
             agent_id: files::owner(&self.ask.agent, &head.agent_id).to_owned(),
             user_id: self.ask.user.clone(),
             ..Default::default()

@@ -99,7 +99,7 @@ impl Talk {
             stored: 0,
             known: 0,
             tools_dropped: 0,
-            key: expected.key,
+            key: hex(&expected.key),
             before: conversation.message_count,
             at: 0,
             position: 0,
