@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{Data, Files, House, assistant, claw0, pb, pi, pi_compaction, pi_said, prose, user};
+use anneal_tests::{Data, Files, House, Talk, assistant, claw0, pb, pi, pi_compaction, pi_said, prose, user};
 use serde_json::{Value, json};
 
 use crate::BINARY;
@@ -102,11 +102,8 @@ async fn row_P7_real_files_load_and_every_message_comes_back() {
             for talk in files.imported(&[path]).await {
                 let given = talk.given().await;
                 assert!(!given.is_empty(), "{path}");
-                for format in ["pi", "claw0"] {
+                for format in ["pi", "claw0", "openai", "anthropic", "sharegpt", "zeroclaw"] {
                     assert!(back(&files, &talk.id, format).await == given, "{path} by way of {format}");
-                }
-                for format in ["openai", "anthropic", "sharegpt"] {
-                    files.exported(&[&talk.id, "--format", format]).await;
                 }
                 talk.verify().await;
                 conversations += 1;
@@ -114,7 +111,7 @@ async fn row_P7_real_files_load_and_every_message_comes_back() {
             }
         }
     }
-    println!("{conversations} conversations, {messages} messages, all of them back by way of pi and claw0");
+    println!("{conversations} conversations, {messages} messages, all of them back by way of every format");
     assert!(conversations >= 6);
 }
 
@@ -201,6 +198,36 @@ async fn row_P6_after_an_import_the_summary_stands_before_the_kept_messages() {
         let again = files.imported(&["again.jsonl"]).await.pop().expect("one");
         assert_eq!(again.checkpoints().await[0].summary, summary, "and so it goes on to the next one");
         assert_eq!(again.context().await.said(), built.said());
+    }
+}
+
+/// After which messages the conversation's separators stand.
+async fn separators(talk: &Talk<'_>) -> Vec<i64> {
+    let ask = pb::ListMessagesRequest { conversation_id: talk.id.clone(), page_size: 500, ..Default::default() };
+    let page = talk.house.messages().list_messages(ask).await.expect("lists").into_inner();
+    page.separators.into_iter().map(|separator| separator.after_message_id).collect()
+}
+
+#[tokio::test]
+async fn separators_go_out_and_come_in_with_every_format() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let talk = house.conversation().await;
+    talk.separate().await;
+    talk.turn("One?", "One.").await;
+    talk.separate().await;
+    talk.turn("Two?", "Two.").await;
+    talk.turn("Three?", "Three.").await;
+    talk.separate().await;
+    assert_eq!(separators(&talk).await, [0, 2, 6]);
+    for format in ["openai", "anthropic", "claw0", "pi", "sharegpt", "zeroclaw"] {
+        files.exported(&[&talk.id, "--format", format, "--output", format]).await;
+        for _ in 0..2 {
+            let other = files.imported(&[format, "--format", format, "--user", format]).await.pop().expect("one");
+            assert_eq!(separators(&other).await, [0, 2, 6], "{format}");
+            assert_eq!(other.said().await, talk.said().await, "{format}");
+            assert_eq!(other.context().await.0.boundary_message_id, 6, "{format}: contexts start after it");
+        }
     }
 }
 

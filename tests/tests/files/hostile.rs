@@ -1,9 +1,6 @@
 //! `anneal import` of files that are broken, odd or large: what can be kept is kept, the rest is said line by line.
 
-use std::io::Write as _;
-
-use anneal_tests::{Anneal, Files, House, claw0, eventually, pb, pi, pi_compaction, pi_said, prose};
-use pb::conversation_service_client::ConversationServiceClient;
+use anneal_tests::{Files, House, pi, pi_compaction, pi_said, prose};
 use serde_json::{Value, json};
 
 use crate::BINARY;
@@ -184,57 +181,4 @@ async fn files_that_hold_no_conversation_are_refused_with_their_names() {
         assert!(ran.code == Some(1) && ran.err.contains(name) && ran.err.starts_with("anneal: "), "{ran:?}");
     }
     assert_eq!(files.count().await, 0);
-}
-
-/// Bytes of the large file.
-const LARGE_BYTES: u64 = 200 * 1024 * 1024;
-/// Most memory, in MiB, of the client and of the server.
-const CLIENT_MEMORY: u64 = 100;
-const SERVER_MEMORY: u64 = 250;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_of_200_mb_is_imported_in_bounded_memory() {
-    let house = House::start().await;
-    let files = Files::new(BINARY, &house);
-    let path = files.folder.path().join("large.jsonl");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file"));
-    let (mut bytes, mut messages) = (0, 0_i64);
-    while bytes < LARGE_BYTES {
-        let turn = claw0(1).replace("file 0", &"a line of a log that says little. ".repeat(1_500));
-        let turn = turn.replace("line 0", &"another line of the same log. ".repeat(1_500));
-        file.write_all(turn.as_bytes()).expect("writes");
-        bytes += turn.len() as u64;
-        messages += 4;
-    }
-    file.flush().expect("writes");
-    let anneal = Anneal::new(BINARY, &files.folder, &house.url);
-    let (server, port) = anneal.server().await;
-    let address = format!("http://127.0.0.1:{port}");
-    let started = std::time::Instant::now();
-    let import = anneal.start(&["import", "--address", &address, "large.jsonl"]);
-    let mut client = ConversationServiceClient::connect(address).await.expect("connects");
-    let (mut stored, mut most) = (0, 0);
-    while stored < messages * 95 / 100 {
-        eventually("more is stored", async || {
-            let listed = client.clone().list_conversations(pb::ListConversationsRequest::default()).await;
-            let count = listed.expect("lists").into_inner().conversations.first().map_or(0, |row| row.message_count);
-            count > stored
-        })
-        .await;
-        let listed = client.list_conversations(pb::ListConversationsRequest::default()).await.expect("lists");
-        stored = listed.into_inner().conversations[0].message_count;
-        if stored < messages * 95 / 100 {
-            most = import.most_memory();
-        }
-    }
-    assert_eq!(import.ended().await, Some(0));
-    let server_most = server.most_memory();
-    println!(
-        "{} MB, {messages} messages, {:.0} s: at most {most} MiB in the client, {server_most} MiB in the server",
-        bytes / 1_000_000,
-        started.elapsed().as_secs_f64()
-    );
-    let listed = client.list_conversations(pb::ListConversationsRequest::default()).await.expect("lists");
-    assert_eq!(listed.into_inner().conversations[0].message_count, messages);
-    assert!(most <= CLIENT_MEMORY && server_most <= SERVER_MEMORY, "{most} MiB, {server_most} MiB");
 }

@@ -5,6 +5,9 @@ mod export;
 mod growing;
 mod hostile;
 mod import;
+mod large;
+mod odd_bytes;
+mod openclaw;
 mod pi_oracle;
 mod place;
 
