@@ -227,7 +227,7 @@ mod tests {
         }
         drop(out);
         let options = ReadOptions { strict: Strictness::Lenient, branches: Branches::Active, name: "many".into() };
-        let source = Source { path: file.path().to_owned(), format: Format::OpenAi, options };
+        let source = Source { path: file.path().to_owned(), format: Format::OpenAi, options, origin: None };
         let before = memory();
         let known = survey(&source, &Ask::default()).await.expect("reads");
         assert_eq!((known.unnamed.len() as u64, known.messages()), (TALKS, TALKS));

@@ -6,6 +6,7 @@
 
 mod hold;
 mod keys;
+mod origin;
 mod reading;
 mod report;
 mod send;
@@ -123,7 +124,8 @@ async fn source(at: &Path, named: &Path, ask: &Ask) -> anyhow::Result<Source> {
         Some(format) => format,
         None => tokio::task::spawn_blocking(move || anneal_formats::detect(&path)).await??,
     };
-    Ok(Source { path: at.to_owned(), format, options })
+    let origin = if named == Path::new("-") || ask.name.is_some() { None } else { origin::of(named) };
+    Ok(Source { path: at.to_owned(), format, options, origin })
 }
 
 fn style() -> ProgressStyle {

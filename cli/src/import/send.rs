@@ -1,6 +1,6 @@
 //! The second reading: every conversation of a file to a server.
 
-use anneal_formats::{Found, Head, Scope};
+use anneal_formats::{Fate, Found, Head, Scope};
 use anneal_proto::v1 as pb;
 use anyhow::Context as _;
 use indicatif::ProgressBar;
@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::{
     Ask, hold,
     keys::{Known, hex},
+    origin,
     reading::{Reading, Source},
     report::{Place, Report, say},
     talk::{Manner, Talk},
@@ -104,8 +105,23 @@ impl Sending<'_> {
         let made = made.map_err(|status| refusal(&status))?;
         let title = self.given_title(&head.title).to_owned();
         let head = Head { title: title.clone(), ..head };
-        let wanted = |made| self.described(made, &head, expected.summaries);
+        let known_by_its_file = head.identity == self.source.options.name;
+        let origin = self.source.origin.as_deref().filter(|_| known_by_its_file);
+        let is_another = origin.is_some_and(|origin| origin::is_another(&made, origin));
+        let wanted = |made| {
+            let described = self.described(made, &head, expected.summaries);
+            match origin {
+                Some(origin) => origin::labelled(described, origin),
+                None => described,
+            }
+        };
         let conversation = hold::change(self.client, made, wanted).await?;
+        if is_another {
+            let what = "a file of this name that lies elsewhere was imported into this conversation before; if it is another \
+                log, give this one a name (--as) or a user (--user)";
+            let id = &conversation.conversation_id;
+            self.report.remark(id, Place::File(anneal_formats::Place::Whole), Fate::Changed, what);
+        }
         self.ids.push(Uuid::parse_str(&conversation.conversation_id).context("the server has made an odd id")?);
         let manner = Manner { format: self.source.format, strict: self.ask.strict };
         Ok(Talk::new(self.client, expected, conversation, title, manner))

@@ -129,6 +129,32 @@ async fn two_logs_of_one_name_are_not_mixed_where_one_message_happens_to_be_the_
 }
 
 #[tokio::test]
+async fn a_file_of_the_same_name_from_elsewhere_is_said() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    for folder in ["ann", "bob"] {
+        std::fs::create_dir(files.folder.path().join(folder)).expect("makes it");
+    }
+    let said = |text: &str| json!({"type": "user", "content": text, "ts": 1});
+    // what both begin with
+    files.folder.file("ann/main.jsonl", &lines_of([said("Hello")]));
+    files.folder.file("bob/main.jsonl", &lines_of([said("Hello"), said("I am Bob.")]));
+    for _ in 0..2 {
+        let ran = files.import(&["ann/main.jsonl"]).await;
+        assert!(ran.code == Some(0) && !ran.out.contains("changed"), "{ran:?}");
+    }
+    let ran = files.import(&["bob/main.jsonl"]).await;
+    assert!(ran.code == Some(0) && ran.out.contains("bob/main.jsonl changed: a file of this name"), "{ran:?}");
+    let quiet = files.import(&["bob/main.jsonl"]).await;
+    assert!(!quiet.out.contains("changed"), "it is said once: {quiet:?}");
+    for rest in [["ann/main.jsonl", "--as", "ann"], ["ann/main.jsonl", "--user", "ann"]] {
+        let named = files.import(&rest).await;
+        assert!(named.code == Some(0) && named.out.contains("1 message stored"), "{named:?}");
+    }
+    assert_eq!(files.count().await, 3);
+}
+
+#[tokio::test]
 async fn every_message_that_is_there_is_compared_over_pages_and_pictures() {
     let house = House::start().await;
     let files = Files::new(BINARY, &house);
