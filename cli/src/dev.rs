@@ -110,7 +110,8 @@ async fn work(
     let ask = import::Ask { policy: arguments.policy.clone(), ..import::Ask::default() };
     let mut report = import::Report::default();
     for file in &arguments.import {
-        imported.extend(import::file(&client, file, &ask, &mut report).await?);
+        let ids = import::file(&client, file, &ask, &mut report).await?;
+        imported.extend(ids.iter().map(ToString::to_string));
     }
     print!("{}", report.remarks());
     if !arguments.once {

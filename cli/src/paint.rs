@@ -80,9 +80,69 @@ pub(crate) fn harmless(text: &str) -> String {
     harmless
 }
 
+/// What somebody types or pastes, without control characters but line ends and tabs: shown while it is edited, and said as
+/// it is shown.
+pub(crate) fn without_controls(text: &str) -> String {
+    let text = text.replace("\r\n", "\n");
+    text.chars()
+        .map(|character| match character {
+            '\r' => '\n',
+            '\n' | '\t' => character,
+            _ if character.is_control() => '\u{fffd}',
+            _ => character,
+        })
+        .collect()
+}
+
+/// Pieces of one text that come one after the other, each made harmless: where a line's end is cut in two, it is one.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// Whether the last piece ended with a carriage return.
+    waits: bool,
+}
+
+impl Pieces {
+    /// The next piece.
+    pub(crate) fn next(&mut self, piece: &str) -> String {
+        if piece.is_empty() {
+            return String::new();
+        }
+        let whole = if self.waits { format!("\r{piece}") } else { piece.to_owned() };
+        self.waits = whole.ends_with('\r');
+        harmless(whole.strip_suffix('\r').unwrap_or(&whole))
+    }
+
+    /// What is left when no more comes.
+    pub(crate) fn end(&mut self) -> &'static str {
+        if std::mem::take(&mut self.waits) { "\u{fffd}" } else { "" }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_are_harmless_as_the_whole_is_wherever_they_are_cut() {
+        let text = "a\r\nb\rc\r\r\n\u{1b}[2Jd\u{202e}\r";
+        let cuts: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
+        for first in &cuts {
+            for second in cuts.iter().filter(|second| *second >= first) {
+                let mut pieces = Pieces::default();
+                let said = [&text[..*first], &text[*first..*second], &text[*second..]].map(|piece| pieces.next(piece));
+                assert_eq!(said.concat() + pieces.end(), harmless(text), "{first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_pasted_keeps_its_lines_and_loses_its_escapes() {
+        assert_eq!(
+            without_controls("a\r\nb\rc\n\td\u{1b}]0;e\u{7}\u{9b}f"),
+            "a\nb\nc\n\td\u{fffd}]0;e\u{fffd}\u{fffd}f"
+        );
+        assert_eq!(without_controls("שלום\u{200f} 港口"), "שלום\u{200f} 港口");
+    }
 
     #[test]
     fn a_stored_escape_sequence_does_not_reach_the_terminal() {

@@ -8,14 +8,26 @@ use indicatif::ProgressBar;
 use crate::{
     client::{Client, refusal},
     command::VerifyArguments,
+    import,
     words::counted,
 };
 
-/// Checks the promises; exit code 1 when one is broken.
+/// Checks the promises; exit code 1 when one is broken. Names the conversations too whose triggers an import has left off.
 pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
-    let conversations = if arguments.all { every(&client).await? } else { arguments.conversations };
-    check(&client, &conversations).await
+    let (conversations, held) = if arguments.all {
+        every(&client).await?
+    } else {
+        let held = held_among(&client, &arguments.conversations).await?;
+        (arguments.conversations, held)
+    };
+    let outcome = check(&client, &conversations).await;
+    for conversation in held {
+        println!(
+            "{conversation}: an import of it has not come to its end, and its triggers are off; import its file again"
+        );
+    }
+    outcome
 }
 
 /// Checks these conversations and prints what was found.
@@ -52,16 +64,30 @@ pub(crate) async fn check(client: &Client, conversations: &[String]) -> anyhow::
     }
 }
 
-async fn every(client: &Client) -> anyhow::Result<Vec<String>> {
-    let mut ids = Vec::new();
+/// Those of the conversations whose triggers an import has turned off.
+async fn held_among(client: &Client, conversations: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut held = Vec::new();
+    for conversation in conversations {
+        if import::is_held(&import::find(client, conversation).await?) {
+            held.push(conversation.clone());
+        }
+    }
+    Ok(held)
+}
+
+/// Every conversation, and those of them whose triggers an import has turned off.
+async fn every(client: &Client) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    let (mut ids, mut held) = (Vec::new(), Vec::new());
     let mut page_token = String::new();
     loop {
         let ask = pb::ListConversationsRequest { page_size: 500, page_token, ..Default::default() };
         let page =
             client.conversations().list_conversations(ask).await.map_err(|status| refusal(&status))?.into_inner();
+        let off = page.conversations.iter().filter(|conversation| import::is_held(conversation));
+        held.extend(off.map(|conversation| conversation.conversation_id.clone()));
         ids.extend(page.conversations.into_iter().map(|conversation| conversation.conversation_id));
         if page.next_page_token.is_empty() {
-            return Ok(ids);
+            return Ok((ids, held));
         }
         page_token = page.next_page_token;
     }

@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A place in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// Bytes before it.
     pub(crate) offset: u64,
     /// The line that it is on, from 1 on.
@@ -47,7 +47,7 @@ pub(crate) enum Layout {
 /// Where the reading of a file is.
 pub(crate) struct Cursor<R> {
     input: BufReader<R>,
-    at: Place,
+    at: Position,
     end: u64,
 }
 
@@ -55,7 +55,7 @@ impl<R: Read + Seek> Cursor<R> {
     /// At the file's beginning, after a byte order mark.
     pub(crate) fn new(file: R) -> io::Result<Self> {
         let input = BufReader::with_capacity(BUFFER_BYTES, file);
-        let mut cursor = Self { input, at: Place { offset: 0, line: 1 }, end: u64::MAX };
+        let mut cursor = Self { input, at: Position { offset: 0, line: 1 }, end: u64::MAX };
         if cursor.input.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             cursor.input.consume(3);
             cursor.at.offset = 3;
@@ -64,12 +64,12 @@ impl<R: Read + Seek> Cursor<R> {
     }
 
     /// Where it is.
-    pub(crate) const fn place(&self) -> Place {
+    pub(crate) const fn place(&self) -> Position {
         self.at
     }
 
     /// Goes to a place that was seen before.
-    pub(crate) fn go(&mut self, place: Place) -> io::Result<()> {
+    pub(crate) fn go(&mut self, place: Position) -> io::Result<()> {
         let by = i64::try_from(place.offset).unwrap_or(i64::MAX) - i64::try_from(self.at.offset).unwrap_or(i64::MAX);
         self.input.seek_relative(by)?;
         self.at = place;

@@ -51,8 +51,12 @@ impl Notes {
 
     /// Each field but the `read` ones, as one of `whose`.
     pub(crate) fn unread(&mut self, fields: &Fields, read: &[&str], whose: &str) {
-        let others = fields.names().filter(|name| !read.contains(name));
-        self.unread.extend(others.map(|name| format!("field {} of {whose}", named(name))));
+        fields.names().filter(|name| !read.contains(name)).for_each(|name| self.unread_field(name, whose));
+    }
+
+    /// The field as one of `whose`.
+    pub(crate) fn unread_field(&mut self, name: &str, whose: &str) {
+        self.unread.push(format!("field {} of {whose}", named(name)));
     }
 }
 
@@ -219,14 +223,13 @@ pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text is always JSON")
 }
 
-/// A tool's input as a JSON object on one line: as it stands, or under `input` where it is something else.
+/// A tool's input as a JSON object on one line: as it stands, its line ends as blanks; or under `input` where it is something
+/// else.
 pub(crate) fn object(input: &str) -> Box<RawValue> {
-    let is_object = input.starts_with('{')
-        && input.ends_with('}')
-        && !input.contains(['\n', '\r'])
-        && !is_deep_within(input)
-        && serde_json::from_str::<&RawValue>(input).is_ok();
-    let text = if is_object { input.to_owned() } else { format!("{{\"input\":{}}}", quoted(input)) };
+    // outside of texts they are blanks, and within them no JSON
+    let line = input.trim_matches(['\n', '\r', '\t', ' ']).replace(['\n', '\r'], " ");
+    let is_object = line.starts_with('{') && !is_deep_within(&line) && serde_json::from_str::<&RawValue>(input).is_ok();
+    let text = if is_object { line } else { format!("{{\"input\":{}}}", quoted(input)) };
     RawValue::from_string(text).expect("it was parsed, or is an object made of one text")
 }
 
@@ -260,9 +263,10 @@ mod tests {
     }
 
     #[test]
-    fn input_that_is_no_object_on_one_line_is_wrapped() {
+    fn an_object_stays_one_and_anything_else_is_wrapped() {
         assert_eq!(object("{\"n\": 1e2}").get(), "{\"n\": 1e2}");
-        for input in ["", "[1]", "{\n}", " {}", "{", "7"] {
+        assert_eq!(object(" {\r\n\t\"a\\n\":\n[1]}\n").get(), "{  \t\"a\\n\": [1]}");
+        for input in ["", "[1]", "{\"a\":\"\n\"}", "{\n}}", "{", "7", "\u{a0}{}"] {
             assert_eq!(object(input).get(), format!("{{\"input\":{}}}", quoted(input)));
         }
     }

@@ -12,6 +12,7 @@ mod cursor;
 mod detect;
 mod extra;
 mod fit;
+mod growth;
 mod json;
 mod openai;
 mod out;
@@ -25,6 +26,7 @@ mod write;
 mod zeroclaw;
 
 pub use detect::detect;
-pub use port::{Fate, Format, Found, Head, Remark, Sink, Stopped, Stored, Summary};
+pub use growth::grown;
+pub use port::{Fate, Format, Found, Head, Place, Remark, Scope, Sink, Stopped, Stored, Summary};
 pub use read::{Branches, ReadError, ReadOptions, Strictness, read, read_from};
 pub use write::{Output, WriteError, Writer, writer};

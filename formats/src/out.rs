@@ -8,7 +8,7 @@ use anneal_core::{
 };
 
 use crate::{
-    Fate, Found, Head, ReadError, Remark, Sink, Strictness, Summary,
+    Fate, Found, Head, Place, ReadError, Remark, Scope, Sink, Strictness, Summary,
     extra::{self, Extra},
     fit,
     json::{Bad, Notes},
@@ -20,9 +20,11 @@ pub(crate) struct Out<'a> {
     strict: Strictness,
     conversations: u64,
     messages: u64,
+    /// What is remarked on belongs to.
+    scope: Scope,
     joining: Option<Joining>,
     /// How often each field that nothing reads was met, and where first.
-    unread: BTreeMap<String, (u64, u64)>,
+    unread: BTreeMap<String, (Place, u64)>,
 }
 
 /// Names of unread fields that are told apart.
@@ -30,7 +32,7 @@ const UNREAD: usize = 1_000;
 
 /// A message whose records are still to come.
 struct Joining {
-    place: u64,
+    place: Place,
     natives: Vec<Message>,
     extra: Extra,
     left: usize,
@@ -38,24 +40,33 @@ struct Joining {
 
 impl<'a> Out<'a> {
     pub(crate) const fn new(sink: &'a mut dyn Sink, strict: Strictness) -> Self {
-        Self { sink, strict, conversations: 0, messages: 0, joining: None, unread: BTreeMap::new() }
+        let unread = BTreeMap::new();
+        Self { sink, strict, conversations: 0, messages: 0, scope: Scope::File, joining: None, unread }
     }
 
     /// Begins a conversation.
-    pub(crate) fn conversation(&mut self, place: u64, head: Head) -> Result<(), ReadError> {
+    pub(crate) fn conversation(&mut self, place: Place, head: Head) -> Result<(), ReadError> {
         self.finish()?;
         let mut notes = Notes::new();
         let head = fit::head(head, &mut notes);
-        self.notes(place, notes)?;
         self.conversations += 1;
         self.messages = 0;
-        Ok(self.sink.take(Found::Conversation(head))?)
+        self.scope = Scope::Conversation;
+        self.sink.take(Found::Conversation(head))?;
+        self.notes(place, notes)
+    }
+
+    /// Ends the conversation: what is remarked on from here on is not its own.
+    pub(crate) fn leave(&mut self) -> Result<(), ReadError> {
+        self.finish()?;
+        self.scope = Scope::File;
+        Ok(())
     }
 
     /// What a record says; none, one or two messages by the format's own fields. True when it ends a message.
     pub(crate) fn record(
         &mut self,
-        place: u64,
+        place: Place,
         natives: Vec<Message>,
         extra: Option<Extra>,
         notes: Notes,
@@ -104,7 +115,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    fn message(&mut self, place: u64, message: Message) -> Result<(), ReadError> {
+    fn message(&mut self, place: Place, message: Message) -> Result<(), ReadError> {
         let mut notes = Notes::new();
         match fit::message(message, &mut notes) {
             Ok(message) => {
@@ -134,12 +145,12 @@ impl<'a> Out<'a> {
     }
 
     /// Something about the file.
-    pub(crate) fn remark(&mut self, place: u64, fate: Fate, what: impl Into<String>) -> Result<(), ReadError> {
-        Ok(self.sink.take(Found::Remark(Remark { place, fate, what: what.into() }))?)
+    pub(crate) fn remark(&mut self, place: Place, fate: Fate, what: impl Into<String>) -> Result<(), ReadError> {
+        Ok(self.sink.take(Found::Remark(Remark { place, scope: self.scope, fate, what: what.into() }))?)
     }
 
     /// A field that nothing reads: said where it is first, and counted at the end of the file.
-    fn unread(&mut self, place: u64, field: String) -> Result<(), ReadError> {
+    fn unread(&mut self, place: Place, field: String) -> Result<(), ReadError> {
         if let Some((_, times)) = self.unread.get_mut(&field) {
             *times += 1;
             return Ok(());
@@ -151,7 +162,7 @@ impl<'a> Out<'a> {
     }
 
     /// Something that cannot be read; an error where the reading is strict. A message that waits for it ends without.
-    pub(crate) fn refuse(&mut self, place: u64, what: impl Into<String>) -> Result<(), ReadError> {
+    pub(crate) fn refuse(&mut self, place: Place, what: impl Into<String>) -> Result<(), ReadError> {
         self.finish()?;
         match self.strict {
             Strictness::Strict => Err(ReadError::Refused { place, what: what.into() }),
@@ -159,14 +170,14 @@ impl<'a> Out<'a> {
         }
     }
 
-    pub(crate) fn notes(&mut self, place: u64, notes: Notes) -> Result<(), ReadError> {
+    pub(crate) fn notes(&mut self, place: Place, notes: Notes) -> Result<(), ReadError> {
         notes.said.into_iter().try_for_each(|(fate, what)| self.remark(place, fate, what))?;
         notes.unread.into_iter().try_for_each(|field| self.unread(place, field))
     }
 
     /// Ends the file.
     pub(crate) fn end(mut self) -> Result<(), ReadError> {
-        self.finish()?;
+        self.leave()?;
         for (field, (place, times)) in std::mem::take(&mut self.unread) {
             if times > 1 {
                 self.remark(place, Fate::SetAside, format!("{field}: {times} in the whole file"))?;

@@ -1,6 +1,6 @@
 //! What readers find in files, and what writers are given.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use anneal_core::message::Message;
 
@@ -80,15 +80,65 @@ pub enum Found {
     Summary(Summary),
     /// The user's mark: contexts start after it.
     Separator,
-    /// Something about the file itself.
+    /// What became of something in the file.
     Remark(Remark),
+}
+
+/// Where in a file something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere in particular: it is about the whole file, or the whole conversation.
+    Whole,
+    /// On this line, from 1 on.
+    Line(u64),
+    /// It is an entry of a list.
+    Entry {
+        /// The line that it begins on, from 1 on.
+        line: u64,
+        /// Which one it is, from 1 on.
+        entry: u64,
+    },
+    /// In the row of this id.
+    Row(i64),
+}
+
+impl Place {
+    /// The line, where there are lines.
+    pub const fn line(self) -> Option<u64> {
+        match self {
+            Self::Line(line) | Self::Entry { line, .. } => Some(line),
+            Self::Whole | Self::Row(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.write_str("the file"),
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Entry { line, entry } => write!(f, "line {line} entry {entry}"),
+            Self::Row(row) => write!(f, "row {row}"),
+        }
+    }
+}
+
+/// What a remark is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The file: something before, between or behind its conversations, or in all of them.
+    File,
+    /// The conversation that was found last.
+    Conversation,
 }
 
 /// What became of something that is not simply kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// Where in the file: a line from 1 on, or the number of the entry or row.
-    pub place: u64,
+    /// Where in the file.
+    pub place: Place,
+    /// What it is about.
+    pub scope: Scope,
     /// What became of it.
     pub fate: Fate,
     /// In a sentence; names fields and kinds, never content.

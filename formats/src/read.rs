@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Format, Sink, Stopped, anthropic::Anthropic, claw0, cursor::Cursor, openai::OpenAi, out::Out, pi,
+    Format, Place, Sink, Stopped, anthropic::Anthropic, claw0, cursor::Cursor, openai::OpenAi, out::Out, pi,
     sharegpt::ShareGpt, talks, zeroclaw,
 };
 
@@ -58,10 +58,10 @@ pub enum ReadError {
     #[error("it holds no conversation")]
     Empty,
     /// With [`Strictness::Strict`]: something in it cannot be read.
-    #[error("line or entry {place}: {what}")]
+    #[error("{place}: {what}")]
     Refused {
-        /// Where: a line from 1 on, or the number of the entry or row.
-        place: u64,
+        /// Where.
+        place: Place,
         /// In a sentence; names fields and kinds, never content.
         what: String,
     },

@@ -4,7 +4,7 @@ mod shared;
 
 use anneal_core::message::{Message, Part, Role};
 use anneal_formats::{Branches, Fate, Format, Found, ReadOptions, Summary, detect};
-use shared::{file, heads, messages, of_text, options, remarks, try_found};
+use shared::{file, heads, line, messages, of_text, options, remarks, try_found};
 
 fn text(text: &str) -> Part {
     Part::Text { text: text.into() }
@@ -54,7 +54,7 @@ fn claw0_records_are_joined_as_claw0_joins_them() {
     ];
     assert_eq!(spoken(&found), wanted);
     assert_eq!(remarks(&found).len(), 1);
-    assert_eq!((remarks(&found)[0].place, remarks(&found)[0].fate), (7, Fate::SetAside));
+    assert_eq!((line(&remarks(&found)[0]), remarks(&found)[0].fate), (7, Fate::SetAside));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn compactions_that_cover_nothing_new_are_set_aside() {
     let found = of_text(lines.join("\n"), Format::Pi);
     let kept: Vec<_> = summaries(&found).into_iter().map(|one| (one.covers, one.text)).collect();
     assert_eq!(kept, [(1, "good".to_owned()), (2, "better".to_owned())]);
-    assert_eq!(remarks(&found).iter().map(|remark| remark.place).collect::<Vec<_>>(), [4, 5, 6, 8]);
+    assert_eq!(remarks(&found).iter().map(line).collect::<Vec<_>>(), [4, 5, 6, 8]);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn results_before_which_something_was_said_are_moved_and_unread_fields_are_count
     let one = [(Role::Tool, vec![result("t", "r")]), (Role::User, vec![text("a"), text("b")])];
     assert_eq!(spoken(&found), [one.clone(), one].concat());
     let said: Vec<(u64, Fate, String)> =
-        remarks(&found).into_iter().map(|remark| (remark.place, remark.fate, remark.what)).collect();
+        remarks(&found).into_iter().map(|remark| (shared::line(&remark), remark.fate, remark.what)).collect();
     let moved = "tool results were moved before what was said in front of them".to_owned();
     let wanted = [
         (1, Fate::Changed, moved.clone()),

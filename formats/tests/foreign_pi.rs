@@ -3,7 +3,7 @@
 mod shared;
 
 use anneal_formats::{Branches, Fate, Format, Found, Head, ReadOptions, Summary};
-use shared::{file, heads, messages, of_text, options, remarks, try_found};
+use shared::{file, heads, line, messages, of_text, options, remarks, try_found};
 
 const HEADER: &str = r#"{"type":"session","version":3,"id":"s","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}"#;
 
@@ -113,7 +113,7 @@ fn entries_after_the_last_message_stay_with_the_conversation() {
     let found = of_text(lines.join("\n"), Format::Pi);
     let short = r#"{"type":"custom","id":"x"}"#;
     assert_eq!(heads(&found)[0].metadata["pi.entries"], format!("{label}\n{short}"));
-    assert_eq!(remarks(&found).iter().map(|remark| remark.place).collect::<Vec<_>>(), [5]);
+    assert_eq!(remarks(&found).iter().map(line).collect::<Vec<_>>(), [5]);
     let before = messages(&found);
     // the file grows: what was read of it stays the same
     lines.push(entry("c", Some("x")));

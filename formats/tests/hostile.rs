@@ -5,17 +5,18 @@ mod shared;
 use std::io::Write as _;
 
 use anneal_core::message::Part;
-use anneal_formats::{Fate, Format, Found, ReadError, ReadOptions, Stopped, Strictness, detect, read};
+use anneal_formats::{Fate, Format, Found, Place, ReadError, ReadOptions, Stopped, Strictness, detect, read};
 use proptest::prelude::*;
-use shared::{FORMATS, file, found, heads, messages, of_text, options, remarks, try_found};
+use shared::{FORMATS, file, found, heads, line, messages, of_text, options, remarks, try_found};
 
 fn texts(found: &[Found]) -> Vec<String> {
     let parts = messages(found).into_iter().flat_map(|message| message.parts);
     parts.map(|part| anneal_core::message::part_text(&part).to_owned()).collect()
 }
 
+/// The line of each remark, 0 for none, and its fate.
 fn fates(found: &[Found]) -> Vec<(u64, Fate)> {
-    remarks(found).into_iter().map(|remark| (remark.place, remark.fate)).collect()
+    remarks(found).into_iter().map(|remark| (line(&remark), remark.fate)).collect()
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn a_strict_reading_ends_at_the_first_bad_line() {
     let file = file("{\"role\":\"user\",\"content\":\"a\"}\n{broken\n{\"role\":\"user\",\"content\":\"b\"}\n");
     let strict = ReadOptions { strict: Strictness::Strict, ..options() };
     let error = try_found(file.path(), Format::OpenAi, &strict).expect_err("is refused");
-    assert!(matches!(error, ReadError::Refused { place: 2, .. }), "{error}");
+    assert!(matches!(error, ReadError::Refused { place: Place::Line(2), .. }), "{error}");
     assert!(error.to_string().contains('2'));
 }
 
@@ -96,12 +97,20 @@ fn what_is_nested_too_deeply_is_refused() {
         let lines = format!(
             "{{\"type\":\"tool_use\",\"tool_use_id\":\"c\",\"name\":\"n\",\"input\":{deep}}}\n{{\"type\":\"user\",\"content\":\"a\"}}\n{deep}\n"
         );
-        for format in FORMATS.into_iter().filter(|format| *format != Format::ZeroClaw) {
-            let all = try_found(file(&lines).path(), format, &options());
-            if let (Format::Claw0, Ok(found)) = (format, &all) {
-                assert_eq!(texts(found), ["a"]);
-                assert_eq!(fates(found), [(1, Fate::Refused), (3, Fate::Refused)]);
-            }
+        let found = of_text(&lines, Format::Claw0);
+        assert_eq!(texts(&found), ["a"]);
+        assert_eq!(fates(&found), [(1, Fate::Refused), (3, Fate::Refused)]);
+        for (format, line) in [
+            (Format::OpenAi, r#"{"role":"user","content":"a"}"#),
+            (Format::Anthropic, r#"{"role":"user","content":"a"}"#),
+            (Format::ShareGpt, r#"{"from":"human","value":"a"}"#),
+            (Format::Pi, r#"{"type":"message","message":{"role":"user","content":"a"}}"#),
+        ] {
+            let within = line.replace("\"a\"", &deep);
+            let found = of_text(format!("{line}\n{within}\n{line}\n{deep}\n"), format);
+            assert_eq!(texts(&found), ["a", "a"], "{format:?}");
+            let refused = fates(&found).into_iter().filter(|(_, fate)| *fate == Fate::Refused);
+            assert_eq!(refused.map(|(line, _)| line).collect::<Vec<_>>(), [2, 4], "{format:?}");
         }
         detect(file(&deep).path()).expect_err("it is nothing");
     }
@@ -219,22 +228,30 @@ fn a_session_of_many_small_entries_is_held_as_a_few_bytes_for_each() {
 fn a_line_longer_than_any_message_is_refused_without_being_held() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("long");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("creates"));
-    file.write_all(b"{\"type\":\"user\",\"content\":\"").expect("writes");
     let piece = vec![b'x'; 1024 * 1024];
-    for _ in 0..100 {
-        file.write_all(&piece).expect("writes");
-    }
-    file.write_all(b"\"}\n{\"type\":\"user\",\"content\":\"a\"}\n").expect("writes");
-    file.flush().expect("writes");
-    drop(file);
-    for format in [Format::Claw0, Format::Pi, Format::OpenAi] {
-        let all = try_found(&path, format, &options());
-        if let (Format::Claw0, Ok(found)) = (format, &all) {
-            assert_eq!((texts(found), fates(found)), (vec!["a".to_owned()], vec![(1, Fate::Refused)]));
+    for (format, begin, end) in [
+        (Format::Claw0, r#"{"type":"user","content":""#, r#""}"#),
+        (Format::OpenAi, r#"{"role":"user","content":""#, r#""}"#),
+        (Format::Pi, r#"{"type":"message","message":{"role":"user","content":""#, r#""}}"#),
+        (Format::ShareGpt, r#"{"from":"human","value":""#, r#""}"#),
+    ] {
+        let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("creates"));
+        write!(file, "{begin}b{end}\n{begin}").expect("writes");
+        for _ in 0..100 {
+            file.write_all(&piece).expect("writes");
+        }
+        write!(file, "{end}\n{begin}a{end}\n").expect("writes");
+        file.flush().expect("writes");
+        drop(file);
+        let before = peak();
+        let found = found(&path, format);
+        let refused: Vec<_> = fates(&found).into_iter().filter(|(_, fate)| *fate == Fate::Refused).collect();
+        assert_eq!((texts(&found), refused), (vec!["b".to_owned(), "a".to_owned()], vec![(2, Fate::Refused)]));
+        assert_eq!(detect(&path).expect("is known"), format);
+        if let (Some(before), Some(after)) = (before, peak()) {
+            assert!(after - before < 90_000_000, "{format:?}: {} bytes more", after - before);
         }
     }
-    assert_eq!(detect(&path).expect("is known"), Format::Claw0);
 }
 
 /// Pieces that look like the formats' own.

@@ -88,6 +88,8 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
         Just("pi.toolName".to_owned()),
         Just("pi.role".to_owned()),
         Just("pi.entries".to_owned()),
+        Just("pi.blocks".to_owned()),
+        Just("zeroclaw.created_at".to_owned()),
         Just("claw0.ts".to_owned()),
         Just("tool_call_id".to_owned()),
         Just("anneal".to_owned()),
@@ -98,6 +100,7 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
         Just("{\"input\":1}".to_owned()),
         Just("17.5".to_owned()),
         Just("null".to_owned()),
+        Just("{\"0\":{\"type\":1,\"x\":2},\"1\":{\"text\":null}}".to_owned()),
         text().prop_map(|text| text.replace('\0', "")),
     ];
     prop_oneof![2 => Just(BTreeMap::new()), 1 => prop::collection::btree_map(key, value, 0..4)]

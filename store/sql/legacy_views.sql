@@ -48,8 +48,7 @@ select c.id::bigint as id, coalesce(c.uid::text, '') as uid, coalesce(c.creator_
         when 'ARCHIVED' then 'archived'
         else 'other'
     end as status,
-    pg_temp.legacy_us(to_jsonb(c.created_ts)) as created_us, pg_temp.legacy_us(to_jsonb(c.updated_ts)) as updated_us,
-    ids.ids,
+    pg_temp.legacy_us(to_jsonb(c.created_ts)) as created_us, ids.ids,
     pg_temp.legacy_labels(
         ids.ids, null,
         to_jsonb(c) - '{id,uid,creator_id,title,pinned,created_ts,updated_ts,row_status}'::text[]
@@ -57,7 +56,8 @@ select c.id::bigint as id, coalesce(c.uid::text, '') as uid, coalesce(c.creator_
 from ai_conversation as c
 cross join lateral (
     select jsonb_strip_nulls(jsonb_build_object(
-        'legacy_id', c.id::text, 'legacy_uid', nullif(c.uid::text, ''),
+        'legacy_id', c.id::text, 'legacy_uid', nullif(c.uid::text, ''), 
+        'legacy_updated_ts', to_jsonb(c.updated_ts) #>> '{}',
         'legacy_title', case when octet_length(c.title) > 512 then c.title end,
         'legacy_row_status', case
             when upper(c.row_status::text) not in ('NORMAL', 'ACTIVE', 'ARCHIVED') then c.row_status::text

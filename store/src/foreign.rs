@@ -35,6 +35,10 @@ pub struct ForeignSummary {
     pub estimate: Tokens,
     /// Who made it.
     pub model: String,
+    /// Tokens of what it replaced, as its maker counted.
+    pub tokens_before: Option<Tokens>,
+    /// Tokens of what was left then, likewise.
+    pub tokens_after: Option<Tokens>,
 }
 
 impl Store {
@@ -48,7 +52,11 @@ impl Store {
         foreign: &ForeignSummary,
     ) -> Result<Checkpoint, StoreError> {
         let last = foreign.last.0.to_be_bytes();
-        let digest = digest::of_fields([last.as_slice(), foreign.text.as_bytes(), foreign.model.as_bytes()]);
+        let said = [last.as_slice(), foreign.text.as_bytes(), foreign.model.as_bytes()];
+        let counts =
+            [foreign.tokens_before, foreign.tokens_after].map(|count| count.map(|tokens| tokens.get().to_be_bytes()));
+        let counts = counts.iter().map(|count| count.as_ref().map_or([].as_slice(), |count| count.as_slice()));
+        let digest = digest::of_fields(said.into_iter().chain(counts));
         let request = Request { method: "import_checkpoint", id: request_id, digest };
         let mut db = self.writes.checkout(caller).await?;
         let imported = import(&mut db, caller, id, &request, foreign, &self.rules).await;
@@ -107,8 +115,8 @@ async fn draft(
         summary: spec(foreign),
         source_first: boundary.next(),
         source_digest: sources.digest,
-        tokens_before: adopted.before,
-        tokens_after: adopted.stays + foreign.tokens,
+        tokens_before: foreign.tokens_before.unwrap_or(adopted.before),
+        tokens_after: foreign.tokens_after.unwrap_or(adopted.stays + foreign.tokens),
         generation: previous.map_or(0, |previous| previous.generation) + 1,
         trigger: None,
     })

@@ -60,12 +60,14 @@ pub enum MigrationsError {
     /// The older tables hold what cannot be moved without loss, or cannot be dropped.
     #[error("nothing was changed, because the older tables cannot be moved: {0}")]
     Unmovable(String),
-    /// Not every message arrived that was counted: a bug.
-    #[error("nothing was changed: {counted} messages were counted, but {moved} moved")]
+    /// Not everything arrived that was counted: a bug.
+    #[error("nothing was changed: {counted} {what} were counted, but {moved} moved")]
     Miscounted {
-        /// Messages that were counted.
+        /// Messages, conversations or separators.
+        what: &'static str,
+        /// How many were counted.
         counted: i64,
-        /// Messages that arrived.
+        /// How many arrived.
         moved: i64,
     },
 }

@@ -209,6 +209,13 @@ impl From<Output> for Ran {
     }
 }
 
+/// The most memory that this process has held since it began, in MiB; None when it is gone.
+fn memory(id: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(most.trim().trim_end_matches(" kB").parse::<u64>().ok()? / 1_024)
+}
+
 /// A process that stays until it is told to go; killed when dropped.
 pub struct Process {
     child: Child,
@@ -245,10 +252,19 @@ impl Process {
 
     /// The most memory that it has held since it began, in MiB, as Linux says.
     pub fn most_memory(&self) -> u64 {
-        let id = self.child.id().expect("it runs");
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
-        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says it");
-        most.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1_024
+        memory(self.child.id().expect("it runs")).expect("Linux says it")
+    }
+
+    /// Waits for its end; its exit code, and the most memory that was seen until shortly before, in MiB.
+    pub async fn ended_with_memory(mut self) -> (Option<i32>, u64) {
+        let mut most = 0;
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(5));
+        loop {
+            tokio::select! {
+                ended = self.child.wait() => return (ended.expect("ends").code(), most),
+                _ = looks.tick() => most = self.child.id().and_then(memory).unwrap_or(most),
+            }
+        }
     }
 
     /// Sends SIGTERM.

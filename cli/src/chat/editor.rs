@@ -15,7 +15,11 @@ use reedline::{
     ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator, default_emacs_keybindings,
 };
 
-use super::{columns::clipped, line::COMMANDS};
+use super::{
+    columns::clipped,
+    line::COMMANDS,
+    typed::{Keys, Remembered},
+};
 use crate::paint::Paint;
 
 /// Lines that the history remembers.
@@ -42,7 +46,7 @@ impl Editor {
         let reedline = Reedline::create()
             .use_bracketed_paste(true)
             .with_ansi_colors(paint.colours())
-            .with_edit_mode(Box::new(Emacs::new(keys())))
+            .with_edit_mode(Box::new(Keys(Emacs::new(keys()))))
             .with_validator(Box::new(Backslash(Arc::clone(&continued))))
             .with_completer(Box::new(Completions(titles)))
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
@@ -59,7 +63,7 @@ impl Editor {
             Some(file) => {
                 private(file)?;
                 let kept = FileBackedHistory::with_file(HISTORY, file.to_owned()).map_err(io::Error::other)?;
-                reedline.with_history(Box::new(kept))
+                reedline.with_history(Box::new(Remembered(kept)))
             }
             None => reedline,
         };
@@ -89,8 +93,10 @@ pub(super) fn go_on(question: &str, paint: Paint) -> io::Result<bool> {
     let mut keys = default_emacs_keybindings();
     keys.add_binding(KeyModifiers::NONE, KeyCode::Char(' '), ReedlineEvent::Submit);
     keys.add_binding(KeyModifiers::NONE, KeyCode::Char('q'), ReedlineEvent::CtrlD);
-    let mut asking =
-        Reedline::create().with_ansi_colors(paint.colours()).with_edit_mode(Box::new(Emacs::new(keys))).disable_hints();
+    let mut asking = Reedline::create()
+        .with_ansi_colors(paint.colours())
+        .with_edit_mode(Box::new(Keys(Emacs::new(keys))))
+        .disable_hints();
     let prompt = Question { text: question.to_owned(), sign: " " };
     Ok(matches!(asking.read_line(&prompt).map_err(io::Error::other)?, Signal::Success(_)))
 }

@@ -17,6 +17,7 @@ mod screen;
 mod show;
 mod trouble;
 mod turn;
+mod typed;
 
 use std::{io, io::IsTerminal as _, process::ExitCode};
 

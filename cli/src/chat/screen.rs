@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use crate::paint::{Paint, harmless};
+use crate::paint::{Paint, Pieces};
 
 /// Columns where the terminal does not say how many it has.
 const COLUMNS: usize = 80;
@@ -25,23 +25,30 @@ pub(super) struct Screen {
     pub(super) paint: Paint,
     /// Whether what was printed last ended its line.
     at_line_start: bool,
+    /// What somebody says at the moment, and what they think.
+    said: Pieces,
+    thought: Pieces,
 }
 
 impl Screen {
-    pub(super) const fn new(reader: Reader, paint: Paint) -> Self {
-        Self { reader, paint, at_line_start: true }
+    pub(super) fn new(reader: Reader, paint: Paint) -> Self {
+        Self { reader, paint, at_line_start: true, said: Pieces::default(), thought: Pieces::default() }
     }
 
     /// More of what somebody said, as it comes; nothing in it can take the terminal over.
     pub(super) fn said(&mut self, text: &str) -> io::Result<()> {
-        self.put(&harmless(text))
+        let text = self.said.next(text);
+        self.put(&text)
     }
 
     /// More of what the model thought, dimmed; a pipe does not get it.
     pub(super) fn thought(&mut self, text: &str) -> io::Result<()> {
         match self.reader {
             Reader::Person => {
-                let text = harmless(text);
+                let text = self.thought.next(text);
+                if text.is_empty() {
+                    return Ok(());
+                }
                 self.put(&self.paint.colour("2", &text))?;
                 self.at_line_start = text.ends_with('\n');
                 Ok(())
@@ -55,6 +62,11 @@ impl Screen {
         self.end_line()?;
         self.put(page)?;
         self.end_line()
+    }
+
+    /// A piece of a page, which others follow.
+    pub(super) fn piece(&mut self, piece: &str) -> io::Result<()> {
+        self.put(piece)
     }
 
     /// A remark beside the conversation, on lines of its own.
@@ -80,6 +92,8 @@ impl Screen {
 
     /// Ends the line, if one has begun.
     pub(super) fn end_line(&mut self) -> io::Result<()> {
+        let left = [self.thought.end(), self.said.end()].concat();
+        self.put(&left)?;
         if self.at_line_start { Ok(()) } else { self.put("\n") }
     }
 

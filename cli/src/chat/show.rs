@@ -8,7 +8,7 @@ use super::{
     screen::{self, Reader},
     trouble::Trouble,
 };
-use crate::paint::harmless;
+use crate::paint::Pieces;
 
 /// Bytes that are fetched at once: a few screens.
 const PIECE: i64 = 64 * 1024;
@@ -22,26 +22,35 @@ struct Reading {
     bytes: i64,
     /// What was fetched and is not printed yet.
     text: String,
+    pieces: Pieces,
 }
 
 impl Chat {
     /// Prints the message; a person is asked between two pages.
     pub(super) async fn show(&mut self, message_id: i64) -> Result<(), Trouble> {
-        let mut reading =
-            Reading { conversation_id: self.place.id()?, message_id, fetched: 0, bytes: 0, text: String::new() };
+        let mut reading = Reading {
+            conversation_id: self.place.id()?,
+            message_id,
+            fetched: 0,
+            bytes: 0,
+            text: String::new(),
+            pieces: Pieces::default(),
+        };
         let about = self.fetch(&mut reading).await?;
         self.screen.note(&head(&about))?;
         loop {
             if reading.fetched < reading.bytes && reading.text.len() < PIECE as usize / 2 {
                 self.fetch(&mut reading).await?;
             }
-            let end = match self.screen.reader {
-                Reader::Person => {
-                    let (columns, rows) = screen::size();
-                    screenful(&reading.text, rows.saturating_sub(2), columns)
+            if self.screen.reader == Reader::Pipe {
+                self.screen.piece(&std::mem::take(&mut reading.text))?;
+                if reading.fetched >= reading.bytes {
+                    return Ok(self.screen.end_line()?);
                 }
-                Reader::Pipe => reading.text.len(),
-            };
+                continue;
+            }
+            let (columns, rows) = screen::size();
+            let end = screenful(&reading.text, rows.saturating_sub(2), columns);
             self.screen.page(&reading.text[..end])?;
             reading.text.drain(..end);
             if reading.text.is_empty() && reading.fetched >= reading.bytes {
@@ -68,7 +77,10 @@ impl Chat {
         reading.bytes = message.text_bytes;
         // A range without bytes would be asked for for ever.
         reading.fetched = if range.length > 0 { range.offset + range.length } else { reading.bytes };
-        reading.text.push_str(&harmless(&found.text));
+        reading.text.push_str(&reading.pieces.next(&found.text));
+        if reading.fetched >= reading.bytes {
+            reading.text.push_str(reading.pieces.end());
+        }
         Ok(message)
     }
 }

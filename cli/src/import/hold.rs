@@ -47,7 +47,7 @@ impl Triggers {
 }
 
 /// Whether an import has turned the conversation's triggers off.
-pub(super) fn is_held(conversation: &pb::Conversation) -> bool {
+pub(crate) fn is_held(conversation: &pb::Conversation) -> bool {
     conversation.metadata.contains_key(LABEL)
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn change(
 }
 
 /// The conversation as it is now.
-pub(super) async fn find(client: &Client, id: &str) -> anyhow::Result<pb::Conversation> {
+pub(crate) async fn find(client: &Client, id: &str) -> anyhow::Result<pb::Conversation> {
     let ask = pb::GetConversationRequest { conversation_id: id.to_owned() };
     let found = patiently(async || client.conversations().get_conversation(ask.clone()).await).await;
     found.map_err(|status| refusal(&status))

@@ -15,11 +15,15 @@ use anyhow::Context as _;
 use super::{Ask, reading::Source, wire};
 use crate::files;
 
-/// A conversation of a file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// By what a conversation is known again: the beginning of a digest.
+pub(super) type Key = [u8; 16];
+
+/// A conversation of a file. Files may hold millions of small ones, and all are in memory between the two readings: no more
+/// than 32 bytes for each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// By what it is known again: part of the request ids of its calls.
-    pub(super) key: String,
+    /// Part of the request ids of its calls.
+    pub(super) key: Key,
     /// How many messages it has.
     messages: u64,
     /// How many summaries of the other system's.
@@ -30,7 +34,7 @@ pub(super) struct Expected {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     /// Those that the file names, by key: a file that somebody writes to may hold them in another order the next time.
-    named: HashMap<String, Expected>,
+    named: HashMap<Key, Expected>,
     /// Those that it does not, in order.
     unnamed: VecDeque<Expected>,
 }
@@ -48,15 +52,15 @@ impl Known {
             return self.unnamed.pop_front();
         }
         let key = named(format, ask, head);
-        Some(self.named.get(&key).cloned().unwrap_or_else(|| Expected { key, ..Expected::default() }))
+        Some(self.named.get(&key).copied().unwrap_or(Expected { key, ..Expected::default() }))
     }
 }
 
 /// By what a conversation is known again that the file names.
-fn named(format: Format, ask: &Ask, head: &Head) -> String {
+fn named(format: Format, ask: &Ask, head: &Head) -> Key {
     let agent = files::owner(&ask.agent, &head.agent_id).as_bytes();
     let format = format.name().as_bytes();
-    hex(&digest::of_fields([b"identity".as_slice(), format, head.identity.as_bytes(), agent, ask.user.as_bytes()]))
+    key(&digest::of_fields([b"identity".as_slice(), format, head.identity.as_bytes(), agent, ask.user.as_bytes()]))
 }
 
 /// Every conversation of the file.
@@ -82,7 +86,7 @@ struct Survey {
     known: Known,
     open: Option<Open>,
     /// How often a content without a name of its own has come by.
-    seen: HashMap<Digest, u64>,
+    seen: HashMap<Key, u64>,
     /// What a strict import stops at.
     refused: Option<String>,
 }
@@ -149,21 +153,27 @@ impl Survey {
         let (messages, summaries) = (open.messages, open.summaries);
         if open.head.identity.is_empty() {
             let agent = files::owner(&self.ask.agent, &open.head.agent_id).as_bytes();
-            let times = self.seen.entry(open.content).or_default();
+            let times = self.seen.entry(key(&open.content)).or_default();
             *times += 1;
             let user = self.ask.user.as_bytes();
-            let key = digest::of_fields([b"content".as_slice(), &open.content, agent, user, &times.to_be_bytes()]);
-            self.known.unnamed.push_back(Expected { key: hex(&key), messages, summaries });
+            let content = [b"content".as_slice(), &open.content, agent, user, &times.to_be_bytes()];
+            let key = key(&digest::of_fields(content));
+            self.known.unnamed.push_back(Expected { key, messages, summaries });
         } else {
             let key = named(self.format, &self.ask, &open.head);
-            self.known.named.insert(key.clone(), Expected { key, messages, summaries });
+            self.known.named.insert(key, Expected { key, messages, summaries });
         }
     }
 }
 
-/// The beginning of a digest, in 32 characters.
-pub(super) fn hex(digest: &Digest) -> String {
-    digest[..16].iter().fold(String::new(), |mut hex, byte| {
+/// The beginning of a digest.
+fn key(digest: &Digest) -> Key {
+    std::array::from_fn(|place| digest[place])
+}
+
+/// The first 16 bytes, in 32 characters.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes[..16].iter().fold(String::new(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex
     })
@@ -171,6 +181,10 @@ pub(super) fn hex(digest: &Digest) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use anneal_formats::{Branches, ReadOptions};
+
     use super::*;
 
     fn head(identity: &str) -> Head {
@@ -193,6 +207,32 @@ mod tests {
         let mut known = surveyed(&["a", "b"]);
         for identity in ["b", "new", "a"] {
             assert_eq!(known.find(format, &ask, &head(identity)).expect("known").key, key(identity), "{identity}");
+        }
+    }
+
+    /// Memory of this process now, in bytes; None where the system does not say.
+    fn memory() -> Option<u64> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+    }
+
+    #[tokio::test]
+    async fn a_file_of_many_tiny_conversations_is_known_by_a_few_bytes_for_each() {
+        const TALKS: u64 = 500_000;
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let mut out = std::io::BufWriter::new(&mut file);
+        for number in 0..TALKS {
+            writeln!(out, "{{\"messages\":[{{\"role\":\"user\",\"content\":\"{number}\"}}]}}").expect("writes");
+        }
+        drop(out);
+        let options = ReadOptions { strict: Strictness::Lenient, branches: Branches::Active, name: "many".into() };
+        let source = Source { path: file.path().to_owned(), format: Format::OpenAi, options, origin: None };
+        let before = memory();
+        let known = survey(&source, &Ask::default()).await.expect("reads");
+        assert_eq!((known.unnamed.len() as u64, known.messages()), (TALKS, TALKS));
+        if let (Some(before), Some(after)) = (before, memory()) {
+            assert!(after - before < 160 * TALKS, "{} bytes for each", (after - before) / TALKS);
         }
     }
 

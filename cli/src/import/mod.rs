@@ -6,10 +6,13 @@
 
 mod hold;
 mod keys;
+mod origin;
 mod reading;
 mod report;
 mod send;
+mod stored;
 mod talk;
+mod tools;
 mod wire;
 
 use std::{path::Path, process::ExitCode};
@@ -18,7 +21,9 @@ use anneal_formats::{Branches, Fate, Format, ReadOptions, Strictness};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
+use uuid::Uuid;
 
+pub(crate) use hold::{find, is_held};
 pub(crate) use report::Report;
 
 use crate::{
@@ -71,7 +76,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
             break;
         }
         eprintln!("anneal: {error:#}");
-        report.remark("", Place::File, Fate::Refused, &format!("{error:#}"));
+        report.remark("", Place::Unread, Fate::Refused, &format!("{error:#}"));
     }
     say(&report.remarks());
     report.end()?;
@@ -83,14 +88,14 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// Imports one file and returns the ids of its conversations; what became of it goes into the report.
-pub(crate) async fn file(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn file(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
     let named = path.display().to_string();
     report.begin(&named);
     let sent = send(client, path, ask, report).await;
     sent.with_context(|| format!("cannot import {}", harmless(&named)))
 }
 
-async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<String>> {
+async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
     let spooled = if path == Path::new("-") { Some(spool()?) } else { None };
     let source = source(spooled.as_ref().map_or(path, NamedTempFile::path), path, ask).await?;
     let known = keys::survey(&source, ask).await?;
@@ -119,7 +124,8 @@ async fn source(at: &Path, named: &Path, ask: &Ask) -> anyhow::Result<Source> {
         Some(format) => format,
         None => tokio::task::spawn_blocking(move || anneal_formats::detect(&path)).await??,
     };
-    Ok(Source { path: at.to_owned(), format, options })
+    let origin = if named == Path::new("-") || ask.name.is_some() { None } else { origin::of(named) };
+    Ok(Source { path: at.to_owned(), format, options, origin })
 }
 
 fn style() -> ProgressStyle {

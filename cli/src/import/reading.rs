@@ -19,6 +19,8 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) format: Format,
     pub(super) options: ReadOptions,
+    /// Where the file lies, as a label has it; None: it was not named by its place.
+    pub(super) origin: Option<String>,
 }
 
 /// A file that is being read.

@@ -20,12 +20,12 @@ const SHOWN: usize = 20;
 /// Where in a file something stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place {
-    /// A line, an entry or a row, from 1 on.
-    Line(u64),
+    /// Where its reader says.
+    File(anneal_formats::Place),
     /// A message of a conversation, from 1 on.
     Message(u64),
-    /// The file itself.
-    File,
+    /// The file cannot be read at all.
+    Unread,
 }
 
 /// What became of one file.
@@ -93,10 +93,11 @@ impl Report {
             written.write(&line(file, conversation, place, fate, what));
         }
         let place = match place {
-            Place::Line(line) => format!(" line {line}"),
+            Place::File(anneal_formats::Place::Whole) => String::new(),
+            Place::File(place) => format!(" {place}"),
             Place::Message(number) => format!(" message {number}"),
             // The error has been printed.
-            Place::File => return,
+            Place::Unread => return,
         };
         if self.shown.len() < SHOWN {
             self.shown.push(harmless(&format!("  {file}{place} {}: {what}", name(fate))));
@@ -158,9 +159,14 @@ impl Written {
 fn line(file: &str, conversation: &str, place: Place, fate: Fate, what: &str) -> String {
     let mut line = json!({"file": file, "conversation": conversation, "fate": name(fate), "what": what});
     match place {
-        Place::Line(number) => line["line"] = number.into(),
+        Place::File(anneal_formats::Place::Whole) | Place::Unread => {}
+        Place::File(anneal_formats::Place::Line(number)) => line["line"] = number.into(),
+        Place::File(anneal_formats::Place::Entry { line: number, entry }) => {
+            line["line"] = number.into();
+            line["entry"] = entry.into();
+        }
+        Place::File(anneal_formats::Place::Row(row)) => line["row"] = row.into(),
         Place::Message(number) => line["message"] = number.into(),
-        Place::File => {}
     }
     line.to_string()
 }

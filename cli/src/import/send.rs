@@ -1,15 +1,18 @@
 //! The second reading: every conversation of a file to a server.
 
-use anneal_formats::{Found, Head};
+use anneal_formats::{Fate, Found, Head, Scope};
 use anneal_proto::v1 as pb;
+use anyhow::Context as _;
 use indicatif::ProgressBar;
+use uuid::Uuid;
 
 use super::{
     Ask, hold,
-    keys::Known,
+    keys::{Known, hex},
+    origin,
     reading::{Reading, Source},
     report::{Place, Report, say},
-    talk::Talk,
+    talk::{Manner, Talk},
 };
 use crate::{
     client::{Client, patiently, refusal},
@@ -18,7 +21,8 @@ use crate::{
     words::counted,
 };
 
-/// Sends everything; returns the ids of the file's conversations, in its order.
+/// Sends everything; returns the ids of the file's conversations, in its order. Where it cannot go on, no conversation is
+/// left with its triggers off that can still be reached.
 pub(super) async fn all(
     client: &Client,
     source: &Source,
@@ -26,19 +30,16 @@ pub(super) async fn all(
     known: Known,
     report: &mut Report,
     progress: &ProgressBar,
-) -> anyhow::Result<Vec<String>> {
-    let mut reading = Reading::start(source.clone());
-    let mut sending = Sending { client, ask, source, known, report, progress, ids: Vec::new() };
-    let mut talk = None;
-    while let Some(batch) = reading.next().await {
-        for found in batch {
-            talk = sending.take(talk, found).await?;
-        }
+) -> anyhow::Result<Vec<Uuid>> {
+    let mut sending = Sending { client, ask, source, known, report, progress, talk: None, ids: Vec::new() };
+    let sent = sending.run().await;
+    if sent.is_err()
+        && let Some(talk) = &mut sending.talk
+    {
+        // What has ended the import is what there is to say; a next run, or `anneal verify`, finds what is left.
+        let _ = talk.release(client).await;
     }
-    let ended = reading.end().await;
-    sending.close(talk).await?;
-    ended?;
-    Ok(sending.ids)
+    sent.map(|()| sending.ids)
 }
 
 struct Sending<'a> {
@@ -48,37 +49,44 @@ struct Sending<'a> {
     known: Known,
     report: &'a mut Report,
     progress: &'a ProgressBar,
-    ids: Vec<String>,
+    /// The conversation that the reading is in.
+    talk: Option<Talk>,
+    ids: Vec<Uuid>,
 }
 
 impl Sending<'_> {
-    async fn take(&mut self, talk: Option<Talk>, found: Found) -> anyhow::Result<Option<Talk>> {
-        let mut talk = match found {
-            Found::Conversation(head) => {
-                self.close(talk).await?;
-                return self.open(head).await.map(Some);
+    async fn run(&mut self) -> anyhow::Result<()> {
+        let mut reading = Reading::start(self.source.clone());
+        while let Some(batch) = reading.next().await {
+            for found in batch {
+                self.take(found).await?;
             }
-            Found::Remark(remark) => {
-                let conversation = talk.as_ref().map_or("", |talk| talk.id.as_str());
-                self.report.remark(conversation, Place::Line(remark.place), remark.fate, &remark.what);
-                return Ok(talk);
+        }
+        let ended = reading.end().await;
+        self.close().await?;
+        ended
+    }
+
+    async fn take(&mut self, found: Found) -> anyhow::Result<()> {
+        match (found, &mut self.talk) {
+            (Found::Conversation(head), _) => {
+                self.close().await?;
+                self.talk = Some(self.open(head).await?);
             }
-            Found::Message(_) | Found::Summary(_) | Found::Separator if talk.is_none() => {
-                anyhow::bail!("its reader found a message before any conversation")
+            (Found::Remark(remark), talk) => {
+                let whose = talk.as_ref().filter(|_| remark.scope == Scope::Conversation);
+                let conversation = whose.map_or("", |talk| talk.id.as_str());
+                self.report.remark(conversation, Place::File(remark.place), remark.fate, &remark.what);
             }
-            found => talk.map(|talk| (talk, found)),
-        };
-        let Some((mut talk, found)) = talk.take() else { return Ok(None) };
-        match found {
-            Found::Message(message) => {
+            (_, None) => anyhow::bail!("its reader found a message before any conversation"),
+            (Found::Message(message), Some(talk)) => {
                 talk.message(self.client, message, self.report).await?;
                 self.progress.inc(1);
             }
-            Found::Summary(summary) => talk.summary(self.client, summary, self.report).await?,
-            Found::Separator => talk.separator(self.client).await?,
-            Found::Conversation(_) | Found::Remark(_) => {}
+            (Found::Summary(summary), Some(talk)) => talk.summary(self.client, summary, self.report).await?,
+            (Found::Separator, Some(talk)) => talk.separator(self.client, self.report).await?,
         }
-        Ok(Some(talk))
+        Ok(())
     }
 
     /// Makes the conversation, or finds the one of an earlier run.
@@ -88,7 +96,7 @@ impl Sending<'_> {
         };
         // Only what never changes while the file grows, so that the same call always finds the same conversation.
         let create = pb::CreateConversationRequest {
-            request_id: format!("import:{}", expected.key),
+            request_id: format!("import:{}", hex(&expected.key)),
             agent_id: files::owner(&self.ask.agent, &head.agent_id).to_owned(),
             user_id: self.ask.user.clone(),
             ..Default::default()
@@ -97,10 +105,26 @@ impl Sending<'_> {
         let made = made.map_err(|status| refusal(&status))?;
         let title = self.given_title(&head.title).to_owned();
         let head = Head { title: title.clone(), ..head };
-        let wanted = |made| self.described(made, &head, expected.summaries);
+        let known_by_its_file = head.identity == self.source.options.name;
+        let origin = self.source.origin.as_deref().filter(|_| known_by_its_file);
+        let is_another = origin.is_some_and(|origin| origin::is_another(&made, origin));
+        let wanted = |made| {
+            let described = self.described(made, &head, expected.summaries);
+            match origin {
+                Some(origin) => origin::labelled(described, origin),
+                None => described,
+            }
+        };
         let conversation = hold::change(self.client, made, wanted).await?;
-        self.ids.push(conversation.conversation_id.clone());
-        Ok(Talk::new(self.client, expected, conversation, title, self.ask.strict))
+        if is_another {
+            let what = "a file of this name that lies elsewhere was imported into this conversation before; if it is another \
+                log, give this one a name (--as) or a user (--user)";
+            let id = &conversation.conversation_id;
+            self.report.remark(id, Place::File(anneal_formats::Place::Whole), Fate::Changed, what);
+        }
+        self.ids.push(Uuid::parse_str(&conversation.conversation_id).context("the server has made an odd id")?);
+        let manner = Manner { format: self.source.format, strict: self.ask.strict };
+        Ok(Talk::new(self.client, expected, conversation, title, manner))
     }
 
     /// The title, where it is more than the file's name and a number: the server makes a better one of the first message.
@@ -128,10 +152,11 @@ impl Sending<'_> {
         if hold { hold::held(wanted) } else { wanted }
     }
 
-    /// Sends what is left of a conversation, and says what became of it.
-    async fn close(&mut self, talk: Option<Talk>) -> anyhow::Result<()> {
-        let Some(mut talk) = talk else { return Ok(()) };
-        talk.close(self.client).await?;
+    /// Sends what is left of the conversation, and says what became of it.
+    async fn close(&mut self) -> anyhow::Result<()> {
+        let Some(talk) = &mut self.talk else { return Ok(()) };
+        talk.close(self.client, self.report).await?;
+        let Some(talk) = self.talk.take() else { return Ok(()) };
         self.report.conversation(talk.stored, talk.known, talk.tools_dropped);
         let messages = counted(talk.stored + talk.known, "message");
         let title = self.title(&talk).await;

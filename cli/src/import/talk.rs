@@ -1,9 +1,7 @@
 //! One conversation of a file: what is there already is passed over, what is new is appended.
 
-use std::collections::VecDeque;
-
 use anneal_core::{digest, limits::MESSAGES_PER_APPEND, message::Message};
-use anneal_formats::{Fate, Strictness, Summary};
+use anneal_formats::{Fate, Format, Strictness, Summary};
 use anneal_proto::v1 as pb;
 use prost::Message as _;
 use tonic::Code;
@@ -12,12 +10,11 @@ use super::{
     hold,
     keys::{Expected, hex},
     report::{Place, Report},
+    stored::{Likeness, Stored},
+    tools::Tools,
     wire::{self, BATCH_BYTES, Target},
 };
-use crate::{
-    client::{Client, patiently, refusal},
-    pages::Pages,
-};
+use crate::client::{Client, patiently, refusal};
 
 /// A conversation that is being imported.
 pub(super) struct Talk {
@@ -38,19 +35,39 @@ pub(super) struct Talk {
     at: i64,
     /// Messages of the file that have been read.
     position: u64,
-    /// Places of the file from which on so many of its messages are not stored.
-    missing: Vec<(u64, u64)>,
+    /// Places of the file from which on so many fewer messages are stored than it holds; below zero: more.
+    missing: Vec<(u64, i64)>,
     /// What is stored already.
-    pages: Pages,
-    /// Messages of the newest page that the file has not come to yet.
-    page: VecDeque<pb::Message>,
-    batch: Vec<pb::NewMessage>,
+    earlier: Stored,
+    format: Format,
+    tools: Tools,
+    batch: Vec<Sent>,
     batch_bytes: usize,
     /// Summaries of the file that are still to come.
     summaries: u64,
     triggers: Triggers,
     /// The rest of it is not imported.
     refused: bool,
+}
+
+/// A message on its way.
+struct Sent {
+    message: pb::NewMessage,
+    /// Whether it begins a message of the file's, or is what that has got since its beginning was stored.
+    piece: Piece,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    First,
+    Later,
+}
+
+/// How the file's conversation is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) format: Format,
+    pub(super) strict: Strictness,
 }
 
 /// Whether the conversation's triggers hold.
@@ -68,11 +85,13 @@ impl Talk {
         expected: Expected,
         conversation: pb::Conversation,
         title: String,
-        strict: Strictness,
+        manner: Manner,
     ) -> Self {
         Self {
-            pages: Pages::of(client, &conversation.conversation_id),
-            page: VecDeque::new(),
+            earlier: Stored::of(client, &conversation.conversation_id),
+            tools: Tools::of(&conversation),
+            format: manner.format,
+            strict: manner.strict,
             summaries: expected.summaries,
             triggers: if hold::is_held(&conversation) { Triggers::Held } else { Triggers::InForce },
             id: conversation.conversation_id,
@@ -80,8 +99,7 @@ impl Talk {
             stored: 0,
             known: 0,
             tools_dropped: 0,
-            key: expected.key,
-            strict,
+            key: hex(&expected.key),
             before: conversation.message_count,
             at: 0,
             position: 0,
@@ -105,39 +123,64 @@ impl Talk {
         let message = match wire::acceptable(message) {
             Ok(message) => message,
             Err(why) => {
-                self.flush(client).await?;
-                self.advance(false);
+                self.flush(client, report).await?;
+                self.advance(0);
                 return self.remark(report, Place::Message(self.position), Fate::Refused, &why);
             }
         };
-        if self.at < self.before {
-            return self.pass(&message, report).await;
-        }
+        let (message, piece) = match self.pass(message, report).await? {
+            Some(rest) => rest,
+            None => return Ok(()),
+        };
         let bytes = message.encoded_len();
         if self.batch.len() >= MESSAGES_PER_APPEND || self.batch_bytes + bytes > BATCH_BYTES {
-            self.flush(client).await?;
+            self.flush(client, report).await?;
         }
         self.batch_bytes += bytes;
-        self.batch.push(message);
+        self.batch.push(Sent { message, piece });
         Ok(())
     }
 
-    /// Passes over a message that an earlier run has stored, or whose calls or results that run's policy did not keep.
-    async fn pass(&mut self, message: &pb::NewMessage, report: &mut Report) -> anyhow::Result<()> {
-        let stored = self.stored().await?;
-        let without = if wire::has_tools(message) { Some(wire::without_tools(message)) } else { None };
-        if same(&stored, message) || without.iter().flatten().any(|kept| same(&stored, kept)) {
+    /// Passes over what earlier runs have stored of the message, or have not kept because it is of tools. Returns what is
+    /// left to be stored. A log that is written to while it is imported may have got more of its last message since: that
+    /// comes after what is stored of it, as a message of its own, and contexts join the two.
+    async fn pass(
+        &mut self,
+        mut message: pb::NewMessage,
+        report: &mut Report,
+    ) -> anyhow::Result<Option<(pb::NewMessage, Piece)>> {
+        let mut piece = Piece::First;
+        while self.at < self.before {
+            let stored = self.earlier.next().await?;
+            if wire::has_tools(&stored.parts) {
+                self.tools_are_stored(report)?;
+            }
+            let likeness = Likeness::of(&stored, &message, self.format);
+            if matches!(likeness, Likeness::OnlyTools | Likeness::Other) {
+                self.earlier.put_back(stored);
+                if piece == Piece::First {
+                    self.advance(0);
+                }
+                match likeness {
+                    Likeness::OnlyTools => self.lacks_tools(report)?,
+                    _ => self.differs(report)?,
+                }
+                return Ok(None);
+            }
             self.at += 1;
             self.known += 1;
-            self.advance(true);
-            return Ok(());
+            self.passed(piece, 1);
+            match likeness {
+                Likeness::Beginning(rest) => (message, piece) = (rest, Piece::Later),
+                Likeness::WithoutTools => return self.lacks_tools(report).map(|()| None),
+                _ => return Ok(None),
+            }
         }
-        self.page.push_front(stored);
-        if without == Some(None) {
-            self.tools_dropped += 1;
-            self.advance(false);
-            return Ok(());
-        }
+        Ok(Some((message, piece)))
+    }
+
+    /// The rest of the file is left alone.
+    fn differs(&mut self, report: &mut Report) -> anyhow::Result<()> {
         self.refused = true;
         let what = format!(
             "conversation {} holds something else as message {}: the file was rewritten, or the conversation has gone on \
@@ -145,24 +188,34 @@ impl Talk {
             self.id,
             self.at + 1
         );
-        self.advance(false);
         self.remark(report, Place::Message(self.position), Fate::Refused, &what)
     }
 
-    /// The next stored message.
-    async fn stored(&mut self) -> anyhow::Result<pb::Message> {
-        while self.page.is_empty() {
-            match self.pages.next_or_figures().await.map_err(|status| refusal(&status))? {
-                Some(page) => self.page = page.messages.into(),
-                None => anyhow::bail!("conversation {} was deleted meanwhile", self.id),
-            }
+    /// The newest message that was read has calls or results that are not stored, and others after it are.
+    fn lacks_tools(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        self.tools_dropped += 1;
+        if self.tools.lack(self.position) { self.tools_are_missing(&[self.position], report) } else { Ok(()) }
+    }
+
+    /// The conversation keeps tools.
+    fn tools_are_stored(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        let missing = self.tools.are_stored();
+        self.tools_are_missing(&missing, report)
+    }
+
+    fn tools_are_missing(&mut self, messages: &[u64], report: &mut Report) -> anyhow::Result<()> {
+        for message in messages {
+            self.tools_dropped -= 1;
+            let what = "its calls or results of tools were not there when it was imported first; what came after them is \
+                stored already, and they are not added";
+            self.remark(report, Place::Message(*message), Fate::Refused, what)?;
         }
-        Ok(self.page.pop_front().unwrap_or_default())
+        Ok(())
     }
 
     /// The user's mark.
-    pub(super) async fn separator(&mut self, client: &Client) -> anyhow::Result<()> {
-        self.flush(client).await?;
+    pub(super) async fn separator(&mut self, client: &Client, report: &mut Report) -> anyhow::Result<()> {
+        self.flush(client, report).await?;
         if self.refused || self.at < self.before {
             return Ok(());
         }
@@ -183,7 +236,7 @@ impl Talk {
         summary: Summary,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        self.flush(client).await?;
+        self.flush(client, report).await?;
         self.summaries = self.summaries.saturating_sub(1);
         if !self.refused && self.at >= self.before {
             self.checkpoint(client, summary, report).await?;
@@ -204,6 +257,8 @@ impl Talk {
             last_message_id,
             summary: summary.text,
             model: summary.model,
+            tokens_before: summary.tokens_before,
+            tokens_after: summary.tokens_after,
         };
         let made = patiently(async || client.contexts().import_checkpoint(ask.clone()).await).await;
         match made {
@@ -217,8 +272,8 @@ impl Talk {
     }
 
     /// Sends what is left; the triggers hold again.
-    pub(super) async fn close(&mut self, client: &Client) -> anyhow::Result<()> {
-        self.flush(client).await?;
+    pub(super) async fn close(&mut self, client: &Client, report: &mut Report) -> anyhow::Result<()> {
+        self.flush(client, report).await?;
         self.release(client).await
     }
 
@@ -234,7 +289,7 @@ impl Talk {
     }
 
     /// Puts the triggers back; the server looks at the whole tail then.
-    async fn release(&mut self, client: &Client) -> anyhow::Result<()> {
+    pub(super) async fn release(&mut self, client: &Client) -> anyhow::Result<()> {
         if self.triggers == Triggers::Held {
             let conversation = hold::find(client, &self.id).await?;
             hold::change(client, conversation, hold::released).await?;
@@ -243,33 +298,50 @@ impl Talk {
         Ok(())
     }
 
-    async fn flush(&mut self, client: &Client) -> anyhow::Result<()> {
+    async fn flush(&mut self, client: &Client, report: &mut Report) -> anyhow::Result<()> {
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
         if batch.is_empty() {
             return Ok(());
         }
         self.hold(client).await?;
-        let count = batch.len();
+        let (pieces, batch): (Vec<Piece>, Vec<pb::NewMessage>) =
+            batch.into_iter().map(|sent| (sent.piece, sent.message)).unzip();
+        let tools: Vec<bool> = batch.iter().map(|message| wire::are_tools(&message.parts)).collect();
         let target = Target { conversation: &self.id, key: &self.key, after: self.at };
         let appended = wire::append(client, target, batch).await?;
-        let dropped = count - appended.messages.len();
+        let dropped = pieces.len() - appended.messages.len();
         self.at += appended.messages.len() as i64;
         self.stored += appended.messages.len();
         self.tools_dropped += dropped;
-        for place in 0..count {
-            let skipped = dropped > 0 && appended.skipped.contains(&(place as i32));
-            self.advance(!skipped);
+        let mut tools_are_stored = false;
+        for (place, (piece, is_tools)) in (0..).zip(pieces.into_iter().zip(tools)) {
+            let is_stored = !appended.skipped.contains(&place);
+            tools_are_stored |= is_tools && is_stored;
+            self.passed(piece, i64::from(is_stored));
         }
-        Ok(())
+        if tools_are_stored { self.tools_are_stored(report) } else { Ok(()) }
     }
 
-    /// Another message of the file has been read, and is stored or not.
-    fn advance(&mut self, is_stored: bool) {
+    /// A piece of a message of the file's has been read, and is so many stored ones.
+    fn passed(&mut self, piece: Piece, stored: i64) {
+        match piece {
+            Piece::First => self.advance(stored),
+            Piece::Later => self.miss(-stored),
+        }
+    }
+
+    /// Another message of the file has been read, and is so many stored ones.
+    fn advance(&mut self, stored: i64) {
         self.position += 1;
-        if !is_stored {
+        self.miss(1 - stored);
+    }
+
+    /// So many more of the file's messages are not stored.
+    fn miss(&mut self, messages: i64) {
+        if messages != 0 {
             let missing = self.missing.last().map_or(0, |(_, missing)| *missing);
-            self.missing.push((self.position, missing + 1));
+            self.missing.push((self.position, missing + messages));
         }
     }
 
@@ -277,7 +349,7 @@ impl Talk {
     fn stored_at(&self, messages: u64) -> i64 {
         let before = self.missing.partition_point(|(position, _)| *position <= messages);
         let missing = before.checked_sub(1).map_or(0, |last| self.missing[last].1);
-        messages.saturating_sub(missing) as i64
+        messages as i64 - missing
     }
 
     fn remark(&self, report: &mut Report, place: Place, fate: Fate, what: &str) -> anyhow::Result<()> {
@@ -287,13 +359,4 @@ impl Talk {
         report.remark(&self.id, place, fate, what);
         Ok(())
     }
-}
-
-/// Whether a stored message is one of the file's. One that came without its parts is compared by its size.
-fn same(stored: &pb::Message, wanted: &pb::NewMessage) -> bool {
-    let same = match stored.parts.as_slice() {
-        [] => stored.text_bytes == wire::text_bytes(wanted),
-        parts => parts == wanted.parts,
-    };
-    same && stored.role == wanted.role
 }

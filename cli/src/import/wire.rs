@@ -7,6 +7,7 @@ use anneal_core::{
     limits::{DEADLINE_MOST_SECONDS, REQUEST_BYTES},
     message::{Message, plain_text_bytes},
 };
+use anneal_formats::Format;
 use anneal_proto::v1 as pb;
 use pb::{append_large_message_request as large, part::Part as Wire};
 use prost::Message as _;
@@ -67,9 +68,24 @@ pub(super) fn text_bytes(message: &pb::NewMessage) -> i64 {
     message.map_or(0, |message| plain_text_bytes(&message.parts) as i64)
 }
 
-/// Whether a message calls tools or answers them.
-pub(super) fn has_tools(message: &pb::NewMessage) -> bool {
-    message.parts.iter().any(|part| matches!(part.part, Some(Wire::ToolUse(_) | Wire::ToolResult(_))))
+/// What the message's file has got of it since its first `parts` parts were stored, as a message of its own; None: nothing.
+pub(super) fn grown(message: &pb::NewMessage, parts: usize, format: Format) -> Option<pb::NewMessage> {
+    let message = anneal_server::acceptable(message.clone()).ok()?;
+    anneal_formats::grown(format, message, parts).map(wire)
+}
+
+/// Whether a message of these parts calls tools or answers them.
+pub(super) fn has_tools(parts: &[pb::Part]) -> bool {
+    parts.iter().any(is_tools)
+}
+
+/// Whether it does nothing else.
+pub(super) fn are_tools(parts: &[pb::Part]) -> bool {
+    parts.iter().all(is_tools)
+}
+
+const fn is_tools(part: &pb::Part) -> bool {
+    matches!(part.part, Some(Wire::ToolUse(_) | Wire::ToolResult(_)))
 }
 
 /// Where a batch goes.

@@ -1,8 +1,10 @@
 //! claw0: lines of `user`, `assistant`, `tool_use` and `tool_result` records, each with its time `ts`.
 
+mod growth;
 mod read;
 mod write;
 
+pub(crate) use growth::grown;
 pub(crate) use read::read;
 pub(crate) use write::Records;
 

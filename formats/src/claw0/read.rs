@@ -12,21 +12,29 @@ use anneal_core::{
 
 use super::{OURS, TIMES};
 use crate::{
-    Fate, Head, ReadError, ReadOptions,
+    Fate, Head, Place, ReadError, ReadOptions,
     blocks::{self, messages},
     cursor::{Cursor, ELEMENT_BYTES, Scanned},
-    extra::{Extra, joined},
+    extra::{Extra, KEY, joined},
     json::{self, Bad, Fields, Notes, named},
     out::Out,
     talks::{About, SaidSummary},
 };
+
+/// What is read of each kind of records, besides what is read of all.
+const FIELDS: [(&str, &[&str]); 4] = [
+    ("user", &["content"]),
+    ("assistant", &["content"]),
+    ("tool_use", &["tool_use_id", "name", "input"]),
+    ("tool_result", &["tool_use_id", "content", "is_error"]),
+];
 
 /// Reads a file of records: one conversation.
 pub(crate) fn read<R: Read + Seek>(mut cursor: Cursor<R>, options: &ReadOptions, out: Out) -> Result<(), ReadError> {
     let head = Head { identity: options.name.clone(), title: options.name.clone(), ..Default::default() };
     let mut talk = Talk { out, head: Some(head), headed: false, pending: None, called: Vec::new() };
     loop {
-        let line = cursor.place().line;
+        let line = Place::Line(cursor.place().line);
         match cursor.line(ELEMENT_BYTES)? {
             Scanned::Nothing | Scanned::Torn => break,
             Scanned::Long => talk.refuse(line, "it is longer than any message")?,
@@ -54,7 +62,7 @@ struct Talk<'a> {
 
 /// A message that records may still join.
 struct Pending {
-    line: u64,
+    line: Place,
     message: Message,
     times: Vec<String>,
     extra: Option<Extra>,
@@ -83,12 +91,12 @@ enum Record {
 }
 
 impl Talk<'_> {
-    fn refuse(&mut self, line: u64, what: impl Into<String>) -> Result<(), ReadError> {
+    fn refuse(&mut self, line: Place, what: impl Into<String>) -> Result<(), ReadError> {
         self.flush()?;
         self.out.refuse(line, what)
     }
 
-    fn line(&mut self, bytes: Vec<u8>, line: u64) -> Result<(), ReadError> {
+    fn line(&mut self, bytes: Vec<u8>, line: Place) -> Result<(), ReadError> {
         let mut notes = Notes::new();
         let read = json::read(bytes, &mut notes, |text, notes| {
             let fields = Fields::parse(text)?;
@@ -131,7 +139,7 @@ impl Talk<'_> {
     /// A message by its own record; what its content calls is known.
     fn says(
         &mut self,
-        line: u64,
+        line: Place,
         natives: Vec<Message>,
         time: Option<String>,
         extra: Option<Extra>,
@@ -155,7 +163,7 @@ impl Talk<'_> {
 
     fn calls(
         &mut self,
-        line: u64,
+        line: Place,
         part: Part,
         time: Option<String>,
         extra: Option<Extra>,
@@ -171,7 +179,7 @@ impl Talk<'_> {
     /// A part of the message before it, where that is of this role; of its own otherwise.
     fn joins(
         &mut self,
-        line: u64,
+        line: Place,
         role: Role,
         part: Part,
         time: Option<String>,
@@ -199,7 +207,7 @@ impl Talk<'_> {
 
     /// Tells the conversation's head, before anything that belongs to it.
     fn begin(&mut self) -> Result<(), ReadError> {
-        self.head.take().map_or(Ok(()), |head| self.out.conversation(1, head))
+        self.head.take().map_or(Ok(()), |head| self.out.conversation(Place::Whole, head))
     }
 
     fn tell(&mut self, pending: Pending) -> Result<(), ReadError> {
@@ -213,15 +221,23 @@ impl Talk<'_> {
 pub(super) fn timed(message: Message, times: &[String]) -> Message {
     let mut message = joined(vec![message]);
     if !times.is_empty() {
-        let same = times.iter().all(|time| *time == times[0]);
-        let times = if same { times[0].clone() } else { times.join(" ") };
-        message.metadata.insert(TIMES.into(), times);
+        message.metadata.insert(TIMES.into(), labelled(times));
     }
     message
 }
 
+/// The times of a message's records as its label has them: one where all are the same.
+pub(super) fn labelled(times: &[String]) -> String {
+    let same = times.iter().all(|time| *time == times[0]);
+    if same { times[0].clone() } else { times.join(" ") }
+}
+
 fn record(fields: &Fields, notes: &mut Notes) -> Result<Record, Bad> {
     let kind = fields.must("type")?;
+    if let Some((_, read)) = FIELDS.iter().find(|(name, _)| *name == kind) {
+        let read: Vec<&str> = read.iter().copied().chain(["type", "ts", KEY]).collect();
+        notes.unread(fields, &read, &format!("{kind} records"));
+    }
     let content = |notes: &mut Notes| {
         let raw = fields.raw("content").ok_or_else(|| Bad::new("it needs a content"))?;
         blocks::content(raw, notes)

@@ -10,6 +10,9 @@ use crate::{
     json::{self, Bad, Fields, Notes, named},
 };
 
+/// What is read of a call's function.
+const FUNCTION: [&str; 2] = ["name", "arguments"];
+
 /// The message of a record.
 pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Bad> {
     let role = match record.must("role")?.as_str() {
@@ -30,10 +33,11 @@ pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Bad
         parts.extend(said);
         parts.extend(record.text("refusal")?.map(|text| Part::Text { text }));
         for call in record.list("tool_calls")? {
-            parts.push(tool_call(call)?);
+            parts.push(tool_call(call, notes)?);
         }
         if let Some(call) = record.raw("function_call") {
             let function = Fields::parse(call)?;
+            notes.unread(&function, &FUNCTION, "function calls");
             let name = function.must("name")?;
             parts.push(Part::ToolUse { id: name.clone(), name, input: arguments(&function)? });
         }
@@ -54,9 +58,11 @@ fn thought(text: String) -> Part {
     Part::Reasoning { text, signature: String::new(), provider: String::new(), redacted: false }
 }
 
-fn tool_call(call: &str) -> Result<Part, Bad> {
+fn tool_call(call: &str, notes: &mut Notes) -> Result<Part, Bad> {
     let call = Fields::parse(call)?;
     let function = Fields::parse(call.raw("function").ok_or_else(|| Bad::new("a tool call needs a function"))?)?;
+    notes.unread(&call, &["id", "type", "function"], "tool calls");
+    notes.unread(&function, &FUNCTION, "function calls");
     let name = function.must("name")?;
     let id = call.text("id")?.unwrap_or_else(|| name.clone());
     Ok(Part::ToolUse { id, name, input: arguments(&function)? })
@@ -102,12 +108,23 @@ fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Bad> {
     let item = Fields::parse(item)?;
     let kind = item.text("type")?.unwrap_or_else(|| "text".into());
     Ok(match kind.as_str() {
-        "text" | "input_text" | "output_text" => Some(Part::Text { text: item.must("text")? }),
-        "refusal" => Some(Part::Text { text: item.must("refusal")? }),
+        "text" | "input_text" | "output_text" => {
+            notes.unread(&item, &["type", "text"], "texts");
+            Some(Part::Text { text: item.must("text")? })
+        }
+        "refusal" => {
+            notes.unread(&item, &["type", "refusal"], "refusals");
+            Some(Part::Text { text: item.must("refusal")? })
+        }
         "image_url" | "input_image" => {
+            notes.unread(&item, &["type", "image_url"], "pictures");
             let uri = match item.raw("image_url") {
                 Some(raw) if json::is_text(raw) => json::text(raw)?,
-                Some(raw) => Fields::parse(raw)?.must("url")?,
+                Some(raw) => {
+                    let address = Fields::parse(raw)?;
+                    notes.unread(&address, &["url"], "pictures");
+                    address.must("url")?
+                }
                 None => return Err(Bad::new("a picture needs an image_url")),
             };
             Some(Part::Media(Media { media_type: media_type(&uri), uri, bytes: 0, tokens: 0 }))

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use anneal_core::message::{Media, Message, Part, Role};
 
-use super::{BRANCH, COMPACTED, LABEL};
+use super::{
+    BRANCH, COMPACTED, LABEL,
+    fields::{BLOCKS, BlockFields},
+};
 use crate::{
     Fate,
     blocks::data_uri,
@@ -32,7 +35,8 @@ pub(super) fn message(entry: &Fields, notes: &mut Notes) -> Result<Option<Messag
         "message" => {
             let said = Fields::parse(entry.raw("message").ok_or_else(|| Bad::new("it needs a message"))?)?;
             let role = said.must("role")?;
-            let Some(parts) = spoken(&role, &said, notes)? else { return Ok(None) };
+            let mut blocks = BlockFields::default();
+            let Some(parts) = spoken(&role, &said, &mut blocks, notes)? else { return Ok(None) };
             if !matches!(role.as_str(), "user" | "assistant" | "toolResult") {
                 labels.put("role", role, notes);
             }
@@ -40,12 +44,16 @@ pub(super) fn message(entry: &Fields, notes: &mut Notes) -> Result<Option<Messag
             if let Some(time) = said.label("timestamp")? {
                 labels.put(SAID_AT, time, notes);
             }
+            labels.blocks(&blocks, notes);
             parts
         }
         "custom_message" => {
             labels.put("type", "custom_message".into(), notes);
             labels.take(entry, "customType", notes)?;
-            (Role::User, content(entry, &Speaker::default(), notes)?)
+            let mut blocks = BlockFields::default();
+            let parts = content(entry, &Speaker::default(), &mut blocks, notes)?;
+            labels.blocks(&blocks, notes);
+            (Role::User, parts)
         }
         "branch_summary" => {
             let Some(summary) = entry.text("summary")?.filter(|summary| !summary.is_empty()) else { return Ok(None) };
@@ -59,12 +67,17 @@ pub(super) fn message(entry: &Fields, notes: &mut Notes) -> Result<Option<Messag
 }
 
 /// A message's role and parts.
-fn spoken(role: &str, said: &Fields, notes: &mut Notes) -> Result<Option<(Role, Vec<Part>)>, Bad> {
+fn spoken(
+    role: &str,
+    said: &Fields,
+    blocks: &mut BlockFields,
+    notes: &mut Notes,
+) -> Result<Option<(Role, Vec<Part>)>, Bad> {
     let around = |[before, after]: [&str; 2], text: String| vec![Part::Text { text: format!("{before}{text}{after}") }];
     Ok(Some(match role {
-        "user" | "custom" | "hookMessage" => (Role::User, content(said, &Speaker::default(), notes)?),
-        "assistant" => (Role::Assistant, content(said, &Speaker::of(said)?, notes)?),
-        "system" => (Role::System, content(said, &Speaker::default(), notes)?),
+        "user" | "custom" | "hookMessage" => (Role::User, content(said, &Speaker::default(), blocks, notes)?),
+        "assistant" => (Role::Assistant, content(said, &Speaker::of(said)?, blocks, notes)?),
+        "system" => (Role::System, content(said, &Speaker::default(), blocks, notes)?),
         "toolResult" | "tool" => (Role::Tool, vec![result(said, notes)?]),
         "bashExecution" if said.is("excludeFromContext") => return Ok(None),
         "bashExecution" => (Role::User, vec![Part::Text { text: ran(said)? }]),
@@ -92,7 +105,11 @@ fn result(said: &Fields, notes: &mut Notes) -> Result<Part, Bad> {
     let id = said.text("toolCallId")?.map_or_else(|| said.must("tool_call_id"), Ok)?;
     let mut texts = Vec::new();
     let mut media = Vec::new();
-    for part in content(said, &Speaker::default(), notes)? {
+    let mut blocks = BlockFields::default();
+    let said_parts = content(said, &Speaker::default(), &mut blocks, notes)?;
+    // its texts become one: none of them has a place of its own any more
+    blocks.unread(notes, "blocks of a tool result");
+    for part in said_parts {
         match part {
             Part::Text { text } => texts.push(text),
             Part::Media(one) => media.push(one),
@@ -120,14 +137,18 @@ impl Speaker {
     }
 }
 
-fn content(said: &Fields, speaker: &Speaker, notes: &mut Notes) -> Result<Vec<Part>, Bad> {
+fn content(said: &Fields, speaker: &Speaker, blocks: &mut BlockFields, notes: &mut Notes) -> Result<Vec<Part>, Bad> {
     match said.raw("content") {
         None => Ok(Vec::new()),
         Some(raw) if json::is_text(raw) => Ok(vec![Part::Text { text: json::text(raw)? }]),
         Some(raw) if raw.starts_with('[') => {
             let mut parts = Vec::new();
             for raw in json::list(raw)? {
-                parts.extend(block(&Fields::parse(raw)?, speaker, notes)?);
+                let said = Fields::parse(raw)?;
+                if let Some((part, read)) = block(&said, speaker, notes)? {
+                    blocks.take(parts.len(), &said, read);
+                    parts.push(part);
+                }
             }
             Ok(parts)
         }
@@ -135,24 +156,37 @@ fn content(said: &Fields, speaker: &Speaker, notes: &mut Notes) -> Result<Vec<Pa
     }
 }
 
-fn block(block: &Fields, speaker: &Speaker, notes: &mut Notes) -> Result<Option<Part>, Bad> {
+/// A block's part, and the fields that it says; None when the block is set aside.
+fn block(block: &Fields, speaker: &Speaker, notes: &mut Notes) -> Result<Option<(Part, &'static [&'static str])>, Bad> {
     let kind = block.must("type")?;
     Ok(Some(match kind.as_str() {
-        "text" => Part::Text { text: block.must("text")? },
-        "thinking" => Part::Reasoning {
-            text: block.text("thinking")?.unwrap_or_default(),
-            signature: block.text("thinkingSignature")?.unwrap_or_default(),
-            provider: speaker.0.clone(),
-            redacted: block.is("redacted"),
-        },
+        "text" => (Part::Text { text: block.must("text")? }, &["type", "text"]),
+        "thinking" => {
+            let part = Part::Reasoning {
+                text: block.text("thinking")?.unwrap_or_default(),
+                signature: block.text("thinkingSignature")?.unwrap_or_default(),
+                provider: speaker.0.clone(),
+                redacted: block.is("redacted"),
+            };
+            (part, &["type", "thinking", "thinkingSignature", "redacted"])
+        }
         "toolCall" | "tool_use" => {
             let input = if kind == "toolCall" { "arguments" } else { "input" };
             let (id, name) = (block.must("id")?, block.must("name")?);
-            Part::ToolUse { id, name, input: block.raw(input).unwrap_or("{}").to_owned() }
+            let part = Part::ToolUse { id, name, input: block.raw(input).unwrap_or("{}").to_owned() };
+            (
+                part,
+                if kind == "toolCall" {
+                    &["type", "id", "name", "arguments"]
+                } else {
+                    &["type", "id", "name", "input"]
+                },
+            )
         }
         "image" if block.has("data") => {
             let media_type = block.text("mimeType")?.unwrap_or_else(|| "image/*".into());
-            Part::Media(Media { uri: data_uri(&media_type, &block.must("data")?), media_type, bytes: 0, tokens: 0 })
+            let uri = data_uri(&media_type, &block.must("data")?);
+            (Part::Media(Media { uri, media_type, bytes: 0, tokens: 0 }), &["type", "data", "mimeType"])
         }
         other => {
             notes.push((Fate::SetAside, format!("a block of type {}", named(other))));
@@ -172,6 +206,16 @@ impl Labels {
             self.0.insert(key, value);
         } else {
             notes.push((Fate::SetAside, format!("{} does not fit into the metadata", named(name))));
+        }
+    }
+
+    /// What blocks have that parts do not say; counted where it does not fit.
+    fn blocks(&mut self, blocks: &BlockFields, notes: &mut Notes) {
+        let Some(label) = blocks.label() else { return };
+        if fit::has_room(&self.0, &format!("{LABEL}{BLOCKS}"), &label) {
+            self.0.insert(format!("{LABEL}{BLOCKS}"), label);
+        } else {
+            blocks.unread(notes, "blocks, too large for the metadata");
         }
     }
 

@@ -2,6 +2,7 @@
 //! neither; there each line follows the one before it.
 
 mod entry;
+mod fields;
 mod message;
 mod read;
 mod session;

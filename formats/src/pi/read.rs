@@ -2,10 +2,14 @@
 
 use std::io::{Read, Seek};
 
-use super::{LABEL, session::Reading, tree::Tree};
+use super::{
+    LABEL,
+    session::{Reading, set_aside},
+    tree::Tree,
+};
 use crate::{
-    Branches, Head, ReadError, ReadOptions,
-    cursor::{Cursor, ELEMENT_BYTES, Place, Scanned},
+    Branches, Head, Place, ReadError, ReadOptions,
+    cursor::{Cursor, ELEMENT_BYTES, Position, Scanned},
     json::{self, Bad, Fields, Notes},
     out::Out,
     talks::About,
@@ -30,7 +34,7 @@ pub(crate) fn read<R: Read + Seek>(
     };
     let mut leaves = tree.leaves();
     let Some(active) = leaves.pop() else {
-        out.conversation(header.line, head)?;
+        out.conversation(Place::Line(header.line), head)?;
         return out.end();
     };
     if options.branches == Branches::Active {
@@ -47,8 +51,10 @@ pub(crate) fn read<R: Read + Seek>(
             }
         }
         let mut reading = Reading::new(&tree, branch.entries);
-        head.metadata.extend(reading.trailing(&head.metadata, &mut cursor, &mut out)?);
-        out.conversation(header.line, head)?;
+        let (entries, remarks) = reading.trailing(&head.metadata, &mut cursor)?;
+        head.metadata.extend(entries);
+        out.conversation(Place::Line(header.line), head)?;
+        set_aside(remarks, &mut out)?;
         reading.run(&mut cursor, &mut out)?;
     }
     out.end()
@@ -59,7 +65,11 @@ fn named(options: &ReadOptions) -> Head {
 }
 
 /// The head that the header says. A session without an id is known by its file's name, as ai-panel does.
-fn header_of<R: Read + Seek>(cursor: &mut Cursor<R>, place: Place, options: &ReadOptions) -> Result<Head, ReadError> {
+fn header_of<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    place: Position,
+    options: &ReadOptions,
+) -> Result<Head, ReadError> {
     cursor.go(place)?;
     let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else { return Ok(named(options)) };
     let head = json::read(bytes, &mut Notes::new(), |text, _| {
@@ -82,7 +92,7 @@ fn header_of<R: Read + Seek>(cursor: &mut Cursor<R>, place: Place, options: &Rea
         }
         Ok(head)
     });
-    head.map_err(|Bad(what)| ReadError::Refused { place: place.line, what })
+    head.map_err(|Bad(what)| ReadError::Refused { place: Place::Line(place.line), what })
 }
 
 /// The entry's id, or its line where it has none; both where another one has the same.

@@ -16,7 +16,7 @@ use super::{
     tree::{Kept, Tree},
 };
 use crate::{
-    Fate, ReadError, Summary,
+    Fate, Place, ReadError, Summary,
     cursor::{Cursor, ELEMENT_BYTES, Scanned},
     extra::Extra,
     fit,
@@ -41,8 +41,8 @@ pub(super) struct Reading<'t> {
     covered: u64,
     /// Who answers, as far as the branch has said.
     model: String,
-    /// Entries for the next message's labels, each with its line; no more than could fit.
-    aside: Vec<(u64, Aside)>,
+    /// Entries for the next message's labels, each with its place; no more than could fit.
+    aside: Vec<(Place, Aside)>,
 }
 
 impl<'t> Reading<'t> {
@@ -64,8 +64,7 @@ impl<'t> Reading<'t> {
         &mut self,
         labels: &BTreeMap<String, String>,
         cursor: &mut Cursor<R>,
-        out: &mut Out,
-    ) -> Result<Option<(String, String)>, ReadError> {
+    ) -> Result<(Option<(String, String)>, Vec<(Place, String)>), ReadError> {
         let least = self.branch.len().saturating_sub(TRAILING);
         let mut found = Vec::new();
         while self.trailing > least {
@@ -74,14 +73,14 @@ impl<'t> Reading<'t> {
             let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else { break };
             match json::read(bytes, &mut Notes::new(), entry) {
                 Ok(Entry::Says(..)) => break,
-                Ok(Entry::Other(aside) | Entry::Model(_, aside)) => found.push((place.line, aside)),
+                Ok(Entry::Other(aside) | Entry::Model(_, aside)) => found.push((Place::Line(place.line), aside)),
                 Ok(Entry::Compaction(_) | Entry::Separator | Entry::Named) | Err(_) => {}
             }
             self.trailing -= 1;
         }
         found.reverse();
-        let kept = kept(found, labels, out)?;
-        Ok((!kept.is_empty()).then(|| (ENTRIES.to_owned(), kept)))
+        let (kept, cut) = kept(found, labels);
+        Ok(((!kept.is_empty()).then(|| (ENTRIES.to_owned(), kept)), cut))
     }
 
     /// Reads it to its end.
@@ -94,6 +93,7 @@ impl<'t> Reading<'t> {
                 self.number(out);
             }
             cursor.go(place)?;
+            let place = Place::Line(place.line);
             let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else { continue };
             let mut notes = Notes::new();
             let mut is_numbered = false;
@@ -106,16 +106,16 @@ impl<'t> Reading<'t> {
                 self.number(out);
             }
             match found {
-                Ok(Entry::Says(message, extra)) => self.says(place.line, *message, extra, notes, out)?,
+                Ok(Entry::Says(message, extra)) => self.says(place, *message, extra, notes, out)?,
                 Ok(found) => {
-                    out.notes(place.line, notes)?;
-                    self.found(id, place.line, found, out)?;
+                    out.notes(place, notes)?;
+                    self.found(id, place, found, out)?;
                 }
-                Err(Bad(what)) => out.refuse(place.line, what)?,
+                Err(Bad(what)) => out.refuse(place, what)?,
             }
         }
-        for (line, _) in self.aside {
-            out.remark(line, Fate::SetAside, "an entry that no message follows")?;
+        for (place, _) in self.aside {
+            out.remark(place, Fate::SetAside, "an entry that no message follows")?;
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl<'t> Reading<'t> {
         self.mark(Kept::Message(self.numbered), out);
     }
 
-    fn found(&mut self, id: u32, line: u64, found: Entry, out: &mut Out) -> Result<(), ReadError> {
+    fn found(&mut self, id: u32, place: Place, found: Entry, out: &mut Out) -> Result<(), ReadError> {
         match found {
             Entry::Says(..) | Entry::Named => Ok(()),
             Entry::Separator => out.separator(),
@@ -143,35 +143,35 @@ impl<'t> Reading<'t> {
                     let Compaction { summary: text, tokens_before, tokens_after } = compaction;
                     out.summary(Summary { covers, text, model: self.model.clone(), tokens_before, tokens_after })
                 }
-                Err(why) => out.remark(line, Fate::SetAside, format!("a compaction {why}")),
+                Err(why) => out.remark(place, Fate::SetAside, format!("a compaction {why}")),
             },
             Entry::Model(model, aside) => {
                 self.model = model;
-                self.put(id, line, aside, out)
+                self.put(id, place, aside, out)
             }
-            Entry::Other(aside) => self.put(id, line, aside, out),
+            Entry::Other(aside) => self.put(id, place, aside, out),
         }
     }
 
     /// Keeps an entry for the next message, unless the head has it.
-    fn put(&mut self, id: u32, line: u64, mut aside: Aside, out: &mut Out) -> Result<(), ReadError> {
+    fn put(&mut self, id: u32, place: Place, mut aside: Aside, out: &mut Out) -> Result<(), ReadError> {
         if self.branch.get(self.trailing).is_some_and(|first| id >= *first) {
             return Ok(());
         }
         let held: usize = self.aside.iter().map(|(_, aside)| aside.text.len()).sum();
         if held + aside.text.len() > METADATA_BYTES {
-            out.remark(line, Fate::SetAside, cut(&aside))?;
+            out.remark(place, Fate::SetAside, cut(&aside))?;
             aside.text.clone_from(&aside.short);
         }
         if held + aside.text.len() <= METADATA_BYTES {
-            self.aside.push((line, aside));
+            self.aside.push((place, aside));
         }
         Ok(())
     }
 
     fn says(
         &mut self,
-        line: u64,
+        place: Place,
         mut message: Message,
         extra: Option<Extra>,
         notes: Notes,
@@ -184,11 +184,12 @@ impl<'t> Reading<'t> {
                 model.trim_matches('/').clone_into(&mut self.model);
             }
         }
-        let kept = kept(std::mem::take(&mut self.aside), &message.metadata, out)?;
+        let (kept, cut) = kept(std::mem::take(&mut self.aside), &message.metadata);
+        set_aside(cut, out)?;
         if !kept.is_empty() {
             message.metadata.insert(ENTRIES.into(), kept);
         }
-        out.record(line, vec![message], extra, notes).map(drop)
+        out.record(place, vec![message], extra, notes).map(drop)
     }
 
     /// How many messages a compaction covers, or why it is none.
@@ -205,10 +206,16 @@ impl<'t> Reading<'t> {
     }
 }
 
-/// The entries as lines of a label beside these: whole, or else with their type and their id, as far as they fit.
-fn kept(entries: Vec<(u64, Aside)>, labels: &BTreeMap<String, String>, out: &mut Out) -> Result<String, ReadError> {
-    let mut kept = String::new();
-    for (line, aside) in entries {
+/// Says what is left out, and why.
+pub(super) fn set_aside(remarks: Vec<(Place, String)>, out: &mut Out) -> Result<(), ReadError> {
+    remarks.into_iter().try_for_each(|(place, what)| out.remark(place, Fate::SetAside, what))
+}
+
+/// The entries as lines of a label beside these: whole, or else with their type and their id, as far as they fit. Then what
+/// is left out.
+fn kept(entries: Vec<(Place, Aside)>, labels: &BTreeMap<String, String>) -> (String, Vec<(Place, String)>) {
+    let (mut kept, mut left_out) = (String::new(), Vec::new());
+    for (place, aside) in entries {
         let with = |text: &str| if kept.is_empty() { text.to_owned() } else { format!("{kept}\n{text}") };
         let (whole, short) = (with(&aside.text), with(&aside.short));
         if fit::has_room(labels, ENTRIES, &whole) {
@@ -218,9 +225,9 @@ fn kept(entries: Vec<(u64, Aside)>, labels: &BTreeMap<String, String>, out: &mut
         if fit::has_room(labels, ENTRIES, &short) {
             kept = short;
         }
-        out.remark(line, Fate::SetAside, cut(&aside))?;
+        left_out.push((place, cut(&aside)));
     }
-    Ok(kept)
+    (kept, left_out)
 }
 
 fn cut(aside: &Aside) -> String {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    Fate, ReadError,
-    cursor::{Cursor, ELEMENT_BYTES, Place, Scanned},
+    Fate, Place, ReadError,
+    cursor::{Cursor, ELEMENT_BYTES, Position, Scanned},
     json::{self, Bad, Fields, Notes},
     out::Out,
 };
@@ -41,7 +41,7 @@ pub(super) struct Tree {
     /// Lines that cannot be read, each as the number of entries before it.
     lost: Vec<u32>,
     /// The header's line.
-    pub(super) header: Option<Place>,
+    pub(super) header: Option<Position>,
     /// The name that the user gave the session last.
     pub(super) name: Option<String>,
 }
@@ -99,7 +99,7 @@ impl Tree {
                 Scanned::Nothing | Scanned::Torn => break,
                 Scanned::Long => {
                     tree.lost.push(tree.entries.len() as u32);
-                    out.refuse(place.line, "it is longer than any message")?;
+                    out.refuse(Place::Line(place.line), "it is longer than any message")?;
                     continue;
                 }
                 Scanned::Bytes(bytes) if bytes.trim_ascii().is_empty() => continue,
@@ -108,7 +108,7 @@ impl Tree {
             match json::read(bytes, &mut Notes::new(), |text, _| line(text)) {
                 Err(Bad(what)) => {
                     tree.lost.push(tree.entries.len() as u32);
-                    out.refuse(place.line, what)?;
+                    out.refuse(Place::Line(place.line), what)?;
                 }
                 Ok(line) if line.kind == "session" => tree.head(place, out)?,
                 Ok(line) => tree.add(place, line, out)?,
@@ -119,24 +119,28 @@ impl Tree {
             if tree.lost.first() == Some(&0) {
                 tree.lost.remove(0);
             }
-            out.remark(1, Fate::Changed, "it has no header that can be read; it is known by its name alone")?;
+            out.remark(
+                Place::Line(1),
+                Fate::Changed,
+                "it has no header that can be read; it is known by its name alone",
+            )?;
         }
         tree.ids.entries = HashMap::new();
         Ok(tree)
     }
 
-    fn head(&mut self, place: Place, out: &mut Out) -> Result<(), ReadError> {
+    fn head(&mut self, place: Position, out: &mut Out) -> Result<(), ReadError> {
         if self.header.is_some() {
-            return out.remark(place.line, Fate::SetAside, "a second header");
+            return out.remark(Place::Line(place.line), Fate::SetAside, "a second header");
         }
         self.header = Some(place);
         if self.entries.is_empty() {
             return Ok(());
         }
-        out.remark(place.line, Fate::Changed, "the header is not the first line")
+        out.remark(Place::Line(place.line), Fate::Changed, "the header is not the first line")
     }
 
-    fn add(&mut self, place: Place, line: Line, out: &mut Out) -> Result<(), ReadError> {
+    fn add(&mut self, place: Position, line: Line, out: &mut Out) -> Result<(), ReadError> {
         let index = self.entries.len() as u32;
         let before = index.checked_sub(1).unwrap_or(NONE);
         let parent = match line.parent {
@@ -145,7 +149,11 @@ impl Tree {
             Parent::Id(parent) => {
                 let parent = self.ids.find(&parent);
                 if parent.is_none() {
-                    out.remark(place.line, Fate::Changed, "its parent is not there; it follows the line before it")?;
+                    out.remark(
+                        Place::Line(place.line),
+                        Fate::Changed,
+                        "its parent is not there; it follows the line before it",
+                    )?;
                 }
                 parent.unwrap_or(before)
             }
@@ -182,9 +190,9 @@ impl Tree {
     }
 
     /// Where an entry is.
-    pub(super) fn place(&self, entry: u32) -> Place {
+    pub(super) fn place(&self, entry: u32) -> Position {
         let Entry { offset, line, .. } = self.entries[entry as usize];
-        Place { offset, line: line.into() }
+        Position { offset, line: line.into() }
     }
 
     /// What a compaction keeps first; None where it is not said, or not there.

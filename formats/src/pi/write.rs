@@ -13,6 +13,7 @@ use anneal_core::{
 use super::{
     LABEL, SEPARATOR, SYSTEM,
     entry::{Entry, entry},
+    fields::BlockFields,
     message::SAID_AT,
 };
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
 };
 
 /// Labels of messages that are their fields again, besides those that the message itself says.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "pi.id",
     "pi.timestamp",
     "pi.messageTimestamp",
@@ -37,6 +38,7 @@ const OWN: [&str; 9] = [
     "pi.customType",
     "pi.usage",
     "pi.stopReason",
+    "pi.blocks",
 ];
 /// What pi reads of an answer without usage.
 const NO_USAGE: &str = r#"{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"totalTokens":0,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}}"#;
@@ -92,7 +94,7 @@ impl Session {
                 self.messages.push(id);
             }
             let (kind, fields) = if message.role == Role::System {
-                let content = content(&message.parts);
+                let content = content(&message.parts, &BlockFields::of(message));
                 ("custom_message", format!("\"customType\":\"{SYSTEM}\",\"content\":{content},\"display\":true"))
             } else {
                 ("message", format!("\"message\":{{{},\"timestamp\":{ms}}}", self.said(message, index)))
@@ -104,7 +106,7 @@ impl Session {
 
     /// The fields of a message, but for its time.
     fn said(&self, message: &Message, index: usize) -> String {
-        let labels = labels(message);
+        let (labels, fields) = (labels(message), BlockFields::of(message));
         match (message.role, message.parts.get(index)) {
             (Role::Assistant, _) => {
                 let usage = message.metadata.get("pi.usage").filter(|usage| object(usage).get() == usage.as_str());
@@ -112,7 +114,7 @@ impl Session {
                 let stop = message.metadata.get("pi.stopReason").map(String::as_str);
                 format!(
                     "\"role\":\"assistant\",\"content\":{},{labels}\"usage\":{},\"stopReason\":{}",
-                    blocks(&message.parts),
+                    blocks(&message.parts, &fields),
                     usage.map_or(NO_USAGE, String::as_str),
                     quoted(stop.unwrap_or(if calls { "toolUse" } else { "stop" })),
                 )
@@ -132,7 +134,7 @@ impl Session {
                     blocks.join(","),
                 )
             }
-            _ => format!("\"role\":\"user\",{labels}\"content\":{}", content(&message.parts)),
+            _ => format!("\"role\":\"user\",{labels}\"content\":{}", content(&message.parts, &fields)),
         }
     }
 }
@@ -285,15 +287,20 @@ fn is_message_field(name: &str) -> bool {
 }
 
 /// A user's content: a text, or blocks.
-fn content(parts: &[Part]) -> String {
+fn content(parts: &[Part], fields: &BlockFields) -> String {
     match parts {
-        [Part::Text { text }] => quoted(text),
-        parts => blocks(parts),
+        [Part::Text { text }] if !fields.has(0) => quoted(text),
+        parts => blocks(parts, fields),
     }
 }
 
-fn blocks(parts: &[Part]) -> String {
-    format!("[{}]", parts.iter().map(block).collect::<Vec<_>>().join(","))
+fn blocks(parts: &[Part], fields: &BlockFields) -> String {
+    let blocks = parts.iter().enumerate().map(|(place, part)| {
+        let mut block = block(part);
+        fields.put(place, &mut block);
+        block
+    });
+    format!("[{}]", blocks.collect::<Vec<_>>().join(","))
 }
 
 fn block(part: &Part) -> String {

@@ -38,8 +38,8 @@ impl Dialect for ShareGpt {
         *self = Self::default();
     }
 
-    fn message(&mut self, record: &Fields, _notes: &mut Notes) -> Result<Vec<Message>, Bad> {
-        self.read(record).map(|message| vec![message])
+    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Bad> {
+        self.read(record, notes).map(|message| vec![message])
     }
 
     fn records(&mut self, message: &Message) -> Vec<String> {

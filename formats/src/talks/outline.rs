@@ -8,7 +8,7 @@ use std::{
 use serde_json::value::RawValue;
 
 use crate::{
-    cursor::{Cursor, Place, Scanned},
+    cursor::{Cursor, Position, Scanned},
     json::{self, Fields, Notes},
 };
 
@@ -20,7 +20,7 @@ const NAME_BYTES: usize = 4 * 1024;
 pub(crate) struct Outline {
     fields: BTreeMap<String, Box<RawValue>>,
     /// Where the list begins.
-    pub(crate) list: Option<Place>,
+    pub(crate) list: Option<Position>,
     /// Whether the file ends in the middle of it.
     pub(crate) torn: bool,
 }
@@ -82,6 +82,7 @@ impl Outline {
 pub(crate) fn elements_are<R: Read + Seek>(cursor: &mut Cursor<R>, test: fn(&str) -> bool) -> io::Result<bool> {
     let start = cursor.place();
     cursor.pass(b'[')?;
+    while cursor.pass(b',')? {}
     let are = match cursor.peek_after_blanks()? {
         Some(b'{') => outline(cursor, &[], NAME_BYTES)?.fields.keys().any(|name| test(name)),
         _ => false,

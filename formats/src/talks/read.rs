@@ -13,8 +13,8 @@ use super::{
     elements_are, outline,
 };
 use crate::{
-    Fate, Head, ReadError, ReadOptions,
-    cursor::{Cursor, ELEMENT_BYTES, Layout, Place, Scanned},
+    Fate, Head, Place, ReadError, ReadOptions,
+    cursor::{Cursor, ELEMENT_BYTES, Layout, Position, Scanned},
     extra::{Extra, KEY},
     fit,
     json::{self, Bad, Fields, Notes, named},
@@ -23,6 +23,8 @@ use crate::{
 
 /// Bytes of a field beside the list of messages.
 const FIELD_BYTES: usize = 16 * 1024 * 1024;
+/// Why a comma with nothing before it is refused.
+const NOTHING: &str = "nothing stands before a comma";
 /// Bytes of a field beside the list that becomes a label of the conversation.
 const LABEL_BYTES: usize = 256;
 
@@ -53,7 +55,11 @@ struct Talks<'a, D> {
 struct Open {
     /// Until its first message is known, which may be the system prompt.
     head: Option<Head>,
-    place: u64,
+    place: Place,
+    /// What is to be said of the head.
+    notes: Notes,
+    /// Why the head could not be read.
+    refused: Option<String>,
     messages: u64,
     marks: VecDeque<Mark>,
 }
@@ -63,7 +69,7 @@ impl<D: Dialect> Talks<'_, D> {
     fn whole<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> Result<(), ReadError> {
         for number in 1.. {
             let Some(first) = cursor.peek_after_blanks()? else { break };
-            let place = if number == 1 { 1 } else { cursor.place().line };
+            let place = Place::Line(cursor.place().line);
             let title = if number == 1 { self.title.clone() } else { format!("{} {number}", self.title) };
             let is_whole = match first {
                 b'[' if !elements_are(cursor, D::marks_message)? => self.conversations(cursor, &title)?,
@@ -90,11 +96,21 @@ impl<D: Dialect> Talks<'_, D> {
             if cursor.pass(b']')? {
                 return Ok(true);
             }
-            if cursor.peek_after_blanks()?.is_none() {
-                self.out.refuse(number, "the file ends in the middle of it")?;
-                break;
+            let next = cursor.peek_after_blanks()?;
+            let place = Place::Entry { line: cursor.place().line, entry: number };
+            match next {
+                None => {
+                    self.out.refuse(place, "the file ends in the middle of it")?;
+                    break;
+                }
+                Some(b',') => {
+                    pass_commas(cursor)?;
+                    self.out.refuse(place, NOTHING)?;
+                    continue;
+                }
+                Some(_) => {}
             }
-            if !self.conversation(cursor, number, format!("{title} {number}"))? {
+            if !self.conversation(cursor, place, format!("{title} {number}"))? {
                 break;
             }
             self.close()?;
@@ -121,27 +137,28 @@ impl<D: Dialect> Talks<'_, D> {
         Ok(())
     }
 
-    fn line<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, start: Place) -> Result<(), ReadError> {
+    fn line<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, start: Position) -> Result<(), ReadError> {
+        let place = Place::Line(start.line);
         if cursor.peek()? == Some(b'{') {
             let found = outline(cursor, D::LISTS, LABEL_BYTES)?;
             let torn = found.torn && found.list.is_none();
             cursor.go(start)?;
             if torn {
-                return self.out.refuse(start.line, "it is no JSON, or breaks off");
+                return self.out.refuse(place, "it is no JSON, or breaks off");
             }
             if found.list.is_none() {
                 return match cursor.line(ELEMENT_BYTES)? {
-                    Scanned::Bytes(bytes) => self.element(bytes, start.line),
-                    _ => self.out.refuse(start.line, "it is longer than any message"),
+                    Scanned::Bytes(bytes) => self.element(bytes, place),
+                    _ => self.out.refuse(place, "it is longer than any message"),
                 };
             }
         }
         let title = format!("{} {}", self.title, start.line);
-        let is_whole = self.conversation(cursor, start.line, title)?;
+        let is_whole = self.conversation(cursor, place, title)?;
         self.close()?;
         cursor.pass(b',')?;
         if is_whole && cursor.peek_after_blanks()?.is_some() {
-            return self.out.refuse(start.line, "what stands behind the first value of the line");
+            return self.out.refuse(place, "what stands behind the first value of the line");
         }
         Ok(())
     }
@@ -150,7 +167,7 @@ impl<D: Dialect> Talks<'_, D> {
     fn conversation<R: Read + Seek>(
         &mut self,
         cursor: &mut Cursor<R>,
-        place: u64,
+        place: Place,
         title: String,
     ) -> Result<bool, ReadError> {
         self.close()?;
@@ -158,7 +175,7 @@ impl<D: Dialect> Talks<'_, D> {
         let mut is_whole = true;
         match cursor.peek_after_blanks()? {
             Some(b'[') => {
-                self.open(Head { title, ..Default::default() }, place, VecDeque::new());
+                self.open(Head { title, ..Default::default() }, place);
                 is_whole = self.elements(cursor)?;
             }
             Some(b'{') => {
@@ -167,16 +184,17 @@ impl<D: Dialect> Talks<'_, D> {
                 is_whole = !found.torn;
                 match found.list {
                     Some(list) => {
-                        self.head(&found.fields(), place, title)?;
+                        self.head(&found.fields(), place, title);
                         cursor.go(list)?;
                         let whole = self.elements(cursor)?;
                         cursor.go(after)?;
                         if found.torn && whole {
+                            self.begin()?;
                             self.out.refuse(place, "the file ends in the middle of it")?;
                         }
                     }
                     None if found.fields().names().any(D::marks_message) => {
-                        self.open(Head { title, ..Default::default() }, place, VecDeque::new());
+                        self.open(Head { title, ..Default::default() }, place);
                         cursor.go(start)?;
                         return self.next(cursor, place);
                     }
@@ -193,25 +211,22 @@ impl<D: Dialect> Talks<'_, D> {
         Ok(is_whole)
     }
 
-    fn open(&mut self, head: Head, place: u64, marks: VecDeque<Mark>) {
+    fn open(&mut self, head: Head, place: Place) {
         self.dialect.begin();
-        self.open = Some(Open { head: Some(head), place, messages: 0, marks });
+        let (notes, marks) = (Notes::new(), VecDeque::new());
+        self.open = Some(Open { head: Some(head), place, notes, refused: None, messages: 0, marks });
     }
 
     /// Opens a conversation by what stands beside its list.
-    fn head(&mut self, fields: &Fields, place: u64, title: String) -> Result<(), ReadError> {
+    fn head(&mut self, fields: &Fields, place: Place, title: String) {
         let mut notes = Notes::new();
         let read = self.head_of(fields, title.clone(), &mut notes).and_then(|head| Ok((head, about::marks(fields)?)));
-        self.out.notes(place, notes)?;
-        let (head, marks) = match read {
-            Ok(read) => read,
-            Err(Bad(what)) => {
-                self.out.refuse(place, what)?;
-                (Head { title, ..Default::default() }, VecDeque::new())
-            }
+        let (head, marks, refused) = match read {
+            Ok((head, marks)) => (head, marks, None),
+            Err(Bad(what)) => (Head { title, ..Default::default() }, VecDeque::new(), Some(what)),
         };
-        self.open(head, place, marks);
-        Ok(())
+        self.dialect.begin();
+        self.open = Some(Open { head: Some(head), place, notes, refused, messages: 0, marks });
     }
 
     fn head_of(&self, fields: &Fields, title: String, notes: &mut Notes) -> Result<Head, Bad> {
@@ -247,7 +262,12 @@ impl<D: Dialect> Talks<'_, D> {
             if cursor.pass(b']')? {
                 return Ok(true);
             }
-            if !self.next(cursor, number)? {
+            let place = Place::Entry { line: cursor.place().line, entry: number };
+            if pass_commas(cursor)? {
+                self.refuse(place, NOTHING)?;
+                continue;
+            }
+            if !self.next(cursor, place)? {
                 break;
             }
             cursor.pass(b',')?;
@@ -256,28 +276,35 @@ impl<D: Dialect> Talks<'_, D> {
     }
 
     /// The message that comes next in the file. Whether it was whole.
-    fn next<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, place: u64) -> Result<bool, ReadError> {
+    fn next<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, place: Place) -> Result<bool, ReadError> {
+        let start = cursor.place();
         match cursor.value(ELEMENT_BYTES)? {
             Scanned::Bytes(bytes) => self.element(bytes, place)?,
             Scanned::Long => self.refuse(place, "it is longer than any message")?,
-            Scanned::Nothing | Scanned::Torn => {
-                self.refuse(place, "the file ends in the middle of it, or it is no JSON")?;
+            Scanned::Nothing => {
+                self.refuse(place, "no message begins here; what follows in the list is left out")?;
+                return Ok(false);
+            }
+            Scanned::Torn => {
+                let bytes = cursor.place().offset - start.offset;
+                self.refuse(place, format!("it breaks off, or is no JSON: {bytes} bytes up to the end"))?;
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn refuse(&mut self, place: u64, what: impl Into<String>) -> Result<(), ReadError> {
+    fn refuse(&mut self, place: Place, what: impl Into<String>) -> Result<(), ReadError> {
+        self.begin()?;
         self.out.refuse(place, what)?;
         self.count()
     }
 
     /// A message by its bytes.
-    fn element(&mut self, bytes: Vec<u8>, place: u64) -> Result<(), ReadError> {
+    fn element(&mut self, bytes: Vec<u8>, place: Place) -> Result<(), ReadError> {
         if self.open.is_none() {
             let head = Head { title: self.title.clone(), ..Default::default() };
-            self.open(head, place, VecDeque::new());
+            self.open(head, place);
         }
         let mut notes = Notes::new();
         let dialect = &mut self.dialect;
@@ -292,8 +319,8 @@ impl<D: Dialect> Talks<'_, D> {
             Err(Bad(what)) => return self.refuse(place, what),
         };
         if extra.is_none() && self.takes_prompt(&natives) {
-            self.out.notes(place, notes)?;
-            return self.begin();
+            self.begin()?;
+            return self.out.notes(place, notes);
         }
         self.begin()?;
         if self.out.record(place, natives, extra, notes)? { self.count() } else { Ok(()) }
@@ -315,8 +342,12 @@ impl<D: Dialect> Talks<'_, D> {
     fn begin(&mut self) -> Result<(), ReadError> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some(head) = open.head.take() else { return Ok(()) };
-        let place = open.place;
+        let (place, notes, refused) = (open.place, std::mem::take(&mut open.notes), open.refused.take());
         self.out.conversation(place, head)?;
+        self.out.notes(place, notes)?;
+        if let Some(what) = refused {
+            self.out.refuse(place, what)?;
+        }
         self.marks()
     }
 
@@ -343,8 +374,17 @@ impl<D: Dialect> Talks<'_, D> {
     fn close(&mut self) -> Result<(), ReadError> {
         self.begin()?;
         self.open = None;
-        Ok(())
+        self.out.leave()
     }
+}
+
+/// Passes over commas that come next, with nothing between them. Whether there were some.
+fn pass_commas<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<bool, ReadError> {
+    let mut were_some = false;
+    while cursor.pass(b',')? {
+        were_some = true;
+    }
+    Ok(were_some)
 }
 
 /// Whether the object that comes next holds a list of one of these names. The cursor stays where it is.

@@ -7,6 +7,10 @@ mod write;
 pub(crate) use read::read;
 pub(crate) use write::Database;
 
+/// Before the name of a label that a column had.
+const LABEL: &str = "zeroclaw.";
+/// The label of when a message was said.
+const SAID_AT: &str = "zeroclaw.created_at";
 /// What a summary among the messages begins with.
 const SUMMARY: &str = "[Session Compaction Summary]";
 /// The state that says up to which row the newest summary goes.

@@ -5,15 +5,18 @@ use std::{
     path::Path,
 };
 
-use anneal_core::message::{Message, Part, Role};
+use anneal_core::{
+    limits::METADATA_KEYS,
+    message::{Message, Part, Role},
+};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params_from_iter, types::ValueRef};
 
 use super::{
-    BOUNDARY, SEPARATORS, SUMMARY, SUMMARY_STATE,
+    BOUNDARY, LABEL, SEPARATORS, SUMMARY, SUMMARY_STATE,
     sessions::{Key, Listed, listed},
 };
 use crate::{
-    Fate, Head, ReadError, ReadOptions, Summary,
+    Fate, Head, Place, ReadError, ReadOptions, Summary,
     extra::{Extra, KEY},
     json::{self, Bad, Fields, Notes, named},
     out::Out,
@@ -30,7 +33,7 @@ pub(crate) fn read(path: &Path, options: &ReadOptions, mut out: Out) -> Result<(
     }
     let nameless: i64 = database.query_row(NAMELESS, [], |row| row.get(0))?;
     if nameless > 0 {
-        out.refuse(1, format!("{nameless} rows that name no session"))?;
+        out.refuse(Place::Whole, format!("{nameless} rows that name no session"))?;
     }
     for listed in listed(&database, &tables)? {
         Session::find(&database, &tables, listed, options)?.read(&database, &tables, &mut out)?;
@@ -53,6 +56,12 @@ impl Columns {
 
     fn has(&self, column: &str) -> bool {
         self.0.iter().any(|name| name == column)
+    }
+
+    /// The columns of messages that say nothing of what is read of them.
+    fn others(&self) -> Vec<&str> {
+        let read = ["id", "session_id", "role", "content", "meta_json"];
+        self.0.iter().map(String::as_str).filter(|name| !read.contains(name)).collect()
     }
 
     /// The column, or null where there is none.
@@ -103,6 +112,8 @@ struct Session {
     /// How its rows name it.
     keys: Vec<Key>,
     head: Head,
+    /// Whether anneal wrote it: times of rows are when messages were stored, and no labels.
+    is_ours: bool,
     /// The row up to which its newest summary goes.
     boundary: Option<i64>,
     summary: Option<Summary>,
@@ -116,6 +127,8 @@ struct RowRead {
     role: String,
     content: String,
     meta: Option<String>,
+    /// Labels of the other columns.
+    columns: BTreeMap<String, String>,
     notes: Notes,
 }
 
@@ -129,31 +142,35 @@ impl Session {
         if tables.index.has("session_key") && tables.index.has("active_session_id") {
             let query = "select session_key from session_index where active_session_id = ?1 limit 1";
             let key = database.query_row(query, [id], |row| Ok(text(row.get_ref(0)?).0)).optional()?;
-            head.metadata.extend(key.map(|key| ("zeroclaw.session_key".to_owned(), key)));
+            head.metadata.extend(key.map(|key| (format!("{LABEL}session_key"), key)));
         }
+        head.metadata.extend(states(database, tables, id)?);
         let boundary = state(database, tables, id, BOUNDARY)?.and_then(|value| value.trim().parse().ok());
         let text = state(database, tables, id, SUMMARY_STATE)?.filter(|text| !text.trim().is_empty());
         let summary = text.map(|text| Summary { text, ..Default::default() });
         let separators = state(database, tables, id, SEPARATORS)?.and_then(|rows| serde_json::from_str(&rows).ok());
         let separators = separators.unwrap_or_default();
-        Ok(Self { head: told(head), boundary, summary, separators, keys: listed.keys })
+        let (head, is_ours) = told(head);
+        Ok(Self { head, is_ours, boundary, summary, separators, keys: listed.keys })
     }
 
     /// Its messages in their order, and its newest summary after the last message that it covers.
     fn read(mut self, database: &Connection, tables: &Tables, out: &mut Out) -> Result<(), ReadError> {
-        out.conversation(1, std::mem::take(&mut self.head))?;
+        out.conversation(Place::Whole, std::mem::take(&mut self.head))?;
         let newest = self.newest_summary(database, tables)?;
         let (id, meta, role) = (row_id(tables), tables.messages.or_null("meta_json"), tables.messages.or_null("role"));
+        let others = if self.is_ours { Vec::new() } else { tables.messages.others() };
+        let columns: String = others.iter().map(|name| format!(", \"{}\"", name.replace('"', "\"\""))).collect();
         let query = format!(
-            "select {id}, {role}, content, {meta} from session_messages where session_id in ({}) order by {id}",
+            "select {id}, {role}, content, {meta}{columns} from session_messages where session_id in ({}) order by {id}",
             self.places()
         );
         let mut statement = database.prepare(&query)?;
         let mut rows = statement.query(params_from_iter(&self.keys))?;
         let mut covers = 0;
         while let Some(row) = rows.next()? {
-            let row = read_row(row)?;
-            let place = u64::try_from(row.id).unwrap_or_default();
+            let row = read_row(row, &others)?;
+            let (id, place) = (row.id, Place::Row(row.id));
             if is_summary(&row) {
                 let text = row.content[SUMMARY.len()..].trim_start_matches(['\r', '\n']).to_owned();
                 if Some(row.id) == newest {
@@ -174,7 +191,7 @@ impl Session {
                 Ok((natives, extra, notes)) => drop(out.record(place, natives, extra, notes)?),
                 Err(Bad(what)) => out.refuse(place, what)?,
             }
-            if self.boundary.is_none_or(|boundary| place <= u64::try_from(boundary).unwrap_or_default()) {
+            if self.boundary.is_none_or(|boundary| id <= boundary) {
                 covers = out.messages();
             }
         }
@@ -189,7 +206,7 @@ impl Session {
         }
         let Some(summary) = self.summary.take() else { return Ok(()) };
         if covers == 0 || self.boundary.is_none() {
-            return out.remark(1, Fate::SetAside, "a summary whose boundary covers no message");
+            return out.remark(Place::Whole, Fate::SetAside, "a summary whose boundary covers no message");
         }
         out.summary(Summary { covers, ..summary })
     }
@@ -214,7 +231,7 @@ impl Session {
         let mut statement = database.prepare(&query)?;
         let mut rows = statement.query(params_from_iter(&self.keys))?;
         while let Some(row) = rows.next()? {
-            let row = read_row(row)?;
+            let row = read_row(row, &[])?;
             if is_summary(&row) {
                 return Ok(Some(row.id));
             }
@@ -223,15 +240,15 @@ impl Session {
     }
 }
 
-/// The head as anneal wrote it, where it did.
-fn told(mut head: Head) -> Head {
-    let Some(about) = head.metadata.remove(&format!("zeroclaw.{KEY}")) else { return head };
+/// The head as anneal wrote it, and whether it did.
+fn told(mut head: Head) -> (Head, bool) {
+    let Some(about) = head.metadata.remove(&format!("{LABEL}{KEY}")) else { return (head, false) };
     let about =
         Fields::parse(&format!("{{\"{KEY}\":{about}}}")).ok().and_then(|fields| About::of(&fields).ok().flatten());
     match about.map(About::head) {
-        Some(said) if said.title.is_empty() => Head { title: head.title, identity: head.identity, ..said },
-        Some(said) => Head { identity: head.identity, ..said },
-        None => head,
+        Some(said) if said.title.is_empty() => (Head { title: head.title, identity: head.identity, ..said }, true),
+        Some(said) => (Head { identity: head.identity, ..said }, true),
+        None => (head, false),
     }
 }
 
@@ -259,10 +276,23 @@ fn described(
             "title" => head.title = value,
             "agent_id" | "agent" => head.agent_id = value,
             "system_prompt" => head.system_prompt = value,
-            other => drop(head.metadata.insert(format!("zeroclaw.{other}"), value)),
+            other => drop(head.metadata.insert(format!("{LABEL}{other}"), value)),
         }
     }
     Ok(head)
+}
+
+/// Whatever else a session's state says, as labels.
+fn states(database: &Connection, tables: &Tables, id: &str) -> Result<Vec<(String, String)>, ReadError> {
+    if !(tables.state.has("session_id") && tables.state.has("key") && tables.state.has("value")) {
+        return Ok(Vec::new());
+    }
+    let query = "select key, value from session_state where session_id = ?1 and key not in (?2, ?3, ?4) limit ?5";
+    let mut statement = database.prepare(query)?;
+    let label = |row: &Row| Ok((format!("{LABEL}state.{}", text(row.get_ref(0)?).0), text(row.get_ref(1)?).0));
+    let most = METADATA_KEYS as i64 * 2;
+    let labels = statement.query_map((id, BOUNDARY, SUMMARY_STATE, SEPARATORS, most), label)?;
+    Ok(labels.collect::<rusqlite::Result<_>>()?)
 }
 
 /// A value of a session's state: rows of key and value, or a column of that name.
@@ -282,14 +312,22 @@ fn state(database: &Connection, tables: &Tables, id: &str, key: &'static str) ->
     Ok(database.query_row(&query, [id], value).optional()?.filter(|value| !value.is_empty()))
 }
 
-fn read_row(row: &Row) -> rusqlite::Result<RowRead> {
+/// A row: its id, who speaks, what, its `meta_json`, and then these other columns.
+fn read_row(row: &Row, others: &[&str]) -> rusqlite::Result<RowRead> {
     let mut notes = Notes::new();
     let (content, mended) = text(row.get_ref(2)?);
     if mended {
         notes.push((Fate::Changed, "bytes that are not UTF-8 became U+FFFD".into()));
     }
     let meta = Some(text(row.get_ref(3)?).0).filter(|meta| !meta.trim().is_empty());
-    Ok(RowRead { id: row.get(0)?, role: text(row.get_ref(1)?).0, content, meta, notes })
+    let mut columns = BTreeMap::new();
+    for (index, name) in (4..).zip(others) {
+        let (value, _) = text(row.get_ref(index)?);
+        if !value.is_empty() {
+            columns.insert(format!("{LABEL}{name}"), value);
+        }
+    }
+    Ok(RowRead { id: row.get(0)?, role: text(row.get_ref(1)?).0, content, meta, columns, notes })
 }
 
 /// Whether the row is a summary, and no message that only begins like one.
@@ -300,12 +338,13 @@ fn is_summary(row: &RowRead) -> bool {
 
 /// The message of a row.
 fn spoken(row: RowRead) -> Result<(Vec<Message>, Option<Extra>, Notes), Bad> {
-    let RowRead { role, content, meta, mut notes, .. } = row;
+    let RowRead { role, content, meta, mut columns, mut notes, .. } = row;
     let (metadata, extra) = match meta {
         None => (BTreeMap::new(), None),
         Some(meta) => json::read(meta.into_bytes(), &mut notes, labels)?,
     };
-    Ok((vec![native(&role, content, metadata)?], extra, notes))
+    columns.extend(metadata);
+    Ok((vec![native(&role, content, columns)?], extra, notes))
 }
 
 /// The message as ZeroClaw says it. A tool's answer does not say which call it answers.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anneal_core::message::{Role, plain_text};
 use rusqlite::Connection;
 
-use super::{BOUNDARY, SEPARATORS, SUMMARY, read};
+use super::{BOUNDARY, SAID_AT, SEPARATORS, SUMMARY, read};
 use crate::{
     Format, Head, Stored, Summary, WriteError,
     extra::{Forced, with_extra},
@@ -57,11 +57,11 @@ impl Database {
         })
     }
 
-    fn row(&self, id: i64, role: &str, content: &str, meta: Option<&str>) -> Result<(), WriteError> {
+    fn row(&self, id: i64, role: &str, content: &str, said_at: &str, meta: Option<&str>) -> Result<(), WriteError> {
         let insert = "insert or replace into session_messages (id, session_id, role, content, created_at, meta_json)
             values (?1, ?2, ?3, ?4, ?5, ?6)";
         let mut statement = self.connection.prepare(insert)?;
-        statement.execute((id, &self.session, role, content, iso(self.created_us), meta))?;
+        statement.execute((id, &self.session, role, content, said_at, meta))?;
         Ok(())
     }
 
@@ -117,13 +117,16 @@ impl Sheet for Database {
         let native = read::native(role, content.clone(), metadata).expect("these are roles of ZeroClaw");
         let forced = if content.starts_with(SUMMARY) { Forced::Yes } else { Forced::No };
         let meta = with_extra(vec![labels], 0, &native, message, forced).pop().filter(|meta| meta != "{}");
-        self.row(self.row, role, &content, meta.as_deref())
+        let known = message.metadata.get(SAID_AT).cloned();
+        let said_at = known.unwrap_or_else(|| iso(self.created_us));
+        self.row(self.row, role, &content, &said_at, meta.as_deref())
     }
 
     fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
         let covers = i64::try_from(summary.covers).unwrap_or(i64::MAX / STEP);
         let boundary = self.row.min(self.first_row.saturating_add(covers.saturating_mul(STEP)));
-        self.row(boundary + 1, Role::Assistant.name(), &format!("{SUMMARY}\n{}", summary.text), None)?;
+        let content = format!("{SUMMARY}\n{}", summary.text);
+        self.row(boundary + 1, Role::Assistant.name(), &content, &iso(self.created_us), None)?;
         self.state(BOUNDARY, &boundary.to_string())
     }
 

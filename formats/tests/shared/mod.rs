@@ -66,6 +66,11 @@ pub(crate) fn remarks(found: &[Found]) -> Vec<Remark> {
     remarks.collect()
 }
 
+/// The line of a remark; 0 for none.
+pub(crate) fn line(remark: &Remark) -> u64 {
+    remark.place.line().unwrap_or(0)
+}
+
 /// The heads among what was found.
 pub(crate) fn heads(found: &[Found]) -> Vec<Head> {
     let heads = found.iter().filter_map(|one| match one {

@@ -3,6 +3,7 @@
 use anneal_core::{
     caller::Caller,
     limits::{ID_BYTES, SUMMARY_BYTES},
+    tokens::Tokens,
 };
 use anneal_proto::v1 as pb;
 use anneal_store::ForeignSummary;
@@ -30,6 +31,8 @@ pub(crate) async fn import_checkpoint(
         tokens: encoding.counter().count(text),
         estimate: encoding.estimate(text),
         model: model.into(),
+        tokens_before: ask.tokens_before.map(Tokens::new),
+        tokens_after: ask.tokens_after.map(Tokens::new),
     };
     let checkpoint = house.store.import_checkpoint(caller, id, request_id, &foreign).await?;
     Ok(reply::checkpoint(id, checkpoint))

@@ -65,9 +65,16 @@ pub(crate) async fn move_rows(
     watch: &(dyn Fn(Moved) + Send + Sync),
 ) -> Result<(), MigrationsError> {
     let of = counts.messages();
-    let moved = walk::walk(db, &|messages| watch(Moved { messages, of })).await?;
-    if moved != of {
-        return Err(MigrationsError::Miscounted { counted: of, moved });
+    let arrived = walk::walk(db, &|messages| watch(Moved { messages, of })).await?;
+    let all = [
+        ("messages", of, arrived.messages),
+        ("conversations", counts.conversations, arrived.conversations),
+        ("separators", counts.separators - counts.separators_joined, arrived.separators),
+    ];
+    for (what, counted, moved) in all {
+        if moved != counted {
+            return Err(MigrationsError::Miscounted { what, counted, moved });
+        }
     }
     raw_sql(include_str!("../../sql/legacy_drop.sql")).execute(db).await?;
     Ok(())

@@ -51,7 +51,6 @@ struct Open {
     id: ConversationId,
     status: ConversationStatus,
     created_us: i64,
-    updated_us: Option<i64>,
     /// Messages that are stored.
     stored: i64,
     newest_us: Option<i64>,
@@ -59,12 +58,22 @@ struct Open {
     waiting_bytes: i64,
     /// Separators that wait to be stored: after which message, and when they were put.
     marks: Vec<(i64, i64)>,
+    /// Separators that are stored.
+    marked: i64,
 }
 
-/// Moves everything; returns how many messages, and says so as it goes.
-pub(super) async fn walk(db: &mut PgConnection, watch: &(dyn Fn(i64) + Send + Sync)) -> Result<i64, StoreError> {
+/// What is stored in the tables of today, by what the database says of each statement.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Arrived {
+    pub(super) conversations: i64,
+    pub(super) messages: i64,
+    pub(super) separators: i64,
+}
+
+/// Moves everything; returns what has arrived, and says how many messages as it goes.
+pub(super) async fn walk(db: &mut PgConnection, watch: &(dyn Fn(i64) + Send + Sync)) -> Result<Arrived, StoreError> {
     sqlx::query(include_str!("../../sql/legacy_walk.sql")).execute(&mut *db).await?;
-    let mut moved = 0;
+    let mut arrived = Arrived::default();
     let mut open: Option<Open> = None;
     loop {
         let steps: Vec<Step> = sqlx::query_as(FETCH).fetch_all(&mut *db).await?;
@@ -74,22 +83,22 @@ pub(super) async fn walk(db: &mut PgConnection, watch: &(dyn Fn(i64) + Send + Sy
         for step in steps {
             if open.as_ref().is_none_or(|open| open.legacy_id != step.conversation) {
                 if let Some(done) = open.take() {
-                    moved += close(db, done).await?;
-                    watch(moved);
+                    close(db, done, &mut arrived).await?;
+                    watch(arrived.messages);
                 }
                 open = Some(begin(db, step.conversation).await?);
             }
             if let Some(open) = &mut open {
                 take(db, open, &step).await?;
-                watch(moved + open.stored);
+                watch(arrived.messages + open.stored);
             }
         }
     }
     if let Some(done) = open {
-        moved += close(db, done).await?;
+        close(db, done, &mut arrived).await?;
     }
     sqlx::query("close legacy_walk").execute(db).await?;
-    Ok(moved)
+    Ok(arrived)
 }
 
 #[derive(Debug, FromRow)]
@@ -100,14 +109,13 @@ struct ConversationRow {
     pinned: bool,
     status: String,
     created_us: i64,
-    updated_us: Option<i64>,
     labels: String,
 }
 
 /// Makes a conversation. Its id is derived from the old ones, so that every run gives it the same.
 async fn begin(db: &mut PgConnection, legacy_id: i64) -> Result<Open, StoreError> {
     let row: ConversationRow = sqlx::query_as(
-        "select uid, creator, title, pinned, status, created_us, updated_us, coalesce(labels, ids)::text as labels
+        "select uid, creator, title, pinned, status, created_us, coalesce(labels, ids)::text as labels
          from legacy_conversation where id = $1",
     )
     .bind(legacy_id)
@@ -128,12 +136,12 @@ async fn begin(db: &mut PgConnection, legacy_id: i64) -> Result<Open, StoreError
         id: ConversationId(id),
         status,
         created_us: row.created_us,
-        updated_us: row.updated_us,
         stored: 0,
         newest_us: None,
         waiting: Vec::new(),
         waiting_bytes: 0,
         marks: Vec::new(),
+        marked: 0,
     })
 }
 
@@ -217,7 +225,7 @@ async fn append_waiting(db: &mut PgConnection, open: &mut Open) -> Result<(), St
 /// Stores the separators that wait. Several at one place are one mark, the first of them.
 async fn put_marks(db: &mut PgConnection, open: &mut Open) -> Result<(), StoreError> {
     let (places, times): (Vec<i64>, Vec<i64>) = std::mem::take(&mut open.marks).into_iter().unzip();
-    sqlx::query!(
+    let put = sqlx::query!(
         "insert into ai_separator (tenant_id, conversation_id, after_message_id, created_ts)
          select $1, $2, after_message_id, 'epoch'::timestamptz + created_us * interval '1 microsecond'
          from unnest($3::bigint[], $4::bigint[]) with ordinality as mark (after_message_id, created_us, place)
@@ -230,15 +238,16 @@ async fn put_marks(db: &mut PgConnection, open: &mut Open) -> Result<(), StoreEr
     )
     .execute(db)
     .await?;
+    open.marked += put.rows_affected() as i64;
     Ok(())
 }
 
-/// Stores what waits and settles the conversation; returns how many messages it has.
-async fn close(db: &mut PgConnection, mut open: Open) -> Result<i64, StoreError> {
+/// Stores what waits and settles the conversation.
+async fn close(db: &mut PgConnection, mut open: Open, arrived: &mut Arrived) -> Result<(), StoreError> {
     append_waiting(db, &mut open).await?;
     put_marks(db, &mut open).await?;
-    let last_activity = open.updated_us.or(open.newest_us).unwrap_or(open.created_us);
-    sqlx::query_file!(
+    let last_activity = open.newest_us.unwrap_or(open.created_us);
+    let settled = sqlx::query_file!(
         "sql/legacy_settle.sql",
         OWNER.tenant().0,
         open.id.0,
@@ -248,5 +257,8 @@ async fn close(db: &mut PgConnection, mut open: Open) -> Result<i64, StoreError>
     )
     .execute(db)
     .await?;
-    Ok(open.stored)
+    arrived.conversations += settled.rows_affected() as i64;
+    arrived.messages += open.stored;
+    arrived.separators += open.marked;
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod dev;
 mod looks;
 mod terminal;
 mod terminal_answers;
+mod terminal_harmless;
 mod terminal_plain;
 
 /// The binary `anneal`.

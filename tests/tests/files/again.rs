@@ -64,11 +64,41 @@ async fn an_import_that_was_killed_leaves_the_wanted_policy_when_it_is_run_again
     assert!(half.message_count < 6_000, "killed in the middle");
     let policy = half.policy.expect("one");
     assert_eq!((policy.max_message_count, policy.keep_recent_turns), (Some(0), Some(3)), "nothing trips meanwhile");
+    for rest in [half.conversation_id.as_str(), "--all"] {
+        let verified = files.anneal.run(&files.arguments("verify", &[rest])).await;
+        let said = format!("{}: an import of it has not come to its end", half.conversation_id);
+        assert!(verified.code == Some(0) && verified.out.contains(&said), "{verified:?}");
+    }
     let _worker = Anneal::new(BINARY, &files.folder, &house.url).worker().await;
     let talk = files.imported(&["pi.jsonl"]).await.pop().expect("one");
     let policy = assert_whole(&talk, 6_000).await.policy.expect("one");
     assert_eq!((policy.token_threshold, policy.max_message_count), (Some(90_000), Some(60)));
     assert_eq!(policy.keep_recent_turns, Some(3));
+    let verified = files.anneal.run(&files.arguments("verify", &["--all"])).await;
+    assert!(!verified.out.contains("an import of it"), "{verified:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_that_fails_leaves_no_triggers_off() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    files.folder.file("pi.jsonl", &summarised(6_000));
+    let row = async || {
+        let listed = house.conversations().list_conversations(pb::ListConversationsRequest::default()).await;
+        listed.expect("lists").into_inner().conversations.pop().unwrap_or_default()
+    };
+    let import = files.anneal.start(&files.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
+    eventually("some is stored", async || row().await.message_count > 0).await;
+    let held = row().await;
+    assert_eq!(held.policy.expect("one").max_message_count, Some(0), "they are off while it is sent");
+    // the conversation goes on by itself, and the server refuses what the import sends next
+    Talk { house: &house, id: held.conversation_id }.append("Said here.").await;
+    assert_eq!(import.ended().await, Some(1));
+    let left = row().await;
+    assert!(left.message_count < 6_000, "it ended in the middle");
+    assert!(!left.metadata.contains_key("anneal.import.triggers"), "{left:?}");
+    let policy = left.policy.expect("one");
+    assert_eq!((policy.token_threshold, policy.max_message_count), (None, Some(60)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,6 +126,32 @@ async fn two_logs_of_one_name_are_not_mixed_where_one_message_happens_to_be_the_
     let other = files.import(&["main.jsonl"]).await;
     assert!(other.code == Some(1) && other.out.contains("as message 1: the file was rewritten"), "{other:?}");
     assert_eq!(talk.messages().await.len(), 2, "{other:?}");
+}
+
+#[tokio::test]
+async fn a_file_of_the_same_name_from_elsewhere_is_said() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    for folder in ["ann", "bob"] {
+        std::fs::create_dir(files.folder.path().join(folder)).expect("makes it");
+    }
+    let said = |text: &str| json!({"type": "user", "content": text, "ts": 1});
+    // what both begin with
+    files.folder.file("ann/main.jsonl", &lines_of([said("Hello")]));
+    files.folder.file("bob/main.jsonl", &lines_of([said("Hello"), said("I am Bob.")]));
+    for _ in 0..2 {
+        let ran = files.import(&["ann/main.jsonl"]).await;
+        assert!(ran.code == Some(0) && !ran.out.contains("changed"), "{ran:?}");
+    }
+    let ran = files.import(&["bob/main.jsonl"]).await;
+    assert!(ran.code == Some(0) && ran.out.contains("bob/main.jsonl changed: a file of this name"), "{ran:?}");
+    let quiet = files.import(&["bob/main.jsonl"]).await;
+    assert!(!quiet.out.contains("changed"), "it is said once: {quiet:?}");
+    for rest in [["ann/main.jsonl", "--as", "ann"], ["ann/main.jsonl", "--user", "ann"]] {
+        let named = files.import(&rest).await;
+        assert!(named.code == Some(0) && named.out.contains("1 message stored"), "{named:?}");
+    }
+    assert_eq!(files.count().await, 3);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{Data, Files, House, assistant, claw0, pb, pi, pi_compaction, pi_said, prose, user};
+use anneal_tests::{Data, Files, House, Talk, assistant, claw0, pb, pi, pi_compaction, pi_said, prose, user};
 use serde_json::{Value, json};
 
 use crate::BINARY;
@@ -102,11 +102,8 @@ async fn row_P7_real_files_load_and_every_message_comes_back() {
             for talk in files.imported(&[path]).await {
                 let given = talk.given().await;
                 assert!(!given.is_empty(), "{path}");
-                for format in ["pi", "claw0"] {
+                for format in ["pi", "claw0", "openai", "anthropic", "sharegpt", "zeroclaw"] {
                     assert!(back(&files, &talk.id, format).await == given, "{path} by way of {format}");
-                }
-                for format in ["openai", "anthropic", "sharegpt"] {
-                    files.exported(&[&talk.id, "--format", format]).await;
                 }
                 talk.verify().await;
                 conversations += 1;
@@ -114,7 +111,7 @@ async fn row_P7_real_files_load_and_every_message_comes_back() {
             }
         }
     }
-    println!("{conversations} conversations, {messages} messages, all of them back by way of pi and claw0");
+    println!("{conversations} conversations, {messages} messages, all of them back by way of every format");
     assert!(conversations >= 6);
 }
 
@@ -141,6 +138,34 @@ async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps
     assert_eq!(lines[place]["tokensBefore"], checkpoint.tokens_before);
     assert_eq!(lines[place]["tokensAfter"], checkpoint.tokens_after);
     assert_eq!(lines[place]["summary"], checkpoint.summary);
+}
+
+#[tokio::test]
+async fn row_P5_a_compaction_goes_through_with_the_tokens_that_its_maker_counted() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let said = |n: usize| pi_said(if n.is_multiple_of(2) { "user" } else { "assistant" }, &prose(n * 20, 20));
+    let mut entries: Vec<Value> = (0..12).map(said).collect();
+    let mut counted = pi_compaction("They inspected turbines in Osaka.", 7);
+    counted["tokensBefore"] = 81_234.into();
+    counted["tokensAfter"] = 5_678.into();
+    // the other knows only what was there before, as pi does
+    let mut half = pi_compaction("They inspected turbines in Osaka and Kyoto.", 10);
+    half["tokensBefore"] = 3.into();
+    entries.extend([counted, half, said(12)]);
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    let talk = files.imported(&["pi.jsonl"]).await.pop().expect("one");
+    let made = talk.checkpoints().await;
+    let counts: Vec<(u64, u64)> = made.iter().rev().map(|made| (made.tokens_before, made.tokens_after)).collect();
+    assert_eq!((counts[0], counts[1].0, counts.len()), ((81_234, 5_678), 3, 2));
+    assert!(counts[1].1 > 0, "what the maker did not count is counted here");
+    let exported = files.exported(&[&talk.id, "--format", "pi"]).await;
+    let lines = exported.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let written: Vec<_> = lines.filter(|line| line["type"] == "compaction").collect();
+    assert_eq!((&written[0]["tokensBefore"], &written[0]["tokensAfter"]), (&json!(81_234), &json!(5_678)));
+    assert_eq!(written[1]["tokensBefore"], 3);
+    talk.context().await;
+    talk.verify().await;
 }
 
 #[tokio::test]
@@ -176,6 +201,36 @@ async fn row_P6_after_an_import_the_summary_stands_before_the_kept_messages() {
     }
 }
 
+/// After which messages the conversation's separators stand.
+async fn separators(talk: &Talk<'_>) -> Vec<i64> {
+    let ask = pb::ListMessagesRequest { conversation_id: talk.id.clone(), page_size: 500, ..Default::default() };
+    let page = talk.house.messages().list_messages(ask).await.expect("lists").into_inner();
+    page.separators.into_iter().map(|separator| separator.after_message_id).collect()
+}
+
+#[tokio::test]
+async fn separators_go_out_and_come_in_with_every_format() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let talk = house.conversation().await;
+    talk.separate().await;
+    talk.turn("One?", "One.").await;
+    talk.separate().await;
+    talk.turn("Two?", "Two.").await;
+    talk.turn("Three?", "Three.").await;
+    talk.separate().await;
+    assert_eq!(separators(&talk).await, [0, 2, 6]);
+    for format in ["openai", "anthropic", "claw0", "pi", "sharegpt", "zeroclaw"] {
+        files.exported(&[&talk.id, "--format", format, "--output", format]).await;
+        for _ in 0..2 {
+            let other = files.imported(&[format, "--format", format, "--user", format]).await.pop().expect("one");
+            assert_eq!(separators(&other).await, [0, 2, 6], "{format}");
+            assert_eq!(other.said().await, talk.said().await, "{format}");
+            assert_eq!(other.context().await.0.boundary_message_id, 6, "{format}: contexts start after it");
+        }
+    }
+}
+
 /// What a message of pi's says, and to whom; a text may stand for a list of one block.
 fn said_by(message: &Value) -> Value {
     let names = ["role", "content", "toolCallId", "toolName", "isError", "stopReason", "provider", "model"];
@@ -183,10 +238,6 @@ fn said_by(message: &Value) -> Value {
     let mut said = Value::Object(fields.collect());
     if said["content"].is_string() {
         said["content"] = json!([{"type": "text", "text": said["content"]}]);
-    }
-    for block in said["content"].as_array_mut().into_iter().flatten() {
-        // What had come of a call when its stream was aborted; no provider is sent it.
-        block.as_object_mut().expect("an object").remove("partialJson");
     }
     said
 }

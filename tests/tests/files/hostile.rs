@@ -1,9 +1,6 @@
 //! `anneal import` of files that are broken, odd or large: what can be kept is kept, the rest is said line by line.
 
-use std::io::Write as _;
-
-use anneal_tests::{Anneal, Files, House, claw0, eventually, pb, pi, pi_compaction, pi_said, prose};
-use pb::conversation_service_client::ConversationServiceClient;
+use anneal_tests::{Files, House, pi, pi_compaction, pi_said, prose};
 use serde_json::{Value, json};
 
 use crate::BINARY;
@@ -12,11 +9,15 @@ fn asked(text: &str) -> String {
     json!({"type": "user", "content": text, "ts": 1}).to_string()
 }
 
-/// What an import's report says: (line, fate), in order.
-fn reported(files: &Files<'_>, name: &str) -> Vec<(u64, String)> {
+/// What an import's report says of this conversation, or of the file for the empty one: (line, fate), in order of lines.
+fn reported(files: &Files<'_>, name: &str, conversation: &str) -> Vec<(u64, String)> {
     let text = std::fs::read_to_string(files.folder.path().join(name)).expect("the report is there");
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
-    lines.map(|line| (line["line"].as_u64().unwrap_or(0), line["fate"].as_str().expect("a fate").to_owned())).collect()
+    let lines = lines.filter(|line| line["conversation"] == conversation);
+    let said = |line: Value| (line["line"].as_u64().unwrap_or(0), line["fate"].as_str().expect("a fate").to_owned());
+    let mut lines: Vec<_> = lines.map(said).collect();
+    lines.sort();
+    lines
 }
 
 #[tokio::test]
@@ -43,12 +44,45 @@ async fn broken_lines_are_refused_by_number_and_everything_else_is_kept() {
     let said: Vec<String> = talk.said().await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(said, ["first", "a\0b", "half \u{fffd} a pair", "冷たい 🧊"]);
     let wanted = [(2, "refused"), (4, "changed"), (6, "refused")].map(|(line, fate)| (line, fate.to_owned()));
-    let mut report = reported(&files, "report.jsonl");
-    report.sort();
-    assert_eq!(report, wanted);
+    assert_eq!(reported(&files, "report.jsonl", &talk.id), wanted);
+    assert_eq!(reported(&files, "report.jsonl", ""), []);
     let again = files.import(&import).await;
     assert!(again.out.contains("0 messages stored, 4 there already"), "{again:?}");
     talk.verify().await;
+}
+
+#[tokio::test]
+async fn every_remark_is_about_its_own_conversation_and_says_its_line() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let said = |text: &str| json!({"role": "user", "content": text});
+    let lines = [
+        json!({"title": "one", "messages": [said("one")]}).to_string(),
+        json!({"title": "two", "messages": [said("two"), {"role": "wizard"}], "beside": {}}).to_string(),
+        "{oops".to_owned(),
+        json!({"title": "three", "messages": [{"role": "wizard"}, said("three")]}).to_string(),
+        json!({"title": "four", "anneal_marks": 7, "messages": [said("four")]}).to_string(),
+    ];
+    files.folder.file("chats.jsonl", &lines.join("\n"));
+    let ran = files.import(&["chats.jsonl", "--report", "report.jsonl"]).await;
+    let report = async |title: &str| {
+        for talk in files.talks(&ran) {
+            if talk.conversation().await.title == title {
+                return reported(&files, "report.jsonl", &talk.id);
+            }
+        }
+        reported(&files, "report.jsonl", "")
+    };
+    let owned = |wanted: &[(u64, &str)]| -> Vec<(u64, String)> {
+        wanted.iter().map(|(line, fate)| (*line, (*fate).to_owned())).collect()
+    };
+    assert_eq!(report("one").await, []);
+    assert_eq!(report("two").await, owned(&[(2, "refused"), (2, "set aside")]));
+    assert_eq!(report("").await, owned(&[(3, "refused")]));
+    assert_eq!(report("three").await, owned(&[(4, "refused")]));
+    // its head could not be read, so that its first message names it
+    assert_eq!(report("four").await, owned(&[(5, "refused")]));
+    assert!(ran.out.contains("chats.jsonl line 4 entry 1 refused:"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -59,7 +93,7 @@ async fn a_strict_import_takes_a_file_whole_or_not_at_all() {
     let many = vec![json!({"type": "text", "text": "a"}); 257];
     let large = json!({"type": "assistant", "content": many, "ts": 1});
     files.folder.file("large.jsonl", &format!("{}\n{large}\n", asked("first")));
-    for (name, said) in [("broken.jsonl", "entry 2"), ("large.jsonl", "256 parts")] {
+    for (name, said) in [("broken.jsonl", "line 2"), ("large.jsonl", "256 parts")] {
         let ran = files.import(&[name, "--format", "claw0", "--strict"]).await;
         assert!(ran.code == Some(1) && ran.err.contains(said), "{ran:?}");
         assert_eq!(files.count().await, 0, "{name}");
@@ -147,57 +181,4 @@ async fn files_that_hold_no_conversation_are_refused_with_their_names() {
         assert!(ran.code == Some(1) && ran.err.contains(name) && ran.err.starts_with("anneal: "), "{ran:?}");
     }
     assert_eq!(files.count().await, 0);
-}
-
-/// Bytes of the large file.
-const LARGE_BYTES: u64 = 200 * 1024 * 1024;
-/// Most memory, in MiB, of the client and of the server.
-const CLIENT_MEMORY: u64 = 100;
-const SERVER_MEMORY: u64 = 250;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_of_200_mb_is_imported_in_bounded_memory() {
-    let house = House::start().await;
-    let files = Files::new(BINARY, &house);
-    let path = files.folder.path().join("large.jsonl");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file"));
-    let (mut bytes, mut messages) = (0, 0_i64);
-    while bytes < LARGE_BYTES {
-        let turn = claw0(1).replace("file 0", &"a line of a log that says little. ".repeat(1_500));
-        let turn = turn.replace("line 0", &"another line of the same log. ".repeat(1_500));
-        file.write_all(turn.as_bytes()).expect("writes");
-        bytes += turn.len() as u64;
-        messages += 4;
-    }
-    file.flush().expect("writes");
-    let anneal = Anneal::new(BINARY, &files.folder, &house.url);
-    let (server, port) = anneal.server().await;
-    let address = format!("http://127.0.0.1:{port}");
-    let started = std::time::Instant::now();
-    let import = anneal.start(&["import", "--address", &address, "large.jsonl"]);
-    let mut client = ConversationServiceClient::connect(address).await.expect("connects");
-    let (mut stored, mut most) = (0, 0);
-    while stored < messages * 95 / 100 {
-        eventually("more is stored", async || {
-            let listed = client.clone().list_conversations(pb::ListConversationsRequest::default()).await;
-            let count = listed.expect("lists").into_inner().conversations.first().map_or(0, |row| row.message_count);
-            count > stored
-        })
-        .await;
-        let listed = client.list_conversations(pb::ListConversationsRequest::default()).await.expect("lists");
-        stored = listed.into_inner().conversations[0].message_count;
-        if stored < messages * 95 / 100 {
-            most = import.most_memory();
-        }
-    }
-    assert_eq!(import.ended().await, Some(0));
-    let server_most = server.most_memory();
-    println!(
-        "{} MB, {messages} messages, {:.0} s: at most {most} MiB in the client, {server_most} MiB in the server",
-        bytes / 1_000_000,
-        started.elapsed().as_secs_f64()
-    );
-    let listed = client.list_conversations(pb::ListConversationsRequest::default()).await.expect("lists");
-    assert_eq!(listed.into_inner().conversations[0].message_count, messages);
-    assert!(most <= CLIENT_MEMORY && server_most <= SERVER_MEMORY, "{most} MiB, {server_most} MiB");
 }

@@ -173,6 +173,23 @@ async fn standard_input_and_settings_of_the_command_line_are_taken() {
 }
 
 #[tokio::test]
+async fn a_thousand_tiny_conversations_of_one_file_are_each_there_once() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    let line = |n: usize| serde_json::json!({"messages": [{"role": "user", "content": format!("Hello {n}?")}]});
+    files.folder.file("chats.jsonl", &lines_of((0..1_000).map(line)));
+    for (stored, there) in [(1_000, 0), (0, 1_000)] {
+        let ran = files.import(&["chats.jsonl"]).await;
+        let said = format!("1000 conversations, {stored} messages stored, {there} there already");
+        assert!(ran.code == Some(0) && ran.out.contains(&said), "{:?}", ran.out.lines().last());
+        let mut ids: Vec<&str> = ran.out.lines().filter_map(|line| Some(line.split_once("  ")?.0)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 1_000);
+    }
+}
+
+#[tokio::test]
 async fn two_equal_conversations_of_one_file_stay_two() {
     let house = House::start().await;
     let files = Files::new(BINARY, &house);

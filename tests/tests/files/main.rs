@@ -2,8 +2,12 @@
 
 mod again;
 mod export;
+mod growing;
 mod hostile;
 mod import;
+mod large;
+mod odd_bytes;
+mod openclaw;
 mod pi_oracle;
 mod place;
 

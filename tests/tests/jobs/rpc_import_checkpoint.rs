@@ -14,6 +14,7 @@ async fn import(talk: &Talk<'_>, request_id: &str, last: i64, summary: &str) -> 
         last_message_id: last,
         summary: summary.into(),
         model: "elsewhere-1".into(),
+        ..Default::default()
     };
     Ok(talk.house.contexts().import_checkpoint(ask).await?.into_inner())
 }
@@ -27,6 +28,32 @@ async fn said(talk: &Talk<'_>, turns: usize) {
 
 fn patient() -> pb::Policy {
     pb::Policy { max_message_count: Some(0), keep_recent_turns: Some(1), ..Default::default() }
+}
+
+#[tokio::test]
+async fn what_its_maker_counted_stands_in_the_checkpoint() {
+    let house = House::start().await;
+    let talk = house.conversation_under(patient()).await;
+    said(&talk, 4).await;
+    let ask = pb::ImportCheckpointRequest {
+        conversation_id: talk.id.clone(),
+        request_id: "r1".into(),
+        last_message_id: 4,
+        summary: SUMMARY.into(),
+        tokens_before: Some(0),
+        tokens_after: Some(u64::MAX),
+        ..Default::default()
+    };
+    let import = async |ask: &pb::ImportCheckpointRequest| {
+        house.contexts().import_checkpoint(ask.clone()).await.map(tonic::Response::into_inner)
+    };
+    let made = import(&ask).await.expect("imports");
+    assert_eq!((made.tokens_before, made.tokens_after), (0, i64::MAX as u64), "as far as a column goes");
+    assert_eq!(import(&ask).await.expect("imports again"), made);
+    let other = pb::ImportCheckpointRequest { tokens_before: None, ..ask };
+    assert_refused(import(&other).await, Code::AlreadyExists, "REQUEST_ID_REUSED", "");
+    talk.context().await.assert_covers(8);
+    talk.verify().await;
 }
 
 #[tokio::test]

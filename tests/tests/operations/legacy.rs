@@ -79,8 +79,11 @@ async fn memory_at_the_end(old: &mut OldTables, process: &Process) -> u64 {
 }
 
 #[tokio::test]
-async fn row_D6_a_hundred_thousand_rows_move_without_the_systems_separators_and_summaries() {
-    let rows = many(100_000);
+async fn row_D6_a_hundred_thousand_messages_move_without_the_systems_separators_and_summaries() {
+    let mut rows = many(120_000);
+    // as many rows as hold the messages
+    let last = rows.iter().enumerate().filter(|(_, row)| row.kind == "MESSAGE").nth(99_999).expect("there are more").0;
+    rows.truncate(last + 1);
     let expected = recount(CONVERSATIONS, &rows);
     let mut old = OldTables::with(CONVERSATIONS, &rows).await;
     let folder = Folder::new();
@@ -98,7 +101,9 @@ async fn row_D6_a_hundred_thousand_rows_move_without_the_systems_separators_and_
     process.said("summaries deleted").await;
     let seconds = started.elapsed().as_secs_f64();
     eventually("the last count", async || process.lines().iter().any(|line| line.contains("joined with it"))).await;
-    println!("moved 100,000 rows of {CONVERSATIONS} conversations in {seconds:.1} s, with at most {memory} MiB");
+    assert_eq!(expected.kept.values().map(|kept| kept.messages.len()).sum::<usize>(), 100_000);
+    let count = rows.len();
+    println!("moved {count} rows of {CONVERSATIONS} conversations in {seconds:.1} s, with at most {memory} MiB");
     assert_counts(&(process.lines().join("\n") + "\n"), &expected);
     assert_eq!(process.ended().await, Some(0));
     let stored = migrated(&old.url).await;
@@ -194,7 +199,10 @@ async fn row_D6_what_was_moved_is_stored_exactly_as_an_append_stores_it() {
     assert_eq!((old_head.title.as_str(), old_head.user_id.as_str()), ("对话 1", "1"));
     assert_eq!(old_head.metadata["legacy_uid"], "c1");
     assert_eq!(old_head.created_time.map(|time| time.seconds), Some(1_600_000_001));
-    assert_eq!(old_head.last_activity_time.map(|time| time.seconds), Some(1_700_000_001));
+    let newest = moved.messages().await.pop().and_then(|message| message.created_time);
+    assert_eq!(newest.map(|time| time.seconds), Some(1_650_000_000));
+    assert_eq!(old_head.last_activity_time, newest, "as of every conversation: when its newest message was stored");
+    assert_eq!(old_head.metadata["legacy_updated_ts"], "1700000001", "what the older table said is kept");
     assert_eq!(moved.message(1).await.metadata["legacy_uid"], "m1");
     assert_eq!(moved.jobs().await.len(), 1, "its tokens are to be counted");
     let given = "select count(*) from ai_conversation where title_given and title = '对话 1'";

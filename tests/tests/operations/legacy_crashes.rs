@@ -136,3 +136,39 @@ async fn a_table_in_use_is_waited_for_and_a_killed_wait_changes_nothing() {
     assert_eq!(process.ended().await, Some(0));
     assert_eq!(migrated(&old.url).await, recount(5, &rows).kept);
 }
+
+/// Swallows rows of a table of the new schema, as a fault of ours would.
+async fn swallow(old: &mut OldTables, table: &str, when: &str) {
+    old.run(&format!(
+        "create function swallow_row() returns trigger language plpgsql as 'begin return null; end';
+         create function swallow() returns event_trigger language plpgsql as $$
+         begin
+            if exists (select from pg_event_trigger_ddl_commands() where object_identity = 'public.{table}') then
+                create trigger swallow before insert on public.{table} for each row when ({when})
+                execute function public.swallow_row();
+            end if;
+         end $$;
+         create event trigger swallow on ddl_command_end when tag in ('CREATE TABLE') execute function swallow()"
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn row_D6_what_was_counted_and_does_not_arrive_stops_everything() {
+    let rows = [
+        OldRow::said("USER", "one", 100),
+        OldRow::mark("SEPARATOR", "user", 101),
+        OldRow::mark("SEPARATOR", "user", 102),
+        OldRow::said("USER", "two", 103),
+    ];
+    // the third conversation has no message: nothing else would miss it
+    let cases = [("ai_separator", "true", "1 separators"), ("ai_conversation", "new.user_id = '3'", "3 conversations")];
+    for (table, when, said) in cases {
+        let mut old = OldTables::with(3, &rows).await;
+        swallow(&mut old, table, when).await;
+        let before = old.state().await;
+        let ran = Anneal::new(BINARY, &Folder::new(), &old.url).run(&["migrate"]).await;
+        assert!(ran.code == Some(1) && ran.err.contains(&format!("{said} were counted")), "{ran:?}");
+        assert_eq!(old.state().await, before, "{table}");
+    }
+}

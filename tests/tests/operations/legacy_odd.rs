@@ -152,7 +152,8 @@ async fn half_migrated_tables_and_odd_rows_are_moved_and_counted() {
         assert_eq!(old.number(&holds).await, 1, "{expected}");
     }
     let conversation = "select count(*) from ai_conversation where status = 2
-        and metadata = '{\"parrot\": \"ara\", \"legacy_id\": \"2\", \"legacy_uid\": \"c2\", \"legacy_row_status\": \"DELETED\"}'";
+        and metadata = '{\"parrot\": \"ara\", \"legacy_id\": \"2\", \"legacy_uid\": \"c2\", \"legacy_row_status\": \"DELETED\",
+            \"legacy_updated_ts\": \"1700000002\"}'";
     assert_eq!(old.number(conversation).await, 1);
 }
 
