@@ -13,6 +13,7 @@ mod creation;
 mod database;
 mod durability;
 mod error;
+pub mod failpoints;
 mod foreign;
 mod jobs;
 mod legacy;

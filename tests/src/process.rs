@@ -103,6 +103,7 @@ pub struct Anneal {
     folder: PathBuf,
     url: String,
     environment: &'static [(&'static str, &'static str)],
+    failpoints: String,
 }
 
 impl Anneal {
@@ -115,7 +116,19 @@ impl Anneal {
 
     /// The same on a database that loses nothing, without the allowance.
     pub fn on_durable(binary: &'static str, folder: &Folder, url: &str) -> Self {
-        Self { binary, folder: folder.path().to_owned(), url: url.to_owned(), environment: &[] }
+        Self {
+            binary,
+            folder: folder.path().to_owned(),
+            url: url.to_owned(),
+            environment: &[],
+            failpoints: String::new(),
+        }
+    }
+
+    /// The same, with faults at named places: what the crate `fail` reads from `FAILPOINTS`.
+    #[must_use]
+    pub fn failing(&self, failpoints: &str) -> Self {
+        Self { failpoints: failpoints.to_owned(), ..self.clone() }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -130,6 +143,11 @@ impl Anneal {
             command.env("ANNEAL_DATABASE_URL", &self.url);
         }
         command.envs(self.environment.iter().copied());
+        if self.failpoints.is_empty() {
+            command.env_remove("FAILPOINTS");
+        } else {
+            command.env("FAILPOINTS", &self.failpoints);
+        }
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -228,6 +246,11 @@ impl Process {
         eventually(words, async || ended() || self.lines().iter().any(|line| line.contains(words))).await;
         let found = self.lines().into_iter().find(|line| line.contains(words));
         found.unwrap_or_else(|| panic!("it ended without saying {words}: {:#?}", self.lines()))
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it was started").is_some()
     }
 
     /// From now on nobody reads what it says: its pipes are closed.

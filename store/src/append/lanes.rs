@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
+    failpoint,
     pool::{Link, Pool},
     rules::Rules,
 };
@@ -120,9 +121,9 @@ impl Lane {
 
     async fn store(&mut self, mut db: Link, group: Vec<Waiting>) {
         let appends: Vec<_> = group.iter().map(|waiting| (waiting.caller, &waiting.append)).collect();
-        let storing = statement::store(&mut db, &appends, self.rules.bases());
+        let storing = store_together(&mut db, &appends, self.rules.bases());
         let stored = tokio::time::timeout(Duration::from_secs(GROUP_SECONDS), storing).await;
-        let stored = stored.map_or(Err(StoreError::Silent), |stored| stored.map_err(StoreError::from));
+        let stored = stored.unwrap_or(Err(StoreError::Silent));
         metrics::counter!("append_groups_total").increment(1);
         metrics::counter!("append_group_members_total").increment(group.len() as u64);
         match stored {
@@ -163,6 +164,13 @@ impl Lane {
         }
         self.queue.put_back(again);
     }
+}
+
+async fn store_together(db: &mut Link, appends: &[(Caller, &Append)], bases: &str) -> Result<Vec<Done>, StoreError> {
+    failpoint!("append.group.taken");
+    let done = statement::store(db, appends, bases).await?;
+    failpoint!("append.group.stored");
+    Ok(done)
 }
 
 /// Answers all that there is no connection now.
