@@ -116,9 +116,10 @@ impl HeadRow {
 }
 
 impl Head {
-    /// Whether these counts follow what is counted.
+    /// Whether these counts follow what is counted, and are of messages that are there: a conversation that was deleted and made
+    /// again under its id has others.
     fn takes(&self, one: &CountedMessages<'_>) -> bool {
-        one.counted == self.counted
+        one.counted == self.counted && one.last() <= self.last
     }
 
     /// Whether messages are left to count after them.

@@ -57,14 +57,35 @@ async fn a_job_that_was_done_and_came_again_is_not_the_zombies() {
 
 /// A conversation made with this request id: its id is the same each time.
 async fn made<'a>(house: &'a House, said: &str) -> Talk<'a> {
+    let talk = made_empty(house).await;
+    talk.append_all(vec![user(said)]).await;
+    talk
+}
+
+async fn made_empty(house: &House) -> Talk<'_> {
     let ask = pb::CreateConversationRequest {
         request_id: "the same".into(),
         policy: Some(pb::Policy { large_message_threshold: Some(1), ..Default::default() }),
         ..Default::default()
     };
-    let talk = house.conversation_with(ask).await;
-    talk.append_all(vec![user(said)]).await;
-    talk
+    house.conversation_with(ask).await
+}
+
+#[tokio::test]
+async fn counts_of_messages_that_a_conversation_made_again_does_not_have_are_refused_as_a_lost_lease() {
+    let house = House::start().await;
+    let old = made(&house, "what was said before").await;
+    let zombies = claim_one(&house, JobKind::CountTokens).await;
+    let stale = counted(&house, &zombies).await;
+    let ask = pb::DeleteConversationRequest { conversation_id: old.id.clone(), ..Default::default() };
+    house.conversations().delete_conversation(ask).await.expect("deletes");
+    let new = made_empty(&house).await;
+    assert_eq!(new.id, old.id);
+    let together = house.store.record_counts(std::slice::from_ref(&stale)).await;
+    assert!(matches!(together, Err(StoreError::LeaseLost)), "{together:?}");
+    let alone = house.store.record_counts_alone(&stale).await;
+    assert!(matches!(alone, Err(StoreError::LeaseLost)), "{alone:?}");
+    new.verify().await;
 }
 
 #[tokio::test]
