@@ -36,12 +36,19 @@ pub(crate) async fn hold(world: &mut World<'_>) -> Result<(), Broken> {
     context(world, &stand).await
 }
 
-/// What was said is there, dense and in order, byte for byte; a reader of a part sees a part of that.
+/// What was said is there, dense and in order, byte for byte; what is counted is counted as what it says.
 async fn messages(world: &mut World<'_>) -> Result<(), Broken> {
-    let rows =
-        sqlx::query("select message_id, content -> 0 ->> 'text' from ai_message where conversation_id = $1 order by 1");
+    let rows = sqlx::query(
+        "select message_id, content -> 0 ->> 'text', token_count from ai_message where conversation_id = $1 order by 1",
+    );
     let rows = rows.bind(world.id.0).fetch_all(&mut *world.db).await.expect("reads");
     let stored: Vec<(i64, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    for (row, (id, text)) in rows.iter().zip(&stored) {
+        let (counted, tokens): (Option<i64>, i64) = (row.get(2), world.tokens_of(text));
+        if counted.is_some_and(|counted| counted != tokens) {
+            return Err(format!("message {id} is counted as {counted:?}, and has {tokens} tokens"));
+        }
+    }
     let said: Vec<(i64, String)> = (1..).zip(world.said.iter().cloned()).collect();
     if stored == said {
         return Ok(());

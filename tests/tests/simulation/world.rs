@@ -1,6 +1,6 @@
 //! The conversation, what is known of it, and the workers that are busy with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
@@ -8,7 +8,7 @@ use anneal_core::{
     job::{JobKind, MAX_ATTEMPTS},
     message::{Message, MessageId, Part, Role},
     policy::{PolicyOverrides, Profile, TokenThreshold},
-    tokens::{Tokens, count_message_while},
+    tokens::{Encoding, Tokens, count_message_while},
 };
 use anneal_store::{
     Append, ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError,
@@ -57,6 +57,8 @@ pub(crate) struct World<'a> {
     /// By request id: where the separator was put.
     separations: BTreeMap<u8, MessageId>,
     pub(crate) separators: BTreeSet<MessageId>,
+    /// By text: its tokens.
+    tokens: HashMap<String, i64>,
     counting: Vec<Counting>,
     summarizing: Vec<Summarizing>,
     pub(crate) tally: &'a mut Tally,
@@ -100,6 +102,7 @@ impl<'a> World<'a> {
             requests: BTreeMap::new(),
             separations: BTreeMap::new(),
             separators: BTreeSet::new(),
+            tokens: HashMap::new(),
             counting: Vec::new(),
             summarizing: Vec::new(),
             tally,
@@ -121,6 +124,11 @@ impl<'a> World<'a> {
     /// The newest message.
     pub(crate) fn newest(&self) -> MessageId {
         MessageId(self.said.len() as i64)
+    }
+
+    /// Tokens of a text of its own, as a worker counts them.
+    pub(crate) fn tokens_of(&mut self, text: &str) -> i64 {
+        *self.tokens.entry(text.to_owned()).or_insert_with(|| Encoding::default().counter().count(text).get() as i64)
     }
 
     async fn sql(&mut self, statement: &'static str) {
