@@ -276,8 +276,13 @@ impl Process {
 
     /// Sends SIGTERM.
     pub async fn terminate(&self) {
+        self.signal("TERM").await;
+    }
+
+    /// Sends this signal: STOP and CONT make it stand still for a while.
+    pub async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status().await.expect("kill is there");
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().await.expect("kill is there");
         assert!(sent.success());
     }
 
