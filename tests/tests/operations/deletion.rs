@@ -177,13 +177,13 @@ impl Scene {
         let join =
             pb::DeleteSeparatorRequest { conversation_id: id.into(), request_id: planted("join"), after_message_id };
         messages.delete_separator(join).await.expect("joins");
-        let reused = pb::AppendMessagesRequest {
+        let other = pb::AppendMessagesRequest {
             conversation_id: id.into(),
             request_id: planted("turn 0"),
             messages: vec![user(&planted("something else"))],
             ..Default::default()
         };
-        let refused = messages.append_messages(reused).await.expect_err("another body");
+        let refused = messages.append_messages(other).await.expect_err("another body");
         assert_eq!(refusal(&refused).reason, "REQUEST_ID_REUSED");
         let nonsense = pb::AppendMessagesRequest {
             conversation_id: id.into(),

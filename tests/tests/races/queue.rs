@@ -64,7 +64,7 @@ async fn a_finish_that_comes_after_an_append_leaves_the_job_waiting() {
 }
 
 /// A checkpoint job that has nothing to do, claimed.
-async fn needless<'a>(house: &'a House) -> (Talk<'a>, anneal_store::ClaimedJob) {
+async fn needless(house: &House) -> (Talk<'_>, anneal_store::ClaimedJob) {
     let talk = house.conversation().await;
     talk.turns(12).await;
     house.run_jobs_until_idle().await;

@@ -5,6 +5,7 @@
 //! same lists.
 
 mod invariants;
+mod materials;
 mod operations;
 mod world;
 

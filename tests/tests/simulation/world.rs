@@ -7,18 +7,20 @@ use anneal_core::{
     digest::Digest,
     job::{JobKind, MAX_ATTEMPTS},
     message::{Message, MessageId, Part, Role},
-    policy::{PolicyOverrides, Profile, TokenThreshold},
     tokens::{Encoding, Tokens, count_message_while},
 };
 use anneal_store::{
     Append, ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError,
 };
-use anneal_tests::{House, Waiting, pb, prose};
+use anneal_tests::{House, Waiting, pb};
 use sqlx::PgConnection;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::operations::Operation;
+use crate::{
+    materials::{policy, text},
+    operations::Operation,
+};
 
 /// In whose name everything is done.
 pub(crate) const CALLER: Caller = Caller::of(TenantId::DEFAULT);
@@ -62,26 +64,6 @@ pub(crate) struct World<'a> {
     counting: Vec<Counting>,
     summarizing: Vec<Summarizing>,
     pub(crate) tally: &'a mut Tally,
-}
-
-fn policy(number: u8) -> PolicyOverrides {
-    let large = Some(Tokens::new(150));
-    let few =
-        PolicyOverrides { max_message_count: Some(5), large_message_threshold: large, ..PolicyOverrides::default() };
-    match number {
-        0 => few,
-        1 => PolicyOverrides { max_message_count: Some(8), hot_zone_radius: Some(1), ..few },
-        2 => PolicyOverrides {
-            token_threshold: Some(TokenThreshold::Tokens(Tokens::new(400))),
-            max_message_count: Some(0),
-            ..few
-        },
-        _ => PolicyOverrides { profile: Some(Profile::Agents), ..PolicyOverrides::default() },
-    }
-}
-
-fn text(body: u8, place: usize) -> String {
-    prose(17 * usize::from(body) + place, [1, 3, 12][usize::from(body) % 3])
 }
 
 /// An outcome that a worker may meet whose job has passed to others, or is gone.
