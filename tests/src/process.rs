@@ -15,7 +15,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::{Line, eventually, postgres_binaries};
+use crate::{Line, Web, eventually, postgres_binaries};
 
 /// A folder that is gone when dropped.
 pub struct Folder(PathBuf);
@@ -251,6 +251,13 @@ impl Process {
     /// Whether it has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it was started").is_some()
+    }
+
+    /// Its HTTP door, once it has said where that is.
+    pub async fn door(&self) -> Web {
+        let said = self.said("\"http\":\"127.0.0.1:").await;
+        let address = said.split("\"http\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
+        Web::at(address.parse().expect("an address"))
     }
 
     /// From now on nobody reads what it says: its pipes are closed.

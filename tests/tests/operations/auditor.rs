@@ -3,7 +3,7 @@
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::Verified;
-use anneal_tests::{Anneal, Folder, House, Talk, Web, assistant, eventually, pb, prose, user};
+use anneal_tests::{Anneal, Folder, House, Talk, assistant, eventually, pb, prose, user};
 
 use crate::BINARY;
 
@@ -122,7 +122,6 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     for _ in 0..5 {
         talk.append_all(vec![user(&"wide ".repeat(700_000))]).await;
     }
-    house.run_jobs_until_idle().await;
     let read = audited(&talk).await.messages;
     assert!((2..=5).contains(&read), "16 MiB of 3.5 MB each: {read} messages");
 }
@@ -131,13 +130,12 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
 async fn a_worker_tells_of_broken_promises_by_metric_and_log_with_ids_alone() {
     let (house, folder) = (House::start().await, Folder::new());
     let (broken, other) = (healthy(&house).await, healthy(&house).await);
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("is bound").port();
     let anneal = Anneal::new(BINARY, &folder, &house.url);
-    let address = format!("worker.http_address=127.0.0.1:{port}");
-    let often = ["--set", &address, "--set", "worker.audit_interval_seconds=1", "--set", "worker.audit_sample=10"];
-    let worker = anneal.start(&[["worker"].as_slice(), &often].concat());
+    let settings = ["worker.http_address=127.0.0.1:0", "worker.audit_interval_seconds=1", "worker.audit_sample=10"];
+    let settings = settings.iter().flat_map(|setting| ["--set", *setting]);
+    let worker = anneal.start(&["worker"].into_iter().chain(settings).collect::<Vec<_>>());
     worker.said("working as").await;
-    let web = Web::at(format!("127.0.0.1:{port}").parse().expect("an address"));
+    let web = worker.door().await;
     let figure = async |line: &str| {
         let metrics = web.get("/metrics").await.text;
         metrics.lines().find_map(|found| found.strip_prefix(line)?.trim().parse::<f64>().ok())

@@ -47,15 +47,9 @@ struct Scene {
     _folder: Folder,
 }
 
-/// A port that nobody has just now.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("some port is free");
-    listener.local_addr().expect("it is bound").port()
-}
-
-fn settings(model: &ScriptedModel, worker_port: u16) -> String {
+fn settings(model: &ScriptedModel) -> String {
     format!(
-        "[log]\nfilter = \"trace\"\n[worker]\nhttp_address = \"127.0.0.1:{worker_port}\"\npoll_ms = 100\n\
+        "[log]\nfilter = \"trace\"\n[worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\n\
          [providers.scripted]\napi = \"openai\"\nurl = \"{}\"\nkey_file = \"key\"\n\
          [models.{MODEL}]\nprovider = \"scripted\"\nwindow_tokens = 8192\n[chat]\nmodel = \"{MODEL}\"\n\
          [breaker]\nfailures = 1000\nmodel_failures = 1000\n[summarizer]\nmodel = \"{MODEL}\"\nfallback = \"none\"\n",
@@ -85,8 +79,7 @@ impl Scene {
         })
         .await;
         let (house, folder) = (House::start().await, Folder::new());
-        let worker_port = free_port();
-        folder.file("anneal.toml", &settings(&model, worker_port));
+        folder.file("anneal.toml", &settings(&model));
         folder.file("key", KEY);
         let anneal = Anneal::new(BINARY, &folder, &house.url);
         let (server, port) = anneal.server().await;
@@ -94,10 +87,7 @@ impl Scene {
         worker.said("working as").await;
         let address = format!("http://127.0.0.1:{port}");
         let channel = Channel::from_shared(address).expect("an address").connect_lazy();
-        let http = server.said("\"http\":\"127.0.0.1:").await;
-        let http = http.split("\"http\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
-        let worker_http = format!("127.0.0.1:{worker_port}");
-        let doors = [http, &worker_http].map(|address| Web::at(address.parse().expect("an address")));
+        let doors = [server.door().await, worker.door().await];
         Self { house, model, refuses, gate, server, worker, channel, doors, _folder: folder }
     }
 
