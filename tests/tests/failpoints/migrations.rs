@@ -45,4 +45,6 @@ pub(crate) async fn visit(point: &Point, fault: Fault) {
     talk.turn("a", "b").await;
     house.run_jobs_until_idle().await;
     talk.verify().await;
+    drop(old);
+    house.demolish().await;
 }

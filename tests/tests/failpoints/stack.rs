@@ -78,6 +78,7 @@ pub(crate) async fn visit(point: &Point, fault: Fault) {
     stack.server.terminate().await;
     assert_eq!((stack.worker.ended().await, stack.server.ended().await), (Some(0), Some(0)));
     check(&house, &told).await;
+    house.demolish().await;
 }
 
 /// A job whose worker is gone.
