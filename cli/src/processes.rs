@@ -47,6 +47,8 @@ pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
     let listener = http::bind(config.worker.http_address)
         .await
         .with_context(|| format!("cannot listen on {}", config.worker.http_address))?;
+    let address = listener.local_addr().context("the HTTP port has no address")?;
+    info!(http = %address, "serving HTTP on {address}");
     let readiness = Readiness::default();
     let check = {
         let store = store.clone();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{Store, error::StoreError, jobs, scope::Scope};
+use crate::{Store, error::StoreError, failpoint, jobs, scope::Scope};
 
 /// Tenants that one claim looks at: each costs some reads of an index.
 const TENANTS_PER_CLAIM: i32 = 1_000;
@@ -115,6 +115,7 @@ impl Store {
     ) -> Result<Claim, StoreError> {
         let lease = Uuid::now_v7();
         let mut db = self.jobs.checkout(Scope::Queue).await?;
+        failpoint!("claim.begun");
         let rows = sqlx::query_file!(
             "sql/claim_jobs.sql",
             kind.code(),
@@ -130,6 +131,9 @@ impl Store {
         .await?;
         db.release().await?;
         let mut claim = Claim::default();
+        if rows.iter().any(|row| row.conversation_id.is_some()) {
+            failpoint!("claim.claimed");
+        }
         for row in rows {
             let (tenant, Some(conversation)) = (TenantId(row.tenant_id), row.conversation_id) else {
                 claim.more_after = Some(TenantId(row.tenant_id));
@@ -152,6 +156,7 @@ impl Store {
     pub async fn heartbeat(&self, jobs: &[ClaimedJob]) -> Result<Vec<bool>, StoreError> {
         let mut held = HashSet::with_capacity(jobs.len());
         let mut db = self.jobs.checkout(Scope::Queue).await?;
+        failpoint!("heartbeat.begun");
         for kind in JobKind::ALL {
             let of_kind = || jobs.iter().filter(|job| job.kind == kind);
             let conversations: Vec<Uuid> = of_kind().map(|job| job.conversation.0).collect();
@@ -165,6 +170,7 @@ impl Store {
                 .await?;
             held.extend(rows.into_iter().map(|row| (kind, ConversationId(row.conversation_id))));
         }
+        failpoint!("heartbeat.extended");
         db.release().await?;
         Ok(jobs.iter().map(|job| held.contains(&(job.kind, job.conversation))).collect())
     }
@@ -185,6 +191,7 @@ impl Store {
         most_attempts: i16,
     ) -> Result<Failed, StoreError> {
         let mut db = self.jobs.checkout(job.caller()).await?;
+        failpoint!("fail.begun");
         let row = sqlx::query_file!(
             "sql/fail_job.sql",
             job.kind.code(),
@@ -196,6 +203,7 @@ impl Store {
         )
         .fetch_optional(&mut *db)
         .await?;
+        failpoint!("fail.recorded");
         db.release().await?;
         match row {
             Some(row) if row.dead => Ok(Failed::Dead),
@@ -226,11 +234,15 @@ impl Store {
     pub async fn rescue_jobs(&self, limit: i64) -> Result<Rescued, StoreError> {
         let mut db = self.jobs.checkout(Scope::Queue).await?;
         let mut rescued = Rescued::default();
+        failpoint!("rescue.begun");
         for kind in JobKind::ALL {
             let row =
                 sqlx::query_file!("sql/rescue_jobs.sql", kind.code(), limit, MAX_ATTEMPTS).fetch_one(&mut *db).await?;
             rescued.waiting += row.waiting;
             rescued.dead += row.dead;
+            if row.waiting + row.dead > 0 {
+                failpoint!("rescue.freed");
+            }
         }
         db.release().await?;
         Ok(rescued)
@@ -297,12 +309,14 @@ pub(crate) async fn finish_all(
     let leases: Vec<Uuid> = endings.iter().map(|end| end.job.lease).collect();
     let generations: Vec<i64> = endings.iter().map(|end| end.job.generation).collect();
     let more: Vec<bool> = endings.iter().map(|end| end.more).collect();
+    failpoint!("finish.begun");
     let rows = sqlx::query_file!("sql/finish_jobs.sql", kind.code(), &conversations, &leases, &generations, &more)
         .fetch_all(db)
         .await?;
     if rows.len() < endings.len() {
         return Err(StoreError::LeaseLost);
     }
+    failpoint!("finish.ended");
     let finished = rows
         .into_iter()
         .map(|row| (ConversationId(row.conversation_id), if row.clean { Finished::Done } else { Finished::Again }));

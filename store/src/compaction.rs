@@ -18,7 +18,7 @@ use crate::{
     claims::{ClaimedJob, Committed, ManualCompaction, finish, finish_causing},
     conversations::locked,
     error::{Entity, StoreError},
-    parts,
+    failpoint, parts,
     rows::{self, column, json, tokens},
     rules::Rules,
     summaries::{SummarySpec, kind_code},
@@ -108,6 +108,7 @@ impl Store {
         let mut db = self.jobs.checkout(job.caller()).await?;
         let material =
             material(&mut db, &self.rules, job.caller(), job.conversation, &PolicyOverrides::default()).await;
+        failpoint!("checkpoint.planned");
         db.settle(material).await
     }
 
@@ -160,6 +161,7 @@ impl Store {
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
+        failpoint!("checkpoint.read");
         let sources = rows.into_iter().map(|row| {
             let body = match (row.content, row.summary_cache) {
                 (Some(content), _) => Ok(rows::parts(&content)?),
@@ -182,16 +184,20 @@ impl Store {
         let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, id).await?;
+        failpoint!("checkpoint.locked");
         let kept = still_there(&mut tx, caller, id, draft).await?;
         let caused = if kept {
             insert(&mut tx, caller, id, draft, job.manual.as_ref()).await?;
+            failpoint!("checkpoint.inserted");
             parts::forget(&mut tx, job).await?;
             trigger::jobs(&tail::state(&mut tx, caller, id, &self.rules).await?)
         } else {
             vec![JobKind::Checkpoint]
         };
         let finished = finish_causing(&mut tx, job, &caused).await?;
+        failpoint!("checkpoint.finished");
         tx.commit().await?;
+        failpoint!("checkpoint.committed");
         db.release().await?;
         Ok(Committed { finished, caused, kept })
     }

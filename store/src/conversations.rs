@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::{
     Store, creation,
     error::{Entity, StoreError, violated},
-    jobs,
+    failpoint, jobs,
     requests::{self, Earlier, Request},
     rows::{self, Micros, column, encoding_code, json, tokens},
     rules::{self, Rules},
@@ -212,6 +212,7 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         }
+        failpoint!("create.inserted");
         let made = one(&mut db, caller, ConversationId(id)).await?;
         db.release().await?;
         Ok(made)
@@ -297,15 +298,20 @@ async fn update(
 async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
     let mut tx = db.begin().await?;
     locked_to_delete(&mut tx, caller, id).await?;
+    failpoint!("delete.locked");
     let (tenant, conversation) = (caller.tenant().0, id.0);
     sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;
+    failpoint!("delete.messages");
     delete_jobs(&mut tx, caller, id).await?;
+    failpoint!("delete.jobs");
     sqlx::query!("delete from ai_conversation where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;
+    failpoint!("delete.deleted");
     tx.commit().await?;
+    failpoint!("delete.committed");
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use crate::{
     claims::{ClaimedJob, Committed, Ending, finish_all},
     conversations::locked,
     error::{Entity, StoreError},
+    failpoint,
     jobs::enqueue_all,
     quiet::{self, Note},
     rows::{self, column},
@@ -116,9 +117,10 @@ impl HeadRow {
 }
 
 impl Head {
-    /// Whether these counts follow what is counted.
+    /// Whether these counts follow what is counted, and are of messages that are there: a conversation that was deleted and made
+    /// again under its id has others.
     fn takes(&self, one: &CountedMessages<'_>) -> bool {
-        one.counted == self.counted
+        one.counted == self.counted && one.last() <= self.last
     }
 
     /// Whether messages are left to count after them.
@@ -169,6 +171,7 @@ impl Store {
             .fetch_all(&mut *db)
             .await?;
         db.release().await?;
+        failpoint!("counting.read");
         let mut read = HashMap::with_capacity(jobs.len());
         for row in rows {
             let uncounted = read.entry(ConversationId(row.conversation_id)).or_insert(UncountedMessages {
@@ -193,6 +196,7 @@ impl Store {
         match self.record(&mut tx, batch).await {
             Ok(recorded) => {
                 tx.commit().await?;
+                failpoint!("counting.committed");
                 db.release().await?;
                 Ok(recorded)
             }
@@ -211,8 +215,10 @@ impl Store {
         let mut db = self.jobs.checkout(counted.job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, counted.job.caller(), counted.job.conversation).await?;
+        failpoint!("counting.alone.locked");
         let committed = self.record(&mut tx, std::slice::from_ref(counted)).await?.pop().flatten();
         tx.commit().await?;
+        failpoint!("counting.alone.committed");
         db.release().await?;
         committed.ok_or(StoreError::NotFound(Entity::Conversation))
     }
@@ -223,12 +229,15 @@ impl Store {
         batch: &[CountedMessages<'_>],
     ) -> Result<Vec<Option<Committed>>, StoreError> {
         let mut heads = lock(db, batch, &self.rules).await?;
+        failpoint!("counting.locked");
         let taken = batch.iter().filter(|one| heads.get(&one.job.conversation).is_some_and(|head| head.takes(one)));
         for (conversation, total) in write(db, taken).await? {
             heads.entry(conversation).and_modify(|head| head.total = total);
         }
+        failpoint!("counting.written");
         let held = || batch.iter().filter_map(|one| heads.get(&one.job.conversation).map(|head| (one, head)));
         let looked = self.look(db, held().filter(|(one, head)| !head.is_quiet_after(one))).await?;
+        failpoint!("counting.looked");
         let endings: Vec<Ending<'_>> =
             held().map(|(one, head)| Ending { job: one.job, more: head.more_after(one) }).collect();
         let mut finished = finish_all(db, JobKind::CountTokens, &endings).await?;
@@ -240,6 +249,7 @@ impl Store {
             .flat_map(|end| caused(end.job).into_iter().map(|kind| (end.job.tenant, end.job.conversation, kind)))
             .collect();
         enqueue_all(db, &dirty).await?;
+        failpoint!("counting.enqueued");
         let committed = batch.iter().map(|one| {
             let finished = finished.remove(&one.job.conversation)?;
             Some(Committed { finished, caused: caused(one.job), kept: true })

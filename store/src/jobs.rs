@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::{
     Store,
     error::{Entity, StoreError},
+    failpoint,
     rows::Micros,
     scope::Scope,
 };
@@ -158,7 +159,9 @@ pub(crate) async fn enqueue_all(
     let tenants: Vec<Uuid> = dirty.iter().map(|(tenant, _, _)| tenant.0).collect();
     let kinds: Vec<i16> = dirty.iter().map(|(_, _, kind)| kind.code()).collect();
     let conversations: Vec<Uuid> = dirty.iter().map(|(_, id, _)| id.0).collect();
+    failpoint!("enqueue.begun");
     sqlx::query_file!("sql/enqueue_jobs.sql", &tenants, &kinds, &conversations, None::<String>).execute(db).await?;
+    failpoint!("enqueue.marked");
     Ok(())
 }
 
@@ -173,6 +176,7 @@ pub(crate) async fn enqueue_manual_checkpoint(
     sqlx::query_file!("sql/enqueue_jobs.sql", &[caller.tenant().0], &kinds, &[id.0], Some(argument))
         .execute(db)
         .await?;
+    failpoint!("enqueue.manual");
     Ok(())
 }
 

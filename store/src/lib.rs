@@ -2,6 +2,7 @@
 //! after its use. The first filter of every statement is the caller's tenant.
 
 mod append;
+mod audit;
 mod calls;
 mod checkpoints;
 mod claims;
@@ -14,6 +15,7 @@ mod credentials;
 mod database;
 mod durability;
 mod error;
+pub mod failpoints;
 mod foreign;
 mod jobs;
 mod legacy;
@@ -39,6 +41,7 @@ mod verify;
 mod watching;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
+pub use audit::Candidates;
 pub use calls::{CallAsk, ModelLease, Settled, Verdict};
 pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
 pub use claims::{Claim, ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};

@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::{
     error::StoreError,
+    failpoint,
     legacy::{self, LegacyCounts, Moved},
     pool::connect_as_owner,
 };
@@ -156,6 +157,7 @@ impl Migrations {
     }
 
     async fn run_locked(&mut self, started: Instant, patience: Duration) -> Result<Applied, MigrationsError> {
+        failpoint!("migrate.locked");
         let migrations = self.pending().await?;
         self.db.execute(AssertSqlSafe(LOCK_TIMEOUT)).await?;
         let legacy = loop {
@@ -183,13 +185,17 @@ impl Migrations {
         migrator.set_ignore_missing(true);
         let Some(shape) = self.find_legacy().await? else {
             migrator.run_direct(None, &mut self.db, false).await?;
+            failpoint!("migrate.applied");
             return Ok(None);
         };
         let mut tx = self.db.begin().await?;
+        failpoint!("migrate.legacy.begun");
         let counts = legacy::put_aside(&mut tx, shape).await?;
         migrator.run_direct(None, &mut *tx, false).await?;
         legacy::move_rows(&mut tx, &counts, &self.watch).await?;
+        failpoint!("migrate.legacy.moved");
         tx.commit().await?;
+        failpoint!("migrate.legacy.committed");
         Ok(Some(counts))
     }
 

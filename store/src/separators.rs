@@ -12,7 +12,7 @@ use crate::{
     Store,
     conversations::locked,
     error::{Entity, StoreError},
-    jobs,
+    failpoint, jobs,
     requests::{self, Earlier, Request},
     rows::Micros,
     rules::Rules,
@@ -68,16 +68,19 @@ async fn insert(
 ) -> Result<Separator, StoreError> {
     let mut tx = db.begin().await?;
     locked(&mut tx, caller, id).await?;
+    failpoint!("separator.locked");
     let after = match requests::find(&mut tx, caller, id, request).await? {
         Earlier::Done(answer) => answer.unwrap_or(0),
         Earlier::None => {
             let after = put(&mut tx, caller, id, expected_last).await?;
+            failpoint!("separator.put");
             requests::put(&mut tx, caller, id, request, Some(after)).await?;
             after
         }
     };
     let found = between(&mut tx, caller, id, MessageId(after - 1), MessageId(after)).await?;
     tx.commit().await?;
+    failpoint!("separator.committed");
     Ok(found.into_iter().next().unwrap_or(Separator { after: MessageId(after), created: None }))
 }
 
@@ -111,12 +114,14 @@ async fn delete(
         )
         .execute(&mut *tx)
         .await?;
+        failpoint!("separator.deleted");
         let state = tail::state(&mut tx, caller, id, rules).await?;
         jobs::enqueue(&mut tx, caller, id, &trigger::jobs(&state)).await?;
         requests::put(&mut tx, caller, id, request, None).await?;
     }
     let boundary = tail::boundary(&mut tx, caller, id).await?.after();
     tx.commit().await?;
+    failpoint!("separator.joined");
     Ok(boundary)
 }
 

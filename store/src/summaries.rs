@@ -13,7 +13,7 @@ use crate::{
     claims::{ClaimedJob, Committed, finish_causing, still_ours},
     conversations::locked,
     error::StoreError,
-    parts,
+    failpoint, parts,
     rows::{self, column, tokens},
     tail,
 };
@@ -114,6 +114,7 @@ impl Store {
             .fetch_optional(&mut *db)
             .await?;
         db.release().await?;
+        failpoint!("summary.read");
         row.map(|row| {
             Ok(UnsummarizedMessage {
                 id: message,
@@ -149,13 +150,17 @@ impl Store {
         let mut db = self.jobs.checkout(job.caller()).await?;
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, id).await?;
+        failpoint!("summary.locked");
         put(&mut tx, job, summaries).await?;
+        failpoint!("summary.written");
         if !more {
             parts::forget(&mut tx, job).await?;
         }
         let caused = if more { vec![JobKind::SummarizeMessages] } else { Vec::new() };
         let finished = finish_causing(&mut tx, job, &caused).await?;
+        failpoint!("summary.finished");
         tx.commit().await?;
+        failpoint!("summary.committed");
         db.release().await?;
         Ok(Committed { finished, caused, kept: true })
     }

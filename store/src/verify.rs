@@ -6,7 +6,7 @@ use anneal_core::{
     message::MessageId,
     turn,
 };
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 
 use crate::{
     Store,
@@ -37,7 +37,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    fn broken(&mut self, promise: i32, message: i64, description: String) {
+    pub(crate) fn broken(&mut self, promise: i32, message: i64, description: String) {
         self.violations.push(Violation { promise, description, message: MessageId(message) });
     }
 }
@@ -62,49 +62,70 @@ impl Store {
     /// Checks one conversation in one snapshot: order (3), checkpoints (6), coverage (7), content (12), figures (0).
     pub async fn verify(&self, caller: Caller, id: ConversationId) -> Result<Verified, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let mut tx = db.begin().await?;
-        sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
-        let head = sqlx::query_as!(
-            Head,
-            "select last_message_id, counted_message_id, token_total, turn from ai_conversation
-             where tenant_id = $1 and conversation_id = $2",
-            caller.tenant().0,
-            id.0,
-        )
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(StoreError::NotFound(Entity::Conversation))?;
-        let mut verified = Verified::default();
-        let seen = check_messages(&mut tx, caller, id, &head, &mut verified).await?;
-        check_checkpoints(&mut tx, caller, id, &seen, &mut verified).await?;
+        let mut tx = snapshot(&mut db).await?;
+        let verified = checked(&mut tx, caller, id, 0).await?;
         tx.commit().await?;
         db.release().await?;
         Ok(verified)
     }
 }
 
+/// A transaction that sees the data as they are now, and changes nothing.
+pub(crate) async fn snapshot(db: &mut PgConnection) -> Result<Transaction<'_, Postgres>, StoreError> {
+    let mut tx = db.begin().await?;
+    sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
+    Ok(tx)
+}
+
+/// Checks the messages after `after` (0: all of them), and the checkpoints; what it takes all messages to know only where all
+/// are read.
+pub(crate) async fn checked(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    after: i64,
+) -> Result<Verified, StoreError> {
+    let head = sqlx::query_as!(
+        Head,
+        "select last_message_id, counted_message_id, token_total, turn from ai_conversation
+         where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(&mut *db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let mut verified = Verified::default();
+    let seen = check_messages(db, caller, id, (&head, after), &mut verified).await?;
+    check_checkpoints(db, caller, id, (&seen, after), &mut verified).await?;
+    Ok(verified)
+}
+
 async fn check_messages(
     db: &mut PgConnection,
     caller: Caller,
     id: ConversationId,
-    head: &Head,
+    (head, first_after): (&Head, i64),
     verified: &mut Verified,
 ) -> Result<Vec<Seen>, StoreError> {
     let mut seen: Vec<Seen> = Vec::new();
     let (mut turn, mut before, mut total) = (0, None, 0_i64);
+    let newest_of = |seen: &[Seen]| seen.last().map_or(first_after, |seen| seen.id);
     loop {
-        let after = seen.last().map_or(0, |seen| seen.id);
+        let after = newest_of(&seen);
         let rows = sqlx::query_file!("sql/verify_messages.sql", caller.tenant().0, id.0, after, STEP)
             .fetch_all(&mut *db)
             .await?;
         let last_step = (rows.len() as i64) < STEP;
         for row in rows {
-            let expected = seen.last().map_or(0, |seen| seen.id) + 1;
+            let expected = newest_of(&seen) + 1;
             if row.message_id != expected {
                 verified.broken(3, row.message_id, format!("message {expected} is missing"));
             }
             let role = rows::role(row.role)?;
-            turn += i32::from(turn::starts(role, before));
+            // In the middle of a conversation turns go on from where the first message says.
+            let is_first_of_part = first_after > 0 && seen.is_empty();
+            turn = if is_first_of_part { row.turn } else { turn + i32::from(turn::starts(role, before)) };
             before = Some(role);
             if row.turn != turn {
                 verified.broken(3, row.message_id, format!("stored in turn {}, belongs to {turn}", row.turn));
@@ -123,7 +144,7 @@ async fn check_messages(
         }
     }
     verified.messages = seen.len() as i64;
-    let newest = seen.last().map_or(0, |seen| seen.id);
+    let newest = newest_of(&seen);
     if newest != head.last_message_id {
         verified.broken(
             3,
@@ -131,7 +152,7 @@ async fn check_messages(
             format!("newest message is {newest}, the conversation says {}", head.last_message_id),
         );
     }
-    if total != head.token_total {
+    if first_after == 0 && total != head.token_total {
         verified.broken(0, 0, format!("messages hold {total} tokens, the conversation says {}", head.token_total));
     }
     if turn != head.turn {
@@ -145,7 +166,7 @@ async fn check_checkpoints(
     db: &mut PgConnection,
     caller: Caller,
     id: ConversationId,
-    seen: &[Seen],
+    (seen, after): (&[Seen], i64),
     verified: &mut Verified,
 ) -> Result<(), StoreError> {
     let rows = sqlx::query_file!("sql/verify_checkpoints.sql", caller.tenant().0, id.0).fetch_all(db).await?;
@@ -156,7 +177,7 @@ async fn check_checkpoints(
         let from = seen.partition_point(|seen| seen.id < row.source_first_message_id);
         let read = seen[from..].iter().take_while(|seen| seen.id <= last);
         let digest = digest::of_sources(read.map(|seen| (MessageId(seen.id), seen.digest.as_slice())));
-        if digest.as_slice() != row.source_digest {
+        if row.source_first_message_id > after && digest.as_slice() != row.source_digest {
             verified.broken(6, last, format!("checkpoint at {last} was not made from the messages that it covers"));
         }
         // A rebuilt one has read every message of its chain itself.
@@ -166,7 +187,7 @@ async fn check_checkpoints(
         if starts != row.source_first_message_id {
             verified.broken(7, last, format!("checkpoint at {last} leaves messages before {starts} to nobody"));
         }
-        if seen.last().is_none_or(|newest| last > newest.id) {
+        if seen.last().map_or(after, |newest| newest.id) < last {
             verified.broken(7, last, format!("checkpoint at {last} lies beyond the newest message"));
         }
         let generation = previous.and(row.previous_generation).unwrap_or(0) + 1;

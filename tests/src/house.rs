@@ -207,6 +207,14 @@ impl House {
         Self { url, store, addresses, worker, channel, calling, _stop: stop.drop_guard() }
     }
 
+    /// Removes the house and its database: for tests that build many, each of which takes the room of a database.
+    pub async fn demolish(self) {
+        let (server, name) = self.url.rsplit_once('/').expect("a test's URL ends with its database");
+        let (admin, drop_it) = (format!("{server}/postgres"), format!("drop database \"{name}\" with (force)"));
+        let mut db = PgConnection::connect(&admin).await.expect("the test cluster answers");
+        sqlx::query(sqlx::AssertSqlSafe(drop_it)).execute(&mut db).await.expect("drops the test's database");
+    }
+
     /// Runs due jobs until none is left; returns how many ran.
     pub async fn run_jobs_until_idle(&self) -> usize {
         self.worker.run_until_idle().await

@@ -2,6 +2,7 @@
 //! and real data where it is at hand.
 
 mod chatting;
+mod contention;
 mod dial;
 mod eventually;
 mod figures;
@@ -27,6 +28,7 @@ mod web;
 mod writing;
 
 pub use chatting::MODEL;
+pub use contention::{CONVERSATION, DEAD_JOBS, Holding, JOBS};
 pub use dial::{Answer, post};
 pub use eventually::eventually;
 pub use files::{Files, claw0, lines_of, pi, pi_compaction, pi_said};

@@ -15,7 +15,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::{Line, eventually, postgres_binaries};
+use crate::{Line, Web, eventually, postgres_binaries};
 
 /// A folder that is gone when dropped.
 pub struct Folder(PathBuf);
@@ -103,6 +103,7 @@ pub struct Anneal {
     folder: PathBuf,
     url: String,
     environment: &'static [(&'static str, &'static str)],
+    failpoints: String,
 }
 
 impl Anneal {
@@ -115,7 +116,19 @@ impl Anneal {
 
     /// The same on a database that loses nothing, without the allowance.
     pub fn on_durable(binary: &'static str, folder: &Folder, url: &str) -> Self {
-        Self { binary, folder: folder.path().to_owned(), url: url.to_owned(), environment: &[] }
+        Self {
+            binary,
+            folder: folder.path().to_owned(),
+            url: url.to_owned(),
+            environment: &[],
+            failpoints: String::new(),
+        }
+    }
+
+    /// The same, with faults at named places: what the crate `fail` reads from `FAILPOINTS`.
+    #[must_use]
+    pub fn failing(&self, failpoints: &str) -> Self {
+        Self { failpoints: failpoints.to_owned(), ..self.clone() }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -130,6 +143,11 @@ impl Anneal {
             command.env("ANNEAL_DATABASE_URL", &self.url);
         }
         command.envs(self.environment.iter().copied());
+        if self.failpoints.is_empty() {
+            command.env_remove("FAILPOINTS");
+        } else {
+            command.env("FAILPOINTS", &self.failpoints);
+        }
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -237,6 +255,18 @@ impl Process {
         found.unwrap_or_else(|| panic!("it ended without saying {words}: {:#?}", self.lines()))
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it was started").is_some()
+    }
+
+    /// Its HTTP door, once it has said where that is.
+    pub async fn door(&self) -> Web {
+        let said = self.said("\"http\":\"127.0.0.1:").await;
+        let address = said.split("\"http\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
+        Web::at(address.parse().expect("an address"))
+    }
+
     /// From now on nobody reads what it says: its pipes are closed.
     pub async fn stop_listening(&mut self) {
         for reader in &mut self.readers {
@@ -269,8 +299,13 @@ impl Process {
 
     /// Sends SIGTERM.
     pub async fn terminate(&self) {
+        self.signal("TERM").await;
+    }
+
+    /// Sends this signal: STOP and CONT make it stand still for a while.
+    pub async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status().await.expect("kill is there");
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().await.expect("kill is there");
         assert!(sent.success());
     }
 

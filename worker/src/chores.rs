@@ -5,7 +5,7 @@ use std::time::Duration;
 use anneal_core::job::LEASE_SECONDS;
 use anneal_store::{Store, StoreError};
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::run::jitter;
 
@@ -42,10 +42,35 @@ pub(crate) async fn forget(store: &Store) {
 }
 
 /// What a round comes to; one that nobody answers ends, and the next has another connection.
-fn answered<T>(round: impl Future<Output = Result<T, StoreError>>) -> impl Future<Output = Result<T, StoreError>> {
+pub(crate) fn answered<T>(
+    round: impl Future<Output = Result<T, StoreError>>,
+) -> impl Future<Output = Result<T, StoreError>> {
     // What asks the database is large, and stands in futures within futures.
     let round = Box::pin(round);
     async move { timeout(PATIENCE, round).await.unwrap_or(Err(StoreError::Silent)) }
+}
+
+/// Between two looks at the queues.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Shows how long the queues are, and how old, until the future is dropped. Every worker shows those of all.
+pub(crate) async fn show_queues(store: &Store) {
+    loop {
+        match answered(store.queue_figures()).await {
+            Ok(queues) => {
+                for queue in queues {
+                    let kind = queue.kind.name();
+                    metrics::gauge!("jobs_waiting", "kind" => kind).set(queue.waiting as f64);
+                    metrics::gauge!("jobs_running", "kind" => kind).set(queue.running as f64);
+                    metrics::gauge!("jobs_dead", "kind" => kind).set(queue.dead as f64);
+                    let oldest = queue.oldest_ready_us as f64 / 1_000_000.0;
+                    metrics::gauge!("jobs_oldest_ready_seconds", "kind" => kind).set(oldest);
+                }
+            }
+            Err(error) => debug!("could not look at the queues: {error}"),
+        }
+        tokio::time::sleep(LOOK.mul_f64(0.75 + 0.5 * jitter())).await;
+    }
 }
 
 /// One round of freeing.

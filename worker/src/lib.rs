@@ -1,6 +1,7 @@
 //! The background work of anneal: claims jobs, runs them, records what came of them. Any number of worker processes may
 //! run beside each other; the database is all they share.
 
+mod auditor;
 mod chores;
 mod counting;
 mod desk;

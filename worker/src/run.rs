@@ -23,7 +23,7 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 use uuid::Uuid;
 
 use crate::{
-    chores, jobs,
+    auditor, chores, jobs,
     leases::{Lease, Leases},
     outcome::{JobError, Outcome, What},
     settings::{SummarizerSettings, WorkerSettings},
@@ -94,6 +94,8 @@ impl Worker {
                     worker.leases.keep(&worker.store),
                     chores::rescue(&worker.store),
                     chores::forget(&worker.store),
+                    chores::show_queues(&worker.store),
+                    auditor::audit(&worker.store, &worker.settings),
                     worker.bell.run(worker.store.clone()),
                     worker.listen(),
                 )
@@ -143,6 +145,11 @@ impl Worker {
     /// Frees jobs whose lease ran out, once.
     pub async fn rescue(&self) {
         chores::rescue_once(&self.store).await;
+    }
+
+    /// Audits conversations of the next tenants, once.
+    pub async fn audit(&self) {
+        auditor::audit_once(&self.store, &self.settings, &mut { FIRST_TENANT }).await;
     }
 
     /// The loop of one kind: claims as many as there is room for, waits when there is nothing.

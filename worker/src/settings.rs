@@ -25,6 +25,10 @@ pub struct WorkerSettings {
     pub poll_ms: u32,
     /// Seconds that running jobs get to finish when the worker is stopped.
     pub stop_seconds: u32,
+    /// Seconds between two audits; 0: none.
+    pub audit_interval_seconds: u32,
+    /// Conversations that one audit checks.
+    pub audit_sample: u32,
 }
 
 impl Default for WorkerSettings {
@@ -38,6 +42,8 @@ impl Default for WorkerSettings {
             threads: 0,
             poll_ms: 1_000,
             stop_seconds: 20,
+            audit_interval_seconds: 60,
+            audit_sample: 4,
         }
     }
 }

@@ -7,6 +7,7 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     limits::DEADLINE_DEFAULT_SECONDS,
 };
+use sqlx::PgConnection;
 use tokio::sync::{
     Semaphore,
     mpsc::{self, UnboundedReceiver, UnboundedSender},
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
+    failpoint,
     pool::{Pool, Reserved},
     rules::Rules,
     scope::Scope,
@@ -123,7 +125,7 @@ impl Lane {
         let appends: Vec<_> = group.iter().map(|waiting| (waiting.caller, &waiting.append)).collect();
         let storing = async {
             let mut db = free.seeing(Scope::of(appends.iter().map(|(caller, _)| caller.tenant()))).await?;
-            let stored = statement::store(&mut db, &appends, self.rules.bases()).await?;
+            let stored = store_together(&mut db, &appends, self.rules.bases()).await?;
             db.release().await?;
             Ok(stored)
         };
@@ -166,6 +168,17 @@ impl Lane {
         }
         self.queue.put_back(again);
     }
+}
+
+async fn store_together(
+    db: &mut PgConnection,
+    appends: &[(Caller, &Append)],
+    bases: &str,
+) -> Result<Vec<Done>, StoreError> {
+    failpoint!("append.group.taken");
+    let done = statement::store(db, appends, bases).await?;
+    failpoint!("append.group.stored");
+    Ok(done)
 }
 
 /// Answers all that there is no connection now.

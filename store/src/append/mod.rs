@@ -24,6 +24,7 @@ use crate::{
     Store,
     conversations::locked,
     error::{Entity, StoreError, violated},
+    failpoint,
     pool::Link,
     requests::{self, Earlier, Request},
     rows::{column, json, tokens},
@@ -220,13 +221,17 @@ impl Store {
 
 /// Stores one append; waits where another transaction holds its conversation.
 async fn alone(db: &mut Link, caller: Caller, append: &Append, bases: &str) -> Result<Appended, StoreError> {
+    failpoint!("append.alone.begun");
     let mut done = insert(db, caller, append, bases).await;
     if matches!(done, Ok(Done::PassedOver)) {
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, append.conversation).await?;
+        failpoint!("append.alone.locked");
         done = insert(&mut tx, caller, append, bases).await;
+        failpoint!("append.alone.written");
         if done.is_ok() { tx.commit().await? } else { tx.rollback().await? }
     }
+    failpoint!("append.alone.stored");
     match done {
         Ok(Done::Stored(appended)) => Ok(appended),
         Ok(Done::Refused | Done::PassedOver) => refused(db, caller, append, bases).await,

@@ -1,5 +1,7 @@
 //! What whoever runs anneal relies on: health, figures, proofs, query plans, moves of older databases, survival of crashes.
 
+mod auditor;
+mod deletion;
 mod durability;
 mod faults;
 mod health;

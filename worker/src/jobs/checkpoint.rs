@@ -10,7 +10,7 @@ use anneal_core::{
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
 use anneal_store::{
     CheckpointDraft, CheckpointMaterial, CheckpointSource, ClaimedJob, Committed, Entity, PreviousCheckpoint,
-    StoreError,
+    StoreError, failpoint,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -99,6 +99,7 @@ async fn draft(
         target: Purpose::Range.target(taken, worker.lengths.checkpoint_tokens),
     };
     let summary = worker.summaries.make(job, ask, lost).await?;
+    failpoint!("checkpoint.summarized");
     Ok(CheckpointDraft {
         separator: material.separator,
         previous: material.previous.as_ref().map(|previous| previous.last),

@@ -2,7 +2,7 @@
 
 use anneal_core::tokens::Encoding;
 use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
-use anneal_store::{ClaimedJob, MessageSummary, ModelSpend, SummaryKind, SummarySpec, UnsummarizedMessage};
+use anneal_store::{ClaimedJob, MessageSummary, ModelSpend, SummaryKind, SummarySpec, UnsummarizedMessage, failpoint};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -39,6 +39,7 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         worker.store.keep_summaries(job, &summaries).await?;
         return Err(error);
     }
+    failpoint!("summary.made");
     let more = waiting.len() as i64 > MESSAGES;
     let committed = worker.store.record_summaries(job, &summaries, more).await?;
     info!(conversation = %job.conversation, "summarised {} large messages of {}", summaries.len(), job.conversation);

@@ -1,0 +1,13 @@
+-- Conversations to audit: of these tenants ($1) the newest $2 of those in which something was said within $3 hours. The index
+-- that lists go by has them in this order.
+select c.tenant_id as "tenant_id!", c.conversation_id as "conversation_id!"
+from unnest($1::uuid[]) as t (tenant_id)
+cross join lateral (
+    select tenant_id, conversation_id from ai_conversation
+    where tenant_id = t.tenant_id
+      and listed_ts is not null
+      and listed_ts >= now() - $3::integer * interval '1 hour'
+    order by listed_ts desc
+    limit $2
+) as c
+order by c.tenant_id

@@ -1,0 +1,385 @@
+//! The conversation, what is known of it, and the workers that are busy with it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anneal_core::{
+    caller::{Caller, ConversationId, TenantId},
+    digest::Digest,
+    job::{JobKind, MAX_ATTEMPTS},
+    message::{Message, MessageId, Part, Role},
+    tokens::{Encoding, Tokens, count_message_while},
+};
+use anneal_store::{
+    Append, ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError,
+};
+use anneal_tests::{House, Waiting, pb};
+use sqlx::PgConnection;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::{
+    materials::{policy, text},
+    operations::Operation,
+};
+
+/// In whose name everything is done.
+pub(crate) const CALLER: Caller = Caller::of(TenantId::DEFAULT);
+
+/// What is wrong.
+pub(crate) type Broken = String;
+
+/// What has happened in all lists, by name.
+pub(crate) type Tally = BTreeMap<&'static str, u64>;
+
+/// A worker that has claimed a counting job.
+struct Counting {
+    job: ClaimedJob,
+    /// What it has read and counted: up to which message all were counted before, and the counts.
+    read: Option<(MessageId, Vec<(MessageId, Tokens)>)>,
+}
+
+/// A worker in the middle of a summary.
+struct Summarizing {
+    summarizer: Waiting,
+    running: JoinHandle<usize>,
+}
+
+/// One conversation, with all that was said.
+pub(crate) struct World<'a> {
+    pub(crate) house: &'a House,
+    pub(crate) db: &'a mut PgConnection,
+    pub(crate) id: ConversationId,
+    policy: u8,
+    /// What creates it: the same id each time.
+    created_by: String,
+    /// Texts, in order.
+    pub(crate) said: Vec<String>,
+    /// By request id: what was said, and the ids that were told.
+    requests: BTreeMap<u8, (Vec<String>, Vec<MessageId>)>,
+    /// By request id: where the separator was put.
+    separations: BTreeMap<u8, MessageId>,
+    pub(crate) separators: BTreeSet<MessageId>,
+    /// By text: its tokens.
+    tokens: HashMap<String, i64>,
+    counting: Vec<Counting>,
+    summarizing: Vec<Summarizing>,
+    pub(crate) tally: &'a mut Tally,
+}
+
+/// An outcome that a worker may meet whose job has passed to others, or is gone.
+fn moot(error: &StoreError) -> bool {
+    matches!(error, StoreError::LeaseLost | StoreError::NotFound(_))
+}
+
+impl<'a> World<'a> {
+    pub(crate) async fn make(house: &'a House, db: &'a mut PgConnection, policy: u8, tally: &'a mut Tally) -> Self {
+        let created_by = Uuid::now_v7().to_string();
+        let mut world = Self {
+            house,
+            db,
+            id: ConversationId(Uuid::nil()),
+            policy,
+            created_by,
+            said: Vec::new(),
+            requests: BTreeMap::new(),
+            separations: BTreeMap::new(),
+            separators: BTreeSet::new(),
+            tokens: HashMap::new(),
+            counting: Vec::new(),
+            summarizing: Vec::new(),
+            tally,
+        };
+        world.create().await;
+        world
+    }
+
+    async fn create(&mut self) {
+        let new = NewConversation { policy: policy(self.policy), ..NewConversation::default() };
+        let made = self.house.store.create_conversation(CALLER, Some(&self.created_by), Digest::default(), &new);
+        self.id = made.await.expect("creates").id;
+    }
+
+    fn note(&mut self, what: &'static str) {
+        *self.tally.entry(what).or_default() += 1;
+    }
+
+    /// The newest message.
+    pub(crate) fn newest(&self) -> MessageId {
+        MessageId(self.said.len() as i64)
+    }
+
+    /// Tokens of a text of its own, as a worker counts them.
+    pub(crate) fn tokens_of(&mut self, text: &str) -> i64 {
+        *self.tokens.entry(text.to_owned()).or_insert_with(|| Encoding::default().counter().count(text).get() as i64)
+    }
+
+    async fn sql(&mut self, statement: &'static str) {
+        sqlx::query(statement).bind(self.id.0).execute(&mut *self.db).await.expect("runs");
+    }
+
+    /// Does one thing; what contradicts what is known is broken.
+    pub(crate) async fn happen(&mut self, operation: Operation) -> Result<(), Broken> {
+        match operation {
+            Operation::Append { request, body, messages } => self.append(request, body, messages).await,
+            Operation::Separate { request } => self.separate(request).await,
+            Operation::Join => self.join().await,
+            Operation::Compact => self.compact().await,
+            // Built after every operation anyway; here the next one meets a recorded beginning under the same settings.
+            Operation::Build | Operation::Step => {
+                self.house.run_jobs_until_idle().await;
+                Ok(())
+            }
+            Operation::Claim => self.claim().await,
+            Operation::Read(place) => self.read(place).await,
+            Operation::Record(place, alone) => self.record(place, alone).await,
+            Operation::Fail(place) => self.fail(place).await,
+            Operation::Beat(place) => self.beat(place).await,
+            Operation::Begin => self.begin().await,
+            Operation::GoOn(place) => self.go_on(place).await,
+            Operation::TimePasses => {
+                self.time_passes().await;
+                Ok(())
+            }
+            Operation::Rescue => {
+                let rescued = self.house.store.rescue_jobs(100).await.expect("rescues");
+                if rescued.waiting > 0 {
+                    self.note("jobs rescued");
+                }
+                Ok(())
+            }
+            Operation::Change(number) => self.change(number).await,
+            Operation::Renew => self.renew().await,
+        }
+    }
+
+    async fn append(&mut self, request: Option<u8>, body: u8, messages: u8) -> Result<(), Broken> {
+        let place = request.map_or(self.said.len(), usize::from);
+        let said: Vec<String> = (0..usize::from(messages)).map(|n| text(body, place + n)).collect();
+        let new: Vec<Message> = said
+            .iter()
+            .enumerate()
+            .map(|(n, text)| Message {
+                role: if n % 2 == 0 { Role::User } else { Role::Assistant },
+                parts: vec![Part::Text { text: text.clone() }],
+                metadata: BTreeMap::new(),
+            })
+            .collect();
+        let append = Append::new(self.id, request.map(|id| format!("r{id}")), None, &new);
+        let outcome = self.house.store.append(CALLER, &append).await;
+        let ids: Vec<MessageId> = match &outcome {
+            Ok(appended) => appended.messages.iter().map(|message| message.id).collect(),
+            Err(_) => Vec::new(),
+        };
+        match (request.and_then(|id| self.requests.get(&id)), outcome) {
+            (Some((earlier, told)), Ok(appended)) if *earlier == said && appended.replayed && *told == ids => {
+                self.note("appends repeated");
+            }
+            (Some((earlier, _)), Err(StoreError::RequestIdReused)) if *earlier != said => {
+                self.note("request ids reused");
+            }
+            (None, Ok(appended)) if !appended.replayed => {
+                let expected: Vec<MessageId> =
+                    (1..=said.len() as i64).map(|n| MessageId(self.newest().0 + n)).collect();
+                if ids != expected {
+                    return Err(format!("appended as {ids:?}, expected {expected:?}"));
+                }
+                self.said.extend(said.iter().cloned());
+                if let Some(id) = request {
+                    self.requests.insert(id, (said, ids));
+                }
+                self.note("appends");
+            }
+            (earlier, outcome) => return Err(format!("an append after {earlier:?} came to {outcome:?}")),
+        }
+        Ok(())
+    }
+
+    async fn separate(&mut self, request: Option<u8>) -> Result<(), Broken> {
+        let name = request.map(|id| format!("s{id}"));
+        let put = self.house.store.insert_separator(CALLER, self.id, name.as_deref(), None).await;
+        let after = put.map_err(|error| format!("no separator: {error}"))?.after;
+        let earlier = request.and_then(|id| self.separations.get(&id).copied());
+        if after != earlier.unwrap_or(self.newest()) {
+            return Err(format!("a separator was put after {after}, asked for at {}", self.newest()));
+        }
+        if earlier.is_none() {
+            self.separators.insert(after);
+            if let Some(id) = request {
+                self.separations.insert(id, after);
+            }
+            self.note("separators");
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self) -> Result<(), Broken> {
+        let Some(after) = self.separators.pop_last() else { return Ok(()) };
+        let joined = self.house.store.delete_separator(CALLER, self.id, None, after).await;
+        joined.map(|_| ()).map_err(|error| format!("the separator after {after} cannot go: {error}"))
+    }
+
+    async fn compact(&mut self) -> Result<(), Broken> {
+        let manual = ManualCompaction { focus: String::new(), request_id: Uuid::now_v7().to_string(), keep: None };
+        let asked = self.house.store.request_compaction(CALLER, self.id, &manual).await;
+        asked.map(|_| ()).map_err(|error| format!("no compaction: {error}"))
+    }
+
+    async fn claim(&mut self) -> Result<(), Broken> {
+        let nobody = TenantId(Uuid::nil());
+        let claim = self.house.store.claim_jobs(JobKind::CountTokens, 10, 10, nobody, "by hand").await.expect("claims");
+        for job in claim.jobs {
+            if job.conversation != self.id {
+                return Err(format!("claimed a job of {}, which has none", job.conversation));
+            }
+            self.counting.push(Counting { job, read: None });
+        }
+        Ok(())
+    }
+
+    /// The worker at this place among those that count.
+    fn worker(&mut self, place: u8) -> Option<&mut Counting> {
+        let workers = self.counting.len();
+        self.counting.get_mut(usize::from(place) % workers.max(1))
+    }
+
+    async fn read(&mut self, place: u8) -> Result<(), Broken> {
+        let store = self.house.store.clone();
+        let Some(worker) = self.worker(place) else { return Ok(()) };
+        let Some(page) = store.uncounted_page(&worker.job).await.map_err(|error| format!("unread: {error}"))? else {
+            return Ok(());
+        };
+        let counts = page.messages.into_iter().map(|(id, role, parts)| {
+            let message = Message { role, parts, metadata: BTreeMap::new() };
+            (id, count_message_while(page.encoding, &message, &|| true).unwrap_or_default())
+        });
+        worker.read = Some((page.counted, counts.collect()));
+        Ok(())
+    }
+
+    async fn record(&mut self, place: u8, alone: bool) -> Result<(), Broken> {
+        if self.counting.is_empty() {
+            return Ok(());
+        }
+        let place = usize::from(place) % self.counting.len();
+        let Counting { job, read } = self.counting.remove(place);
+        let Some((counted, counts)) = read else { return Ok(()) };
+        let one = CountedMessages { job: &job, counted, counts };
+        let store = &self.house.store;
+        let recorded = if alone {
+            store.record_counts_alone(&one).await.map(Some)
+        } else {
+            store.record_counts(std::slice::from_ref(&one)).await.map(|mut recorded| recorded.pop().flatten())
+        };
+        match recorded {
+            Ok(Some(_)) => self.note("counts recorded"),
+            Err(error) if moot(&error) => self.note("counts of lost leases"),
+            Ok(None) => return Err("nobody holds the conversation, and it was passed over".into()),
+            Err(error) => return Err(format!("not recorded: {error}")),
+        }
+        Ok(())
+    }
+
+    async fn fail(&mut self, place: u8) -> Result<(), Broken> {
+        if self.counting.is_empty() {
+            return Ok(());
+        }
+        let place = usize::from(place) % self.counting.len();
+        let job = self.counting.remove(place).job;
+        match self.house.store.fail_job(&job, "it was to fail", 60_000, MAX_ATTEMPTS).await {
+            Ok(_) => Ok(()),
+            Err(error) if moot(&error) => Ok(()),
+            Err(error) => Err(format!("could not fail: {error}")),
+        }
+    }
+
+    async fn beat(&mut self, place: u8) -> Result<(), Broken> {
+        let store = self.house.store.clone();
+        let Some(worker) = self.worker(place) else { return Ok(()) };
+        let beat = store.heartbeat(std::slice::from_ref(&worker.job)).await;
+        beat.map(|_| ()).map_err(|error| format!("no heartbeat: {error}"))
+    }
+
+    async fn begin(&mut self) -> Result<(), Broken> {
+        let summarizer = Waiting::default();
+        let worker = self.house.worker_with(summarizer.clone());
+        let mut running = tokio::spawn(async move { worker.run_until_idle().await });
+        tokio::select! {
+            () = summarizer.begun() => {
+                self.note("summaries begun");
+                self.summarizing.push(Summarizing { summarizer, running });
+                Ok(())
+            }
+            ended = &mut running => ended.map(|_| ()).map_err(|error| format!("a worker panicked: {error}")),
+        }
+    }
+
+    async fn go_on(&mut self, place: u8) -> Result<(), Broken> {
+        if self.summarizing.is_empty() {
+            return Ok(());
+        }
+        let place = usize::from(place) % self.summarizing.len();
+        let Summarizing { summarizer, running } = self.summarizing.remove(place);
+        // This summary, and whatever it comes to after it.
+        for _ in 0..1_000 {
+            summarizer.go_on();
+        }
+        running.await.map(|_| ()).map_err(|error| format!("a worker panicked: {error}"))
+    }
+
+    async fn time_passes(&mut self) {
+        self.sql("update ai_job set lease_until_ts = now() - interval '1 s' where state = 1 and conversation_id = $1")
+            .await;
+        self.sql("update ai_job set due_ts = now() where state = 0 and conversation_id = $1").await;
+    }
+
+    async fn change(&mut self, number: u8) -> Result<(), Broken> {
+        self.policy = number;
+        let change = ConversationChange { policy: Some(policy(number)), ..ConversationChange::default() };
+        let changed = self.house.store.update_conversation(CALLER, self.id, None, Digest::default(), &change).await;
+        changed.map(|_| ()).map_err(|error| format!("no other policy: {error}"))
+    }
+
+    async fn renew(&mut self) -> Result<(), Broken> {
+        let old = self.id;
+        self.house.store.delete_conversation(CALLER, old).await.map_err(|error| format!("not deleted: {error}"))?;
+        self.said.clear();
+        self.requests.clear();
+        self.separations.clear();
+        self.separators.clear();
+        self.create().await;
+        self.note("conversations made again");
+        if self.id == old { Ok(()) } else { Err("one request has made two ids".into()) }
+    }
+
+    /// All that is under way dies, and others do the work: nothing may be left to do.
+    pub(crate) async fn settle(&mut self) {
+        for _ in 0..20 {
+            self.time_passes().await;
+            self.house.store.rescue_jobs(100).await.expect("rescues");
+            if self.house.run_jobs_until_idle().await == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Deletes the conversation; then everybody who was thought dead wakes up.
+    pub(crate) async fn end(mut self) -> Result<(), Broken> {
+        let deleted = self.house.store.delete_conversation(CALLER, self.id).await;
+        deleted.map_err(|error| format!("not deleted: {error}"))?;
+        while !self.summarizing.is_empty() {
+            self.note("zombies woken");
+            self.go_on(0).await?;
+        }
+        while !self.counting.is_empty() {
+            self.record(0, true).await?;
+        }
+        Ok(())
+    }
+
+    /// The context, as callers get it.
+    pub(crate) async fn context(&self) -> Result<pb::BuildContextResponse, Broken> {
+        let ask = pb::BuildContextRequest { conversation_id: self.id.to_string(), ..Default::default() };
+        let built = self.house.contexts().build_context(ask).await;
+        Ok(built.map_err(|status| format!("no context: {status}"))?.into_inner())
+    }
+}
