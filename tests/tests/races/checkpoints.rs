@@ -186,6 +186,7 @@ async fn import(talk: &Talk<'_>, last_message_id: i64) -> Result<pb::Checkpoint,
         summary: "They spoke.".into(),
         model: "elsewhere-1".into(),
         request_id: "r".into(),
+        ..Default::default()
     };
     Ok(talk.house.contexts().import_checkpoint(ask).await?.into_inner())
 }
