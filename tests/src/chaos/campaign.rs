@@ -1,0 +1,192 @@
+//! A campaign: a database, servers, workers and a model; clients that write and read; a plan of faults; a checker that looks all
+//! the time, and once more in the end.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::{
+    audit, checker,
+    client::Client,
+    cluster::{Cluster, Database},
+    crew::Crew,
+    findings::{Finding, Findings, Tally, held},
+    model::Witness,
+    nemesis::Nemesis,
+    plan::Plan,
+    reader::Reader,
+    scene::Scene,
+};
+
+/// What takes part, and what is done to it.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    /// The binary of servers and workers.
+    pub binary: &'static str,
+    /// What is done.
+    pub plan: Plan,
+    /// Servers.
+    pub servers: usize,
+    /// Workers, two at least.
+    pub workers: usize,
+    /// Clients that write.
+    pub writers: usize,
+    /// Clients that read.
+    pub readers: usize,
+    /// Commits of a thousand that are cut.
+    pub cut: u32,
+    /// Commits of a thousand that are delayed.
+    pub slow: u32,
+    /// The promise that servers and workers are told to break.
+    pub sabotage: Option<&'static str>,
+}
+
+/// What came of it.
+pub struct Report {
+    /// The seed from which all of it follows.
+    pub seed: u64,
+    /// Promises that were broken.
+    pub findings: Vec<Finding>,
+    /// What was done.
+    pub tally: Tally,
+    /// How long jobs took to end after the last fault.
+    pub settled: Duration,
+    /// How long everything took.
+    pub took: Duration,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (took, settled) = (self.took.as_secs_f64(), self.settled.as_secs_f64());
+        write!(
+            f,
+            "seed {}: {} violations in {took:.0} s; {}; settled in {settled:.1} s",
+            self.seed,
+            self.findings.len(),
+            self.tally
+        )
+    }
+}
+
+impl Campaign {
+    /// A campaign of the usual size.
+    pub const fn new(binary: &'static str, plan: Plan) -> Self {
+        Self { binary, plan, servers: 2, workers: 2, writers: 6, readers: 2, cut: 50, slow: 20, sabotage: None }
+    }
+
+    /// Runs it in a database of its own on the cluster.
+    pub async fn run(&self, cluster: &mut Cluster) -> Report {
+        self.run_noting(cluster, Arc::default()).await
+    }
+
+    /// The same; what is found can be seen while it runs.
+    pub async fn run_noting(&self, cluster: &mut Cluster, findings: Arc<Findings>) -> Report {
+        let began = Instant::now();
+        let seed = self.plan.seed;
+        let database = Database::make(cluster, &format!("campaign_{}", Uuid::new_v4().simple()), seed).await;
+        let foreign = another_tenants(&database.direct()).await;
+        let witness = Arc::new(Witness::start().await);
+        let mut crew = Crew::new(self.binary, &database.url(), self.sabotage, self.servers, self.workers).await;
+        crew.start_all(&witness).await;
+        let scene = Scene::new(Arc::clone(&findings), crew.channels(), foreign, PACE);
+        let scene = Arc::new(scene);
+        let stalls = Arc::new(Mutex::default());
+        let url = Arc::new(Mutex::new(database.direct()));
+        let mut taking_part = JoinSet::new();
+        for number in 0..self.writers {
+            taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run());
+        }
+        for number in 0..self.readers {
+            taking_part.spawn(Reader::new(Arc::clone(&scene), number, seed).run());
+        }
+        taking_part.spawn({
+            let (scene, witness, stalls, url) =
+                (Arc::clone(&scene), Arc::clone(&witness), Arc::clone(&stalls), Arc::clone(&url));
+            async move { audit::watch(scene, &witness, &stalls, || held(&url).clone()).await }
+        });
+        database.proxy.disturb(self.cut, self.slow);
+        let mut nemesis = Nemesis {
+            cluster,
+            database,
+            crew,
+            witness,
+            scene: Arc::clone(&scene),
+            stalls: Arc::clone(&stalls),
+            url: Arc::clone(&url),
+        };
+        for step in &self.plan.steps {
+            if !nemesis.goes_on(step.after).await {
+                break;
+            }
+            nemesis.does(*step).await;
+        }
+        nemesis.goes_on(20).await;
+        nemesis.rests().await;
+        scene.end();
+        while let Some(ended) = taking_part.join_next().await {
+            ended.expect("who takes part does not panic");
+        }
+        let direct = held(&url).clone();
+        let settled = checker::settle(&scene, &direct).await;
+        let stalls = held(&stalls).clone();
+        checker::check(&scene, &nemesis.witness, &stalls, &direct).await;
+        for code in nemesis.crew.stop_all().await {
+            findings.add("draining", format!("a process that was asked to stop ended with {code:?}"));
+        }
+        let commits = nemesis.database.proxy.commits();
+        let tally = Tally::default();
+        tally.take_in(&scene.tally);
+        tally.add("commits", commits.seen);
+        tally.add("commits cut before", commits.cut_before);
+        tally.add("commits cut after", commits.cut_after);
+        tally.add("model calls", nemesis.witness.calls() as u64);
+        Report { seed, findings: findings.all(), tally, settled, took: began.elapsed() }
+    }
+
+    /// Runs it until the first finding, or to its end.
+    pub async fn first_finding(&self, cluster: &mut Cluster) -> Result<Finding, Report> {
+        let findings = Arc::<Findings>::default();
+        tokio::select! {
+            biased;
+            finding = findings.first() => Ok(finding),
+            report = self.run_noting(cluster, Arc::clone(&findings)) => match report.findings.first() {
+                Some(finding) => Ok(finding.clone()),
+                None => Err(report),
+            },
+        }
+    }
+}
+
+/// Between two calls of a client.
+const PACE: Duration = Duration::from_millis(20);
+
+/// A conversation with a message that belongs to another tenant.
+async fn another_tenants(url: &str) -> String {
+    let mut db = PgConnection::connect(url).await.expect("connects");
+    let (tenant, conversation) = (Uuid::new_v4(), Uuid::new_v4());
+    for (statement, ids) in [
+        ("insert into tenant (tenant_id, name) values ($1, $2::text)", (tenant, tenant)),
+        (
+            "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
+                 system_prompt, system_prompt_tokens, policy, encoding, last_message_id, last_role, counted_message_id)
+             values ($1, $2, '', '', 'theirs', false, '{}', '', 0, '{}', 1, 1, 1, 1)",
+            (tenant, conversation),
+        ),
+        (
+            "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, token_count,
+                 text_bytes, content, content_digest)
+             values ($1, $2, 1, 1, 1, 0, 0, 0, '[]', sha256('[]'))",
+            (tenant, conversation),
+        ),
+    ] {
+        sqlx::query(statement).bind(ids.0).bind(ids.1).execute(&mut db).await.expect("another tenant's rows");
+    }
+    db.close().await.expect("closes");
+    conversation.to_string()
+}

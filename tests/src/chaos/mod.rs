@@ -1,0 +1,25 @@
+//! Campaigns of faults against whole processes: clients with a history, a nemesis with a plan, a checker that knows every promise.
+//! All choices follow from one seed, which is printed; the same seed makes the same choices again, though not the same timing.
+
+mod audit;
+mod campaign;
+mod checker;
+mod client;
+mod cluster;
+mod crew;
+mod findings;
+mod history;
+mod model;
+mod nemesis;
+mod plan;
+mod proxy;
+mod reader;
+mod scene;
+mod wire;
+
+pub use campaign::{Campaign, Report};
+pub use cluster::{Cluster, Database};
+pub use findings::{Finding, Findings, Tally};
+pub use model::{Weather, Witness};
+pub use plan::{Fault, Plan, Step};
+pub use proxy::{Commits, Proxy};

@@ -1,0 +1,27 @@
+//! A hundred crashes of PostgreSQL and a hundred kills of servers and workers under load.
+
+use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan, Report};
+
+use crate::{BINARY, seed};
+
+/// Clusters that are crashed side by side.
+const SITES: u64 = 2;
+/// Immediate stops of each, and kills of its servers and workers.
+const CRASHES: usize = 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_done_twice_under_a_hundred_crashes() {
+    let sites = (0..SITES).map(|site| async move {
+        let faults =
+            [(Fault::StopDatabase, CRASHES), (Fault::KillServer, CRASHES / 2), (Fault::KillWorker, CRASHES / 2)];
+        let campaign = Campaign::new(BINARY, Plan::of(seed() + site, &faults));
+        println!("{}", campaign.plan);
+        campaign.run(&mut Cluster::start(&[]).await).await
+    });
+    let reports: Vec<Report> = futures::future::join_all(sites).await;
+    for report in &reports {
+        println!("{report}");
+    }
+    let found: Vec<String> = reports.iter().flat_map(|report| &report.findings).map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}

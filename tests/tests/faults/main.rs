@@ -1,0 +1,12 @@
+//! Proof under faults: whole processes are killed, stopped and cut off under load, and a checker that knows every promise finds
+//! none broken. docs/reliability.md says what is done and what came of it.
+
+mod crashes;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
+
+/// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that the gate does the same every time.
+fn seed() -> u64 {
+    std::env::var("ANNEAL_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122)
+}
