@@ -220,6 +220,8 @@ impl Store {
     /// One conversation.
     pub async fn conversation(&self, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {
         let mut db = self.reads.checkout().await?;
+        #[cfg(feature = "sabotage")]
+        let caller = crate::sabotage::anybody(&mut db, caller, id).await;
         let found = one(&mut db, caller, id).await;
         db.settle(found)
     }
@@ -298,6 +300,8 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
     let mut tx = db.begin().await?;
     locked_to_delete(&mut tx, caller, id).await?;
     let (tenant, conversation) = (caller.tenant().0, id.0);
+    #[cfg(feature = "sabotage")]
+    crate::sabotage::hide_messages(&mut tx, id).await?;
     sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;

@@ -27,6 +27,8 @@ mod quiet;
 mod requests;
 mod rows;
 mod rules;
+#[cfg(feature = "sabotage")]
+mod sabotage;
 mod separators;
 mod sessions;
 mod summaries;

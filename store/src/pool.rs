@@ -50,7 +50,7 @@ impl Default for StoreSettings {
 /// Parses the URL and sets what every session needs.
 pub(crate) fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
     let statement = format!("{}ms", settings.statement_timeout_ms);
-    Ok(PgConnectOptions::from_str(&settings.url)
+    let options = PgConnectOptions::from_str(&settings.url)
         .map_err(StoreError::BadUrl)?
         .application_name("anneal")
         .statement_cache_capacity(200)
@@ -64,7 +64,10 @@ pub(crate) fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptio
             // it. A plan may be older than the table is large, and must not scan it.
             ("plan_cache_mode", "force_generic_plan"),
             ("enable_seqscan", "off"),
-        ]))
+        ]);
+    #[cfg(feature = "sabotage")]
+    let options = options.options(crate::sabotage::session_options().iter().copied());
+    Ok(options)
 }
 
 /// Idle time after which a connection is asked whether it lives: a ping costs a round trip, a dead one costs a failed call.

@@ -1,8 +1,5 @@
 -- One conversation ($1) in one snapshot: what must agree at every moment, whatever runs or dies. Figures of what does not.
 select c.last_message_id, c.token_total, m.messages, m.last, m.tokens, m.misplaced, m.altered, m.turned,
-    c.counted_message_id = c.last_message_id
-        or exists (select from ai_job where kind = 1 and conversation_id = c.conversation_id)
-        or exists (select from ai_job_dead where kind = 1 and conversation_id = c.conversation_id) as awaited,
     k.checkpoints, k.unread, k.torn, k.siblings
 from ai_conversation as c
 cross join lateral (

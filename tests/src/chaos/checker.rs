@@ -12,10 +12,10 @@ use tokio::time::interval;
 use tonic::transport::Channel;
 
 use super::{
-    audit::{leftovers, one, summaries, uuid},
+    audit::{leftovers, one, summaries, unawaited, uuid},
     cluster::look,
     crew::Stall,
-    history::Talk,
+    history::{Talk, is_as_said},
     model::Witness,
     scene::Scene,
 };
@@ -65,7 +65,9 @@ pub(super) async fn check(scene: &Scene, witness: &Witness, stalls: &[Stall], ur
             verify(scene, talk).await;
         }
     }
+    unawaited(&mut db, &scene.findings).await.expect("the database answers");
     leftovers(&mut db, &all, &scene.findings).await.expect("the database answers");
+    made(&mut db, scene).await.expect("the database answers");
     at_rest(&mut db, scene).await.expect("the database answers");
 }
 
@@ -78,6 +80,21 @@ async fn undone(db: &mut PgConnection, talk: &Talk, scene: &Scene) -> Result<(),
         [(uncounted, "a count"), (uncompacted, "a checkpoint"), (unsummarized, "a summary of a large message")]
     {
         scene.findings.demand(!is_undone, "jobs", || format!("{} waits for {what}, and nobody is to make it", talk.id));
+    }
+    Ok(())
+}
+
+/// What was derived, and by whom.
+async fn made(db: &mut PgConnection, scene: &Scene) -> Result<(), sqlx::Error> {
+    for (what, count) in [
+        ("checkpoints by the model", "select count(*) from ai_conversation_checkpoint where kind = 1"),
+        ("checkpoints by extraction", "select count(*) from ai_conversation_checkpoint where kind = 2"),
+        ("summaries by the model", "select count(*) from ai_message where summary_kind = 1"),
+        ("summaries by extraction", "select count(*) from ai_message where summary_kind = 2"),
+        ("messages counted", "select count(*) from ai_message where token_count is not null"),
+    ] {
+        let count: i64 = sqlx::query_scalar(count).fetch_one(&mut *db).await?;
+        scene.tally.add(what, count.unsigned_abs());
     }
     Ok(())
 }
@@ -118,9 +135,7 @@ async fn compare(scene: &Scene, talk: &Talk) {
     for message in &stored {
         match expected.remove(&message.message_id) {
             Some((request, said)) => {
-                let same =
-                    said.role == message.role && said.parts == message.parts && said.metadata == message.metadata;
-                scene.findings.demand(same, "content", || {
+                scene.findings.demand(is_as_said(message, said), "content", || {
                     format!("{}: message {} is not what {request} said", talk.id, message.message_id)
                 });
             }

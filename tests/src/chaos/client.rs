@@ -18,7 +18,9 @@ use super::{
 use crate::{assistant, call, pb, refusal, result, user};
 
 /// Conversations that are in use at a time.
-const TALKS: usize = 5;
+const TALKS: usize = 3;
+/// Messages of a tail at which a checkpoint is due.
+const MESSAGES: u32 = 25;
 /// Appends after which a conversation is left alone, and deleted every third time.
 const APPENDS: usize = 250;
 /// Tool input that a reader of JSON would write otherwise.
@@ -55,17 +57,27 @@ impl Client {
                 continue;
             }
             match self.random.u32(0..100) {
-                0..78 => self.append(&talk).await,
-                78..82 => self.append_twice_at_once(&talk).await,
-                82..87 => self.repeat(&talk).await,
-                87..89 => self.misuse(&talk).await,
-                89..93 => self.separate(&talk).await,
-                93..95 => self.join(&talk).await,
-                95..97 => self.compact(&talk).await,
+                0..77 => self.append(&talk).await,
+                77..81 => self.append_twice_at_once(&talk).await,
+                81..86 => self.repeat(&talk).await,
+                86..88 => self.misuse(&talk).await,
+                88..91 => self.separate(&talk).await,
+                91..93 => self.join(&talk).await,
+                93..97 => self.compact(&talk).await,
                 // Appends make up most of what is told of: the rest looks at them from other sides.
                 _ => self.append(&talk).await,
             }
         }
+    }
+
+    /// A conversation that is due for a checkpoint, and that nobody else has to do with.
+    pub(super) async fn bystander(&mut self) -> Option<Arc<Talk>> {
+        let talk = self.create().await?;
+        talk.close();
+        for _ in 0..MESSAGES {
+            self.append(&talk).await;
+        }
+        Some(talk)
     }
 
     /// The server that it asks first.
@@ -76,7 +88,7 @@ impl Client {
     async fn create(&mut self) -> Option<Arc<Talk>> {
         self.said += 1;
         let policy = pb::Policy {
-            max_message_count: Some(40),
+            max_message_count: Some(MESSAGES),
             keep_recent_turns: Some(2),
             large_message_threshold: Some(300),
             hot_zone_radius: Some(1),
@@ -112,16 +124,16 @@ impl Client {
         self.said += 1;
         let mark = |place: usize| format!("mk{}x{}x{place}", self.number, self.said);
         let sentence = |place: usize| format!("Somebody has asked about the weather in town, note {}.", mark(place));
-        match self.said % 25 {
-            24 => vec![
+        match self.said % 10 {
+            9 => vec![
                 user(&sentence(0)),
                 assistant(&format!("{} {}", sentence(1), "The river rose again. ".repeat(120))),
             ],
-            n if n % 6 == 5 => {
+            4 => {
                 let id = mark(0);
                 vec![call(&id, ODD_INPUT), result(&id, &sentence(1))]
             }
-            n if n % 3 == 2 => vec![user(&sentence(0)), assistant(&sentence(1)), assistant(&sentence(2))],
+            2 | 7 => vec![user(&sentence(0)), assistant(&sentence(1)), assistant(&sentence(2))],
             _ => vec![user(&sentence(0))],
         }
     }
@@ -259,6 +271,14 @@ impl Client {
             async move { ContextServiceClient::new(channel).compact(ask).await.map(tonic::Response::into_inner) }
         };
         let _ = self.scene.answered("Compact", first, compact).await;
+        // Now and then the user marks an end while the summary is made.
+        if self.random.bool() {
+            let mut pace = interval(self.scene.pace);
+            for _ in 0..self.random.u32(3..12) {
+                pace.tick().await;
+            }
+            self.separate(talk).await;
+        }
     }
 
     /// Lets a conversation be, or deletes it with whatever is under way in it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tonic::transport::Channel;
 
 use super::model::Witness;
-use crate::{Anneal, Folder, Line, Process, eventually};
+use crate::{Anneal, Folder, Line, Process};
 
 /// A worker that runs.
 pub(super) struct Worker {
@@ -57,7 +57,7 @@ impl Crew {
             lines.push(Line::to_port(1).await);
         }
         let (servers, workers) = ((0..servers).map(|_| None).collect(), (0..workers).map(|_| None).collect());
-        Self { anneal, folder, lines, servers, workers, jobs: 4, starts: 0 }
+        Self { anneal, folder, lines, servers, workers, jobs: JOBS, starts: 0 }
     }
 
     /// Channels to the servers, whichever processes they are.
@@ -146,8 +146,9 @@ impl Crew {
         server.ended().await
     }
 
-    pub(super) fn worker(&self, place: usize) -> Option<&Worker> {
-        self.workers[place].as_ref()
+    /// The workers that run.
+    pub(super) fn running(&self) -> impl Iterator<Item = &Worker> {
+        self.workers.iter().flatten()
     }
 
     /// Asks all to stop; exit codes of those that did not end well.
@@ -171,13 +172,9 @@ impl Crew {
         let (one, other) = tokio::join!(anneal.run(&["migrate"]), anneal.run(&["migrate"]));
         [one.code, other.code]
     }
-
-    /// Waits until a process has asked the model once more.
-    pub(super) async fn asks_model(&self, number: u32, model: &Witness) {
-        let until = model.calls_of(number) + 1;
-        eventually("a worker asks the model", async || model.calls_of(number) >= until).await;
-    }
 }
 
+/// Summaries of a kind that a worker makes at once: more than there are conversations, so that none waits for another.
+const JOBS: u32 = 16;
 /// How long starting may be tried while the database is away.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -35,6 +35,11 @@ const CLOSED: u8 = 1;
 const DYING: u8 = 2;
 const DEAD: u8 = 3;
 
+/// Whether a stored message is what was said.
+pub(super) fn is_as_said(stored: &pb::Message, said: &pb::NewMessage) -> bool {
+    said.role == stored.role && said.parts == stored.parts && said.metadata == stored.metadata
+}
+
 impl Talk {
     pub(super) fn new(id: String) -> Self {
         Self {
@@ -62,6 +67,13 @@ impl Talk {
             self.newest.fetch_max(*last, Ordering::SeqCst);
         }
         self.ended();
+    }
+
+    /// What was said in the message that somebody was told has this id; None: nobody was, yet.
+    pub(super) fn told(&self, id: i64) -> Option<pb::NewMessage> {
+        let said = held(&self.said);
+        let told = said.iter().rev().find(|said| said.ids.contains(&id))?;
+        told.messages.iter().zip(&told.ids).find_map(|(message, other)| (*other == id).then(|| message.clone()))
     }
 
     /// It will not be sent again.

@@ -33,7 +33,7 @@ pub enum Weather {
     Limited,
     /// It fails.
     Failing,
-    /// It never answers.
+    /// It does not answer while it lasts.
     Hanging,
     /// It answers nonsense.
     Mad,
@@ -53,6 +53,8 @@ struct Shared {
     /// Answers of a process wait for these.
     held_back: Mutex<HashMap<u32, Gate>>,
     weather: AtomicU8,
+    /// Answers that hang wait for this, until the weather changes.
+    storm: Mutex<Gate>,
 }
 
 /// How long an answer takes, from the shortest to the longest: conversations move under their summaries.
@@ -74,7 +76,7 @@ impl Witness {
     pub(super) fn settings(&self, process: u32, jobs: u32) -> String {
         let url = self.model.url().replace("/v1", &format!("/{process}/v1"));
         format!(
-            "[providers.scripted]\napi = \"openai\"\nurl = \"{url}\"\nfirst_byte_timeout_ms = 20000\n\
+            "[providers.scripted]\napi = \"openai\"\nurl = \"{url}\"\n\
              [models.writer]\nprovider = \"scripted\"\nwindow_tokens = 8192\n\
              [breaker]\ncooldown_seconds = 1\n[summarizer]\nmodel = \"writer\"\n\
              [worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\nsummary_concurrency = {jobs}\nstop_seconds = 2\n"
@@ -85,6 +87,7 @@ impl Witness {
     pub fn turns(&self, weather: Weather) {
         let code = WEATHERS.iter().position(|other| *other == weather).unwrap_or_default();
         self.shared.weather.store(code as u8, Ordering::SeqCst);
+        std::mem::take(&mut *held(&self.shared.storm)).open_for_ever();
     }
 
     /// The process's answers wait until they are let go.
@@ -97,11 +100,6 @@ impl Witness {
         if let Some(gate) = held(&self.shared.held_back).remove(&process) {
             gate.open_for_ever();
         }
-    }
-
-    /// Calls of this process so far.
-    pub(super) fn calls_of(&self, process: u32) -> usize {
-        held(&self.shared.calls).iter().filter(|call| call.process == process).count()
     }
 
     /// Calls so far.
@@ -124,11 +122,12 @@ impl Shared {
             calls.push(Shown { process, when: SystemTime::now(), messages: messages_in(asked) });
             calls.len() - 1
         };
+        let summary = || Script::summarizes_as(asked, &format!("They asked for things and got {}.", words(number)));
         let script = match WEATHERS[usize::from(self.weather.load(Ordering::SeqCst)) % WEATHERS.len()] {
-            Weather::Calm => Script::summarizes_as(asked, &format!("They asked for things and got {}.", words(number))),
+            Weather::Calm => summary(),
             Weather::Limited => Script::status(429, &[("retry-after", "1")], "{\"error\":{\"message\":\"slow down\"}}"),
             Weather::Failing => Script::status(500, &[], "{\"error\":{\"message\":\"it broke\"}}"),
-            Weather::Hanging => Script::hang(),
+            Weather::Hanging => return summary().after(&held(&self.storm)),
             Weather::Mad => Script::raw(b"\0\xff this is not HTTP \r\n\r\n"),
         };
         let gate = held(&self.held_back).get(&process).cloned();

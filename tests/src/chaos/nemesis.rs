@@ -9,9 +9,11 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::{
+    client::Client,
     cluster::{Cluster, Database, look, signal},
     crew::{Crew, Stall},
     findings::held,
+    history::Talk,
     model::{Weather, Witness},
     plan::{Fault, Step},
     scene::Scene,
@@ -134,34 +136,61 @@ impl Nemesis<'_> {
         let _ = sqlx::query(some).execute(&mut db).await;
     }
 
-    /// Stops a worker that waits for its model until others have taken its jobs and are in the middle of them; then its model has
+    /// Stops a worker in the middle of a summary until others have taken the job and are in the middle of it; then its model has
     /// answered, and it goes on as if nothing had been.
     async fn stall_worker(&mut self, choice: usize) {
-        let place = choice % self.crew.workers();
-        let others: Vec<u32> = (0..self.crew.workers())
-            .filter(|other| *other != place)
-            .filter_map(|other| Some(self.crew.worker(other)?.number))
-            .collect();
-        let Some(worker) = self.crew.worker(place) else { return };
-        let (number, name, process) = (worker.number, worker.name.clone(), &worker.process);
-        self.witness.hold_back(number);
-        let asked = timeout(GOES_ON_WITHIN, self.crew.asks_model(number, &self.witness)).await;
-        let from = SystemTime::now();
-        process.signal("STOP").await;
-        self.witness.let_go(number);
-        for other in &others {
-            self.witness.hold_back(*other);
+        let numbers: Vec<u32> = self.crew.running().map(|worker| worker.number).collect();
+        for number in &numbers {
+            self.witness.hold_back(*number);
         }
-        if asked.is_ok() && self.leases_end(&name).await {
-            held(&self.stalls).push(Stall { process: number, from, lost: SystemTime::now() });
+        // Of a conversation that nobody else touches: only the lease says whose the job is.
+        let mut client = Client::new(Arc::clone(&self.scene), 1_000 + choice % 1_000, u64::from(self.stalls_so_far()));
+        if let Some(talk) = client.bystander().await
+            && let Some(name) = self.holder(&talk).await
+            && let Some(worker) = self.crew.running().find(|worker| worker.name == name)
+        {
+            // It has asked its model by then.
+            self.lasts(A_MOMENT).await;
+            let from = SystemTime::now();
+            worker.process.signal("STOP").await;
+            self.witness.let_go(worker.number);
+            if self.leases_end(&name).await {
+                held(&self.stalls).push(Stall { process: worker.number, from, lost: SystemTime::now() });
+                self.lasts(A_MOMENT).await;
+            }
+            worker.process.signal("CONT").await;
+            // Time enough to write what is not its to write any more.
             self.lasts(A_MOMENT).await;
         }
-        process.signal("CONT").await;
-        // Time enough to write what is not its to write any more.
-        self.lasts(A_MOMENT).await;
-        for other in &others {
-            self.witness.let_go(*other);
+        for number in numbers {
+            self.witness.let_go(number);
         }
+    }
+
+    fn stalls_so_far(&self) -> u32 {
+        held(&self.stalls).len() as u32
+    }
+
+    /// The worker that makes a summary of this conversation.
+    async fn holder(&self, talk: &Talk) -> Option<String> {
+        let mut looks = interval(Duration::from_millis(50));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let holding = async {
+            loop {
+                looks.tick().await;
+                let Some(mut db) = look(&self.direct()).await else { continue };
+                let held = "select worker from ai_job
+                    where conversation_id = $1::text::uuid and kind in (2, 3) and state = 1 order by kind";
+                let held: Result<Option<String>, _> =
+                    sqlx::query_scalar(held).bind(&talk.id).fetch_optional(&mut db).await;
+                if let Ok(Some(worker)) = held {
+                    return worker;
+                }
+            }
+        };
+        let holder = timeout(LEASES_END_WITHIN, holding).await.ok();
+        self.scene.findings.demand(holder.is_some(), "jobs", || format!("no worker summarises {}", talk.id));
+        holder
     }
 
     /// Waits until a worker holds no lease any more; whether it came to that.

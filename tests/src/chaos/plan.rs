@@ -102,7 +102,7 @@ impl Plan {
         let mut all: Vec<Fault> =
             faults.iter().flat_map(|(fault, times)| std::iter::repeat_n(*fault, *times)).collect();
         random.shuffle(&mut all);
-        let step = |fault| Step { after: random.u64(2..12), fault, choice: random.u32(..) };
+        let step = |fault| Step { after: random.u64(5..30), fault, choice: random.u32(..) };
         Self { seed, steps: all.into_iter().map(step).collect() }
     }
 }

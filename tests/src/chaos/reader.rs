@@ -10,7 +10,10 @@ use pb::{
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::{Code, Status, transport::Channel};
 
-use super::{history::Talk, scene::Scene};
+use super::{
+    history::{Talk, is_as_said},
+    scene::Scene,
+};
 use crate::pb;
 
 /// One reader.
@@ -87,6 +90,8 @@ impl Reader {
             .findings
             .demand(id == expected, "order", || format!("{}: message {id} came where {expected} was to be", talk.id));
         let said = format!("{} {:?} {:?}", message.role, message.parts, message.turn);
+        let as_said = talk.told(id).is_none_or(|said| is_as_said(message, &said));
+        self.scene.findings.demand(as_said, "content", || format!("{}: message {id} is not what was said", talk.id));
         let seen = self.seen.entry(talk.id.clone()).or_default();
         match seen.get((id - 1).max(0) as usize) {
             Some(before) => self

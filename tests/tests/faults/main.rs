@@ -2,6 +2,8 @@
 //! none broken. docs/reliability.md says what is done and what came of it.
 
 mod crashes;
+#[cfg(feature = "sabotage")]
+mod sabotage;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
