@@ -19,7 +19,7 @@ use super::{
     findings::{Finding, Findings, Tally, held},
     model::Witness,
     nemesis::Nemesis,
-    plan::Plan,
+    plan::{Plan, Step},
     reader::Reader,
     scene::Scene,
 };
@@ -87,66 +87,9 @@ impl Campaign {
 
     /// The same; what is found can be seen while it runs.
     pub async fn run_noting(&self, cluster: &mut Cluster, findings: Arc<Findings>) -> Report {
-        let began = Instant::now();
-        let seed = self.plan.seed;
-        let database = Database::make(cluster, &format!("campaign_{}", Uuid::new_v4().simple()), seed).await;
-        let foreign = another_tenants(&database.direct()).await;
-        let witness = Arc::new(Witness::start().await);
-        let mut crew = Crew::new(self.binary, &database.url(), self.sabotage, self.servers, self.workers).await;
-        crew.start_all(&witness).await;
-        let scene = Scene::new(Arc::clone(&findings), crew.channels(), foreign, PACE);
-        let scene = Arc::new(scene);
-        let stalls = Arc::new(Mutex::default());
-        let url = Arc::new(Mutex::new(database.direct()));
-        let mut taking_part = JoinSet::new();
-        for number in 0..self.writers {
-            taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run());
-        }
-        for number in 0..self.readers {
-            taking_part.spawn(Reader::new(Arc::clone(&scene), number, seed).run());
-        }
-        taking_part.spawn({
-            let (scene, witness, stalls, url) =
-                (Arc::clone(&scene), Arc::clone(&witness), Arc::clone(&stalls), Arc::clone(&url));
-            async move { audit::watch(scene, &witness, &stalls, || held(&url).clone()).await }
-        });
-        database.proxy.disturb(self.cut, self.slow);
-        let mut nemesis = Nemesis {
-            cluster,
-            database,
-            crew,
-            witness,
-            scene: Arc::clone(&scene),
-            stalls: Arc::clone(&stalls),
-            url: Arc::clone(&url),
-        };
-        for step in &self.plan.steps {
-            if !nemesis.goes_on(step.after).await {
-                break;
-            }
-            nemesis.does(*step).await;
-        }
-        nemesis.goes_on(20).await;
-        nemesis.rests().await;
-        scene.end();
-        while let Some(ended) = taking_part.join_next().await {
-            ended.expect("who takes part does not panic");
-        }
-        let direct = held(&url).clone();
-        let settled = checker::settle(&scene, &direct).await;
-        let stalls = held(&stalls).clone();
-        checker::check(&scene, &nemesis.witness, &stalls, &direct).await;
-        for code in nemesis.crew.stop_all().await {
-            findings.add("draining", format!("a process that was asked to stop ended with {code:?}"));
-        }
-        let commits = nemesis.database.proxy.commits();
-        let tally = Tally::default();
-        tally.take_in(&scene.tally);
-        tally.add("commits", commits.seen);
-        tally.add("commits cut before", commits.cut_before);
-        tally.add("commits cut after", commits.cut_after);
-        tally.add("model calls", nemesis.witness.calls() as u64);
-        Report { seed, findings: findings.all(), tally, settled, took: began.elapsed() }
+        let mut stage = Stage::set(self, cluster, findings).await;
+        stage.act(&self.plan.steps).await;
+        stage.end().await
     }
 
     /// Runs it until the first finding, or to its end.
@@ -160,6 +103,80 @@ impl Campaign {
                 None => Err(report),
             },
         }
+    }
+}
+
+/// A campaign under way.
+pub(super) struct Stage<'a> {
+    pub(super) nemesis: Nemesis<'a>,
+    taking_part: JoinSet<()>,
+    seed: u64,
+    began: Instant,
+}
+
+impl<'a> Stage<'a> {
+    /// Everything is there, and clients have begun.
+    pub(super) async fn set(campaign: &Campaign, cluster: &'a mut Cluster, findings: Arc<Findings>) -> Self {
+        let (began, seed) = (Instant::now(), campaign.plan.seed);
+        let database = Database::make(cluster, &format!("campaign_{}", Uuid::new_v4().simple()), seed).await;
+        let foreign = another_tenants(&database.direct()).await;
+        let witness = Arc::new(Witness::start().await);
+        let (servers, workers) = (campaign.servers, campaign.workers);
+        let mut crew = Crew::new(campaign.binary, &database.url(), campaign.sabotage, servers, workers).await;
+        crew.start_all(&witness).await;
+        let scene = Arc::new(Scene::new(findings, crew.channels(), foreign, PACE));
+        let (stalls, url) = (Arc::new(Mutex::default()), Arc::new(Mutex::new(database.direct())));
+        let mut taking_part = JoinSet::new();
+        for number in 0..campaign.writers {
+            taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run());
+        }
+        for number in 0..campaign.readers {
+            taking_part.spawn(Reader::new(Arc::clone(&scene), number, seed).run());
+        }
+        taking_part.spawn({
+            let (scene, witness, stalls, url) =
+                (Arc::clone(&scene), Arc::clone(&witness), Arc::clone(&stalls), Arc::clone(&url));
+            async move { audit::watch(scene, &witness, &stalls, || held(&url).clone()).await }
+        });
+        database.proxy.disturb(campaign.cut, campaign.slow);
+        let nemesis = Nemesis { cluster, database, crew, witness, scene, stalls, url };
+        Self { nemesis, taking_part, seed, began }
+    }
+
+    /// Does what the plan says while appends go on.
+    pub(super) async fn act(&mut self, steps: &[Step]) {
+        for step in steps {
+            if !self.nemesis.goes_on(step.after).await {
+                return;
+            }
+            self.nemesis.does(*step).await;
+        }
+        self.nemesis.goes_on(20).await;
+    }
+
+    /// Nothing disturbs any more; everything settles, and is looked at once more.
+    pub(super) async fn end(mut self) -> Report {
+        let scene = Arc::clone(&self.nemesis.scene);
+        self.nemesis.rests().await;
+        scene.end();
+        while let Some(ended) = self.taking_part.join_next().await {
+            ended.expect("who takes part does not panic");
+        }
+        let direct = held(&self.nemesis.url).clone();
+        let settled = checker::settle(&scene, &direct).await;
+        let stalls = held(&self.nemesis.stalls).clone();
+        checker::check(&scene, &self.nemesis.witness, &stalls, &direct).await;
+        for code in self.nemesis.crew.stop_all().await {
+            scene.findings.add("draining", format!("a process that was asked to stop ended with {code:?}"));
+        }
+        let commits = self.nemesis.database.proxy.commits();
+        let tally = Tally::default();
+        tally.take_in(&scene.tally);
+        tally.add("commits", commits.seen);
+        tally.add("commits cut before", commits.cut_before);
+        tally.add("commits cut after", commits.cut_after);
+        tally.add("model calls", self.nemesis.witness.calls() as u64);
+        Report { seed: self.seed, findings: scene.findings.all(), tally, settled, took: self.began.elapsed() }
     }
 }
 

@@ -22,7 +22,7 @@ const TALKS: usize = 3;
 /// Messages of a tail at which a checkpoint is due.
 const MESSAGES: u32 = 25;
 /// Appends after which a conversation is left alone, and deleted every third time.
-const APPENDS: usize = 250;
+const APPENDS: usize = 120;
 /// Tool input that a reader of JSON would write otherwise.
 const ODD_INPUT: &str = r#"{"z": 1e2, "a":123456789012345678901234567890, "n":1.0,  "b": {"y":0.10,"x":[]}}"#;
 
@@ -63,19 +63,28 @@ impl Client {
                 86..88 => self.misuse(&talk).await,
                 88..91 => self.separate(&talk).await,
                 91..93 => self.join(&talk).await,
-                93..97 => self.compact(&talk).await,
+                93..96 => self.compact(&talk).await,
+                96..98 => self.mention().await,
                 // Appends make up most of what is told of: the rest looks at them from other sides.
                 _ => self.append(&talk).await,
             }
         }
     }
 
-    /// A conversation that is due for a checkpoint, and that nobody else has to do with.
+    /// A conversation that is due for a checkpoint and a summary, and that nobody else has to do with.
     pub(super) async fn bystander(&mut self) -> Option<Arc<Talk>> {
         let talk = self.create().await?;
         talk.close();
-        for _ in 0..MESSAGES {
-            self.append(&talk).await;
+        let mut messages = Vec::new();
+        while messages.len() <= MESSAGES as usize + 10 {
+            messages.extend(self.messages());
+        }
+        let said = Said { request_id: self.request(), messages, ids: Vec::new() };
+        let place = talk.begin(said.request_id.clone(), said.messages.clone());
+        match self.send(&talk, &said).await {
+            Some(Ok(done)) => self.told(&talk, place, &said, &done),
+            Some(Err(status)) => self.refused(&talk, "AppendMessages", &status),
+            None => talk.ended(),
         }
         Some(talk)
     }
@@ -283,10 +292,22 @@ impl Client {
 
     /// Lets a conversation be, or deletes it with whatever is under way in it.
     async fn leave(&mut self, talk: &Talk) {
-        if !self.random.u32(0..3).is_multiple_of(3) {
+        if self.random.u32(0..3) > 0 {
             talk.close();
-            return;
+        } else {
+            self.delete(talk).await;
         }
+    }
+
+    /// A conversation that is deleted as soon as something was said in it.
+    async fn mention(&mut self) {
+        let Some(talk) = self.create().await else { return };
+        talk.close();
+        self.append(&talk).await;
+        self.delete(&talk).await;
+    }
+
+    async fn delete(&mut self, talk: &Talk) {
         talk.die();
         let ask = pb::DeleteConversationRequest { conversation_id: talk.id.clone(), ..Default::default() };
         let first = self.first();

@@ -132,11 +132,16 @@ impl Crew {
         }
     }
 
-    /// kill -9.
-    pub(super) async fn kill_worker(&mut self, place: usize) {
-        if let Some(worker) = self.workers[place].take() {
-            worker.process.kill().await;
-        }
+    /// kill -9; what it called itself.
+    pub(super) async fn kill_worker(&mut self, place: usize) -> Option<String> {
+        let worker = self.workers[place].take()?;
+        worker.process.kill().await;
+        Some(worker.name)
+    }
+
+    /// Where the worker of this name runs.
+    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
+        self.workers.iter().position(|worker| worker.as_ref().is_some_and(|worker| worker.name == name))
     }
 
     /// Asks it to stop, and waits until it has.

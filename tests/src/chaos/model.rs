@@ -95,6 +95,11 @@ impl Witness {
         held(&self.shared.held_back).entry(process).or_default();
     }
 
+    /// Nobody is answered any more.
+    pub(super) fn hold_all_back(&self) {
+        self.turns(Weather::Hanging);
+    }
+
     /// All that was held back goes on.
     pub(super) fn let_go(&self, process: u32) {
         if let Some(gate) = held(&self.shared.held_back).remove(&process) {

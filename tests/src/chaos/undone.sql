@@ -22,4 +22,5 @@ cross join lateral (
       and message_id > greatest(s.after, k.last)
 ) as t
 where c.conversation_id = $1
+  and not exists (select from ai_job where conversation_id = c.conversation_id)
   and not exists (select from ai_job_dead where conversation_id = c.conversation_id)

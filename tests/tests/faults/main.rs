@@ -2,8 +2,12 @@
 //! none broken. docs/reliability.md says what is done and what came of it.
 
 mod crashes;
+mod orphans;
+mod rare;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+
+use anneal_tests::chaos::Report;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
@@ -11,4 +15,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 /// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that the gate does the same every time.
 fn seed() -> u64 {
     std::env::var("ANNEAL_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122)
+}
+
+/// Prints what was done, and asserts that no promise was broken.
+#[track_caller]
+fn holds(reports: &[Report]) {
+    for report in reports {
+        println!("{report}");
+    }
+    let found: Vec<String> = reports.iter().flat_map(|report| &report.findings).map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{found:#?}");
 }
