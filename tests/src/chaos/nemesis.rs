@@ -112,7 +112,7 @@ impl Nemesis<'_> {
         let _ = timeout(how_long, std::future::pending::<()>()).await;
     }
 
-    async fn restart_database(&mut self) {
+    pub(super) async fn restart_database(&mut self) {
         self.cluster.restart().await;
         self.database.moved(self.cluster);
         *held(&self.url) = self.database.direct();
