@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+#[cfg(feature = "sabotage")]
+use crate::sabotage::{self, Sabotage};
 use crate::{Store, error::StoreError, failpoint, jobs, scope::Scope};
 
 /// Tenants that one claim looks at: each costs some reads of an index.
@@ -129,6 +131,8 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
+        #[cfg(feature = "sabotage")]
+        sabotage::delete_claimed(&mut db, lease).await?;
         db.release().await?;
         let mut claim = Claim::default();
         if rows.iter().any(|row| row.conversation_id.is_some()) {
@@ -164,6 +168,8 @@ impl Store {
             if leases.is_empty() {
                 continue;
             }
+            #[cfg(feature = "sabotage")]
+            let leases = sabotage::any_leases(&mut db, kind, &conversations, leases).await;
             let seconds = f64::from(LEASE_SECONDS);
             let rows = sqlx::query_file!("sql/heartbeat_jobs.sql", kind.code(), &conversations, &leases, seconds)
                 .fetch_all(&mut *db)
@@ -172,6 +178,10 @@ impl Store {
         }
         failpoint!("heartbeat.extended");
         db.release().await?;
+        #[cfg(feature = "sabotage")]
+        if sabotage::breaks(Sabotage::JobGoneAtClaim) {
+            return Ok(vec![true; jobs.len()]);
+        }
         Ok(jobs.iter().map(|job| held.contains(&(job.kind, job.conversation))).collect())
     }
 
@@ -259,6 +269,10 @@ async fn release(db: &mut PgConnection, job: &ClaimedJob, why: &str, delay_ms: i
 /// Locks a job's row within the transaction of results that do not end it. An error means that the lease is lost, and the
 /// results with it.
 pub(crate) async fn still_ours(db: &mut PgConnection, job: &ClaimedJob) -> Result<(), StoreError> {
+    #[cfg(feature = "sabotage")]
+    if sabotage::breaks(Sabotage::JobGoneAtClaim) || sabotage::breaks(Sabotage::NoLeaseToken) {
+        return Ok(());
+    }
     let row = sqlx::query_scalar!(
         "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3
              and (state = 1) is true for update",
@@ -307,12 +321,18 @@ pub(crate) async fn finish_all(
 ) -> Result<HashMap<ConversationId, Finished>, StoreError> {
     let conversations: Vec<Uuid> = endings.iter().map(|end| end.job.conversation.0).collect();
     let leases: Vec<Uuid> = endings.iter().map(|end| end.job.lease).collect();
+    #[cfg(feature = "sabotage")]
+    let leases = sabotage::any_leases(db, kind, &conversations, leases).await;
     let generations: Vec<i64> = endings.iter().map(|end| end.job.generation).collect();
     let more: Vec<bool> = endings.iter().map(|end| end.more).collect();
     failpoint!("finish.begun");
     let rows = sqlx::query_file!("sql/finish_jobs.sql", kind.code(), &conversations, &leases, &generations, &more)
         .fetch_all(db)
         .await?;
+    #[cfg(feature = "sabotage")]
+    if sabotage::breaks(Sabotage::JobGoneAtClaim) {
+        return Ok(endings.iter().map(|end| (end.job.conversation, Finished::Done)).collect());
+    }
     if rows.len() < endings.len() {
         return Err(StoreError::LeaseLost);
     }

@@ -185,6 +185,8 @@ impl Store {
         let mut tx = db.begin().await?;
         locked(&mut tx, caller, id).await?;
         failpoint!("checkpoint.locked");
+        #[cfg(feature = "sabotage")]
+        let draft = &crate::sabotage::redrafted(&mut tx, id, draft).await?;
         let kept = still_there(&mut tx, caller, id, draft).await?;
         let caused = if kept {
             insert(&mut tx, caller, id, draft, job.manual.as_ref()).await?;

@@ -221,6 +221,8 @@ impl Store {
     /// One conversation.
     pub async fn conversation(&self, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        #[cfg(feature = "sabotage")]
+        let caller = crate::sabotage::anybody(&mut db, caller, id).await;
         let found = one(&mut db, caller, id).await;
         db.settle(found).await
     }
@@ -300,6 +302,8 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
     locked_to_delete(&mut tx, caller, id).await?;
     failpoint!("delete.locked");
     let (tenant, conversation) = (caller.tenant().0, id.0);
+    #[cfg(feature = "sabotage")]
+    crate::sabotage::hide_messages(&mut tx, id).await?;
     sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;

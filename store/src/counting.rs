@@ -334,7 +334,9 @@ async fn write<'a>(
         &conversations,
         &marks,
     )
-    .fetch_all(db)
+    .fetch_all(&mut *db)
     .await?;
+    #[cfg(feature = "sabotage")]
+    crate::sabotage::count_again(db, &conversations).await?;
     Ok(rows.into_iter().map(|row| (ConversationId(row.conversation_id), rows::tokens(row.token_total))).collect())
 }

@@ -30,6 +30,8 @@ mod quiet;
 mod requests;
 mod rows;
 mod rules;
+#[cfg(feature = "sabotage")]
+mod sabotage;
 mod scope;
 mod separators;
 mod sessions;

@@ -11,7 +11,7 @@ use std::{
 
 use anneal_core::job::JobKind;
 use sqlx::postgres::PgListener;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 use tracing::debug;
 
 use crate::{Store, error::StoreError, scope::Scope};
@@ -19,6 +19,8 @@ use crate::{Store, error::StoreError, scope::Scope};
 const CHANNEL: &str = "anneal_jobs";
 /// Shortest time between two rings.
 const QUIET: Duration = Duration::from_millis(50);
+/// How long a ring may take.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Rings for kinds of jobs. Cheap to clone; many rings become one.
 #[derive(Clone, Default)]
@@ -43,7 +45,9 @@ impl Doorbell {
             self.wake.notified().await;
             let bits = self.pending.swap(0, Ordering::AcqRel);
             for kind in JobKind::ALL.into_iter().filter(|kind| bits & bit(*kind) != 0) {
-                if let Err(error) = store.notify(kind).await {
+                // A ring that nobody answers must not silence those after it.
+                let rung = timeout(ANSWERED_WITHIN, store.notify(kind)).await;
+                if let Err(error) = rung.unwrap_or(Err(StoreError::Silent)) {
                     debug!(job.kind = kind.name(), "could not ring for {}: {error}", kind.name());
                 }
             }

@@ -84,6 +84,10 @@ fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
         ("plan_cache_mode", "force_generic_plan".into()),
         ("enable_seqscan", "off".into()),
     ];
+    #[cfg(feature = "sabotage")]
+    if crate::sabotage::is_without_row_security() {
+        return set;
+    }
     if !settings.role.is_empty() {
         set.push(("role", settings.role.clone()));
     }
@@ -93,10 +97,13 @@ fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
 /// Parses the URL and sets what every session needs.
 fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(&settings.url).map_err(StoreError::BadUrl)?.application_name("anneal");
-    Ok(match settings.pooling {
+    let options = match settings.pooling {
         Pooling::Session => options.statement_cache_capacity(200).options(session_settings(settings)),
         Pooling::Transaction => options.statement_cache_capacity(0),
-    })
+    };
+    #[cfg(feature = "sabotage")]
+    let options = options.options(crate::sabotage::session_options().iter().copied());
+    Ok(options)
 }
 
 /// Idle time after which a connection is asked whether it lives: a ping costs a round trip, a dead one costs a failed call.

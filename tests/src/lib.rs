@@ -1,6 +1,7 @@
 //! What the tests stand on: a house (own database, server and stepped worker in this process), conversations to talk in,
 //! and real data where it is at hand.
 
+pub mod chaos;
 mod chatting;
 mod contention;
 mod dial;

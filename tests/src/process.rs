@@ -102,7 +102,7 @@ pub struct Anneal {
     binary: &'static str,
     folder: PathBuf,
     url: String,
-    environment: &'static [(&'static str, &'static str)],
+    environment: Vec<(&'static str, String)>,
     failpoints: String,
 }
 
@@ -110,25 +110,33 @@ impl Anneal {
     /// The binary (`env!("CARGO_BIN_EXE_anneal-under-test")`), on this database of the test cluster, in this folder. That
     /// cluster may lose what it acknowledges, and the binary is allowed to start there.
     pub fn new(binary: &'static str, folder: &Folder, url: &str) -> Self {
-        let environment = &[("ANNEAL_DATABASE_ALLOW_DATA_LOSS", "true")];
-        Self { environment, ..Self::on_durable(binary, folder, url) }
+        Self::on_durable(binary, folder, url).with_variable("ANNEAL_DATABASE_ALLOW_DATA_LOSS", "true")
     }
 
     /// The same on a database that loses nothing, without the allowance.
     pub fn on_durable(binary: &'static str, folder: &Folder, url: &str) -> Self {
-        Self {
-            binary,
-            folder: folder.path().to_owned(),
-            url: url.to_owned(),
-            environment: &[],
-            failpoints: String::new(),
-        }
+        let (environment, failpoints) = (Vec::new(), String::new());
+        Self { binary, folder: folder.path().to_owned(), url: url.to_owned(), environment, failpoints }
     }
 
     /// The same, with faults at named places: what the crate `fail` reads from `FAILPOINTS`.
     #[must_use]
     pub fn failing(&self, failpoints: &str) -> Self {
         Self { failpoints: failpoints.to_owned(), ..self.clone() }
+    }
+
+    /// The same processes on this database.
+    #[must_use]
+    pub fn at(mut self, url: &str) -> Self {
+        url.clone_into(&mut self.url);
+        self
+    }
+
+    /// The same processes with this variable set.
+    #[must_use]
+    pub fn with_variable(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -142,7 +150,7 @@ impl Anneal {
         if !self.url.is_empty() {
             command.env("ANNEAL_DATABASE_URL", &self.url);
         }
-        command.envs(self.environment.iter().copied());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if self.failpoints.is_empty() {
             command.env_remove("FAILPOINTS");
         } else {
@@ -182,14 +190,23 @@ impl Anneal {
 
     /// Starts a server on any free port and waits until it serves. Returns it with its gRPC port.
     pub async fn server(&self) -> (Process, u16) {
+        let started = self.try_server(&[]).await;
+        started.unwrap_or_else(|ended| panic!("it ended without serving: {:#?}", ended.lines()))
+    }
+
+    /// The same with these settings beside; a process that has ended instead.
+    pub async fn try_server(&self, more: &[&str]) -> Result<(Process, u16), Process> {
         let mut arguments = vec!["server"];
         let settings =
             ["server.grpc_address=127.0.0.1:0", "server.http_address=127.0.0.1:0", "server.drain_delay_ms=50"];
-        arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
+        arguments.extend(settings.iter().chain(more).flat_map(|setting| ["--set", *setting]));
         let server = self.start(&arguments);
-        let address = server.said("\"grpc\":\"127.0.0.1:").await;
+        let address = server.says("\"grpc\":\"127.0.0.1:").await.unwrap_or_default();
         let after = address.split("\"grpc\":\"127.0.0.1:").nth(1).and_then(|rest| rest.split('"').next());
-        (server, after.and_then(|port| port.parse().ok()).expect("a port"))
+        match after.and_then(|port| port.parse().ok()) {
+            Some(port) => Ok((server, port)),
+            None => Err(server),
+        }
     }
 
     /// Starts a worker and waits until it works.
@@ -249,10 +266,7 @@ impl Process {
 
     /// Waits for a line with these words; fails with what was said when it ends without them.
     pub async fn said(&self, words: &str) -> String {
-        let ended = || self.readers.iter().all(JoinHandle::is_finished);
-        eventually(words, async || ended() || self.lines().iter().any(|line| line.contains(words))).await;
-        let found = self.lines().into_iter().find(|line| line.contains(words));
-        found.unwrap_or_else(|| panic!("it ended without saying {words}: {:#?}", self.lines()))
+        self.says(words).await.unwrap_or_else(|| panic!("it ended without saying {words}: {:#?}", self.lines()))
     }
 
     /// Whether it has ended by itself.
@@ -302,11 +316,18 @@ impl Process {
         self.signal("TERM").await;
     }
 
-    /// Sends this signal: STOP and CONT make it stand still for a while.
+    /// Sends a signal by its name: STOP and CONT make it stand still for a while.
     pub async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().await.expect("kill is there");
         assert!(sent.success());
+    }
+
+    /// Waits for a line with these words; None when it ends without them.
+    pub async fn says(&self, words: &str) -> Option<String> {
+        let ended = || self.readers.iter().all(JoinHandle::is_finished);
+        eventually(words, async || ended() || self.lines().iter().any(|line| line.contains(words))).await;
+        self.lines().into_iter().find(|line| line.contains(words))
     }
 
     /// Waits for its end; its exit code, None when a signal ended it.

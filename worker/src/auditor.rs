@@ -8,7 +8,7 @@ use anneal_store::{Store, StoreError, Verified};
 use tracing::{debug, error, warn};
 
 use crate::{
-    chores::answered,
+    patience::answered,
     run::{FIRST_TENANT, jitter},
     settings::WorkerSettings,
 };

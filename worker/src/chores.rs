@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use anneal_core::job::LEASE_SECONDS;
-use anneal_store::{Store, StoreError};
-use tokio::time::timeout;
+use anneal_store::Store;
 use tracing::{debug, info, warn};
 
-use crate::run::jitter;
+use crate::{patience::answered, run::jitter};
 
 /// Jobs freed in one round.
 const RESCUED: i64 = 100;
-
-/// How long a round may take.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Frees orphaned jobs every quarter of a lease, until the future is dropped.
 pub(crate) async fn rescue(store: &Store) {
@@ -39,15 +35,6 @@ pub(crate) async fn forget(store: &Store) {
             Err(error) => warn!("could not forget old parts of summaries: {error}"),
         }
     }
-}
-
-/// What a round comes to; one that nobody answers ends, and the next has another connection.
-pub(crate) fn answered<T>(
-    round: impl Future<Output = Result<T, StoreError>>,
-) -> impl Future<Output = Result<T, StoreError>> {
-    // What asks the database is large, and stands in futures within futures.
-    let round = Box::pin(round);
-    async move { timeout(PATIENCE, round).await.unwrap_or(Err(StoreError::Silent)) }
 }
 
 /// Between two looks at the queues.

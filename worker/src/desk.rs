@@ -17,7 +17,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::run::jitter;
+use crate::{
+    patience::{self, answered},
+    run::jitter,
+};
 
 /// How long a call waits for room before its job is put off.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,7 +88,7 @@ impl Desk for JobDesk<'_> {
 
     fn recall<'a>(&'a self, part: &'a Digest) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
-            let (text, cost) = match self.store.summary_part(self.job, part).await {
+            let (text, cost) = match answered(self.store.summary_part(self.job, part)).await {
                 Ok(found) => found?,
                 Err(error) => {
                     warn!("could not look for a finished part, making it again: {error}");
@@ -114,7 +117,7 @@ impl Desk for JobDesk<'_> {
                 books.made.insert(*part);
                 cost
             };
-            if let Err(error) = self.store.keep_summary_part(self.job, part, text, cost).await {
+            if let Err(error) = answered(self.store.keep_summary_part(self.job, part, text, cost)).await {
                 warn!("could not keep a finished part, a retry will make it again: {error}");
             }
         })
@@ -181,7 +184,7 @@ impl<'a> JobDesk<'a> {
             if self.lost.is_cancelled() {
                 return Err(Self::given_up());
             }
-            match self.store.admit_call(self.job.caller(), &ask).await {
+            match answered(self.store.admit_call(self.job.caller(), &ask)).await {
                 Ok(Ok(lease)) => return Ok(lease),
                 Ok(Err(Closed::Busy)) if began.elapsed() < PATIENCE => {
                     tokio::time::sleep(look.mul_f64(0.5 + jitter())).await;
@@ -215,7 +218,7 @@ impl<'a> JobDesk<'a> {
             books.answered += u32::from(matches!(answered, Some(Ok(_))));
         }
         let settled = Settled { input: read, output: written, calls: 1, verdict: verdict(answered) };
-        if let Err(error) = self.store.settle_call(lease, &settled).await {
+        if let Err(error) = patience::answered(self.store.settle_call(lease, &settled)).await {
             warn!("could not settle a call, its lease will end: {error}");
         }
     }

@@ -8,6 +8,7 @@ mod desk;
 mod jobs;
 mod leases;
 mod outcome;
+mod patience;
 mod run;
 mod settings;
 mod summarize;

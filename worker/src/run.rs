@@ -26,6 +26,7 @@ use crate::{
     auditor, chores, jobs,
     leases::{Lease, Leases},
     outcome::{JobError, Outcome, What},
+    patience::answered,
     settings::{SummarizerSettings, WorkerSettings},
     summarize::{Summaries, Writer},
 };
@@ -225,7 +226,7 @@ impl Worker {
         if jobs.is_empty() {
             return;
         }
-        if let Err(error) = self.store.release_jobs(jobs, delay.as_millis() as i64).await {
+        if let Err(error) = answered(self.store.release_jobs(jobs, delay.as_millis() as i64)).await {
             warn!("could not give jobs back, their leases will end: {error}");
         }
     }
@@ -316,7 +317,7 @@ impl Worker {
         let delay = delay.mul_f64(1.0 + 0.1 * jitter());
         info!(retry_ms = delay.as_millis() as u64, "{kind} job of {} waits: {error}", job.conversation);
         metrics::counter!("jobs_deferred_total", "kind" => kind).increment(1);
-        if let Err(error) = self.store.defer_job(job, &error.to_string(), delay.as_millis() as i64).await {
+        if let Err(error) = answered(self.store.defer_job(job, &error.to_string(), delay.as_millis() as i64)).await {
             warn!("could not put the job off, the lease will end: {error}");
         }
     }
@@ -331,7 +332,7 @@ impl Worker {
             job.conversation
         );
         metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
-        match self.store.fail_job(job, &error.to_string(), delay.as_millis() as i64, starts).await {
+        match answered(self.store.fail_job(job, &error.to_string(), delay.as_millis() as i64, starts)).await {
             Ok(Failed::Retry) => {}
             Ok(Failed::Dead) => {
                 metrics::counter!("jobs_dead_total").increment(1);

@@ -114,6 +114,8 @@ impl Append {
         expected_last: Option<MessageId>,
         messages: &[Message],
     ) -> Self {
+        #[cfg(feature = "sabotage")]
+        let messages = &crate::sabotage::rewritten(messages);
         let mut rows = AppendRows::default();
         for message in messages {
             let content = json(&message.parts);
@@ -185,6 +187,10 @@ impl Store {
     /// A connection that breaks during the commit leaves the outcome unknown: with a `request_id` the append is then tried
     /// once more, which stores nothing twice.
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
+        #[cfg(feature = "sabotage")]
+        if let Some(appended) = crate::sabotage::answered_early(self, caller, append).await {
+            return Ok(appended);
+        }
         if self.append.grouping == Grouping::On && append.bytes() <= SHARED_BYTES {
             let start = || Lanes::start(self.append.lanes, &self.shared_writes, &self.rules);
             if let Answer::Ended(outcome) = self.lanes.get_or_init(start).append(caller, append).await {
@@ -259,6 +265,15 @@ async fn insert(db: &mut PgConnection, caller: Caller, append: &Append, bases: &
     Ok(done.into_iter().next().unwrap_or(Done::PassedOver))
 }
 
+/// Stores one append in a transaction that somebody else ends; None: it is not stored.
+#[cfg(feature = "sabotage")]
+pub(crate) async fn stored(db: &mut PgConnection, caller: Caller, append: &Append, bases: &str) -> Option<Appended> {
+    match insert(db, caller, append, bases).await {
+        Ok(Done::Stored(appended)) => Some(appended),
+        _ => None,
+    }
+}
+
 /// Stores one append in the transaction of its caller, who has the conversation to itself.
 pub(crate) async fn put(db: &mut PgConnection, caller: Caller, append: &Append, bases: &str) -> Result<(), StoreError> {
     match insert(db, caller, append, bases).await? {
@@ -309,7 +324,10 @@ async fn replay(db: &mut Link, caller: Caller, append: &Append) -> Result<Option
             Earlier::None => None,
         });
     };
-    if first.request_digest.as_deref() != Some(append.digest.as_slice()) {
+    let is_same = first.request_digest.as_deref() == Some(append.digest.as_slice());
+    #[cfg(feature = "sabotage")]
+    let is_same = is_same || crate::sabotage::breaks(crate::sabotage::Sabotage::AnyBody);
+    if !is_same {
         return Err(StoreError::RequestIdReused);
     }
     let messages = rows

@@ -73,7 +73,7 @@ impl<'a> Columns<'a> {
         self.o200k_sums.push(o200k.iter().sum());
         self.cl100k_sums.push(cl100k.iter().sum());
         self.expected_lasts.push(append.expected_last.map(|id| id.0));
-        self.request_ids.push(append.request_id.as_deref());
+        self.request_ids.push(known_by(append));
         self.tools.push(append.tools);
         self.titles.push(append.title.as_deref());
         let count = append.roles.len();
@@ -89,7 +89,7 @@ impl<'a> Columns<'a> {
         self.outlines.extend(rows.outlines.iter().map(Option::as_deref));
         self.metadata.extend(rows.metadata.iter().map(Option::as_deref));
         // The first message of an append carries its request.
-        let request_id = append.request_id.as_deref();
+        let request_id = known_by(append);
         let rest = count.saturating_sub(1);
         self.message_request_ids.push(request_id);
         self.message_request_ids.extend(std::iter::repeat_n(None, rest));
@@ -100,6 +100,16 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// The request id by which an append is known again.
+fn known_by(append: &Append) -> Option<&str> {
+    #[cfg(feature = "sabotage")]
+    if crate::sabotage::breaks(crate::sabotage::Sabotage::NoRequestId) {
+        return None;
+    }
+    append.request_id.as_deref()
+}
+
+#[cfg_attr(feature = "sabotage", derive(sqlx::FromRow))]
 struct Outcome {
     place: i64,
     before_id: Option<i64>,
@@ -115,6 +125,10 @@ pub(super) async fn store(
     bases: &str,
 ) -> Result<Vec<Done>, sqlx::Error> {
     let columns = Columns::of(appends);
+    #[cfg(feature = "sabotage")]
+    if let Some(outcomes) = sabotaged(db, &columns, bases).await? {
+        return Ok(done(appends, outcomes));
+    }
     let outcomes = sqlx::query_file_as!(
         Outcome,
         "sql/append.sql",
@@ -150,6 +164,11 @@ pub(super) async fn store(
     )
     .fetch_all(db)
     .await?;
+    Ok(done(appends, outcomes))
+}
+
+/// What became of each append.
+fn done(appends: &[(Caller, &Append)], outcomes: Vec<Outcome>) -> Vec<Done> {
     let mut done = vec![Done::PassedOver; appends.len()];
     for outcome in outcomes {
         let index = (outcome.place - 1) as usize;
@@ -161,7 +180,55 @@ pub(super) async fn store(
             _ => {}
         }
     }
-    Ok(done)
+    done
+}
+
+/// The outcomes of the statement as it is broken; None where it is not.
+#[cfg(feature = "sabotage")]
+async fn sabotaged(
+    db: &mut PgConnection,
+    columns: &Columns<'_>,
+    bases: &str,
+) -> Result<Option<Vec<Outcome>>, sqlx::Error> {
+    let Some(text) = crate::sabotage::append_statement() else { return Ok(None) };
+    let before = crate::sabotage::take_ids(db, &columns.conversations, &columns.counts).await?;
+    let text = text.replace("\"place!\"", "place").replace("\"before_id?\"", "before_id");
+    let text = text.replace("\"turn?\"", "turn").replace("\"encoding?\"", "encoding");
+    let has_ids = text.contains("$30");
+    let query = sqlx::query_as(sqlx::AssertSqlSafe(text))
+        .bind(&columns.tenants)
+        .bind(&columns.conversations)
+        .bind(&columns.counts)
+        .bind(&columns.last_roles)
+        .bind(&columns.starts_after_user)
+        .bind(&columns.starts_otherwise)
+        .bind(&columns.o200k_sums)
+        .bind(&columns.cl100k_sums)
+        .bind(&columns.expected_lasts)
+        .bind(&columns.request_ids)
+        .bind(&columns.tools)
+        .bind(&columns.titles)
+        .bind(columns.tools.contains(&true).then_some(bases))
+        .bind(LISTED_LAG_SECONDS)
+        .bind(&columns.message_appends)
+        .bind(&columns.message_places)
+        .bind(&columns.roles)
+        .bind(&columns.starts_after)
+        .bind(&columns.o200k)
+        .bind(&columns.cl100k)
+        .bind(&columns.text_bytes)
+        .bind(&columns.contents)
+        .bind(&columns.content_digests)
+        .bind(&columns.outlines)
+        .bind(&columns.metadata)
+        .bind(&columns.message_request_ids)
+        .bind(&columns.message_request_digests)
+        .bind(&columns.message_request_counts)
+        .bind(JobKind::CountTokens.code());
+    let query = if has_ids { query.bind(before) } else { query };
+    let outcomes = query.fetch_all(&mut *db).await?;
+    crate::sabotage::mark_late(db, &columns.tenants, &columns.conversations).await?;
+    Ok(Some(outcomes))
 }
 
 /// The answer to an append that has just been stored after `before_id`, and led to `turn`.

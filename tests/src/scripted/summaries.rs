@@ -7,18 +7,25 @@ use super::{Asked, Counted, Say, Script};
 impl Script {
     /// A good summary: short, of its own words, with every string that it must hold.
     pub fn summarizes(asked: &Asked) -> Self {
-        Self::says(asked, [Say::text(&good_summary(asked))])
+        Self::summarizes_as(asked, SUMMARY)
+    }
+
+    /// The same in these words.
+    pub fn summarizes_as(asked: &Asked, summary: &str) -> Self {
+        Self::says(asked, [Say::text(&good_summary(asked, summary))])
     }
 
     /// The same with these figures of the provider.
     pub fn summarizes_counted(asked: &Asked, counted: Counted) -> Self {
-        Self::says_counted(asked.api(), &[Say::text(&good_summary(asked))], counted)
+        Self::says_counted(asked.api(), &[Say::text(&good_summary(asked, SUMMARY))], counted)
     }
 }
 
-fn good_summary(asked: &Asked) -> String {
+const SUMMARY: &str = "Several things were asked about, and each of them was answered.";
+
+fn good_summary(asked: &Asked, summary: &str) -> String {
     json!({
-        "summary": "Several things were asked about, and each of them was answered.",
+        "summary": summary,
         "decisions": [],
         "open": [],
         "identifiers": must_keep(asked),

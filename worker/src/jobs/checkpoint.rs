@@ -17,18 +17,19 @@ use tracing::info;
 
 use crate::{
     outcome::{JobError, Outcome},
+    patience::answered,
     run::Worker,
     summarize::Material,
 };
 
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
-    let material = worker.store.checkpoint_material(job).await?;
+    let material = answered(worker.store.checkpoint_material(job)).await?;
     let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let figures = cut::figures(&material.tail, material.head());
     let due = cut::due(&figures, &material.policy);
     let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
         // Somebody else's checkpoint, a separator or a new policy has made this one needless.
-        let finished = worker.store.finish_job(job).await?;
+        let finished = answered(worker.store.finish_job(job)).await?;
         return Ok(Committed { finished, caused: Vec::new(), kept: true });
     };
     let keep = job.manual.as_ref().and_then(|manual| manual.keep).unwrap_or(material.policy.keep_recent);
@@ -71,7 +72,7 @@ async fn fed_forward<'a>(
     if previous.generation < GENERATIONS {
         return Ok(Some(previous));
     }
-    let bytes = worker.store.text_bytes(job, material.separator.unwrap_or_default(), previous.last).await?;
+    let bytes = answered(worker.store.text_bytes(job, material.separator.unwrap_or_default(), previous.last)).await?;
     Ok((bytes > REBUILT_BYTES).then_some(previous))
 }
 
@@ -86,7 +87,7 @@ async fn draft(
     let previous = fed_forward(worker, job, material).await?;
     let separator = material.separator.unwrap_or_default();
     let after = previous.map_or(separator, |previous| previous.last);
-    let sources = worker.store.checkpoint_sources(job, &material.policy, after, cut.last).await?;
+    let sources = answered(worker.store.checkpoint_sources(job, &material.policy, after, cut.last)).await?;
     let source_digest = digest::of_sources(sources.iter().map(|source| (source.id, source.content_digest.as_slice())));
     let taken = before.less(cut.kept);
     let ask = Material {
@@ -136,7 +137,7 @@ fn source(source: CheckpointSource) -> Source {
 }
 
 async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Outcome {
-    let committed = worker.store.commit_checkpoint(job, draft).await?;
+    let committed = answered(worker.store.commit_checkpoint(job, draft)).await?;
     if committed.kept {
         metrics::counter!("checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
             .increment(1);
@@ -164,5 +165,5 @@ const fn trigger_name(trigger: Trigger) -> &'static str {
 async fn no_progress(worker: &Worker, job: &ClaimedJob, material: &CheckpointMaterial, why: &str) -> Outcome {
     metrics::counter!("checkpoint_no_progress_total").increment(1);
     info!(conversation = %job.conversation, "no checkpoint of {}: {why}", job.conversation);
-    Ok(worker.store.record_no_progress(job, material.last_message_id).await?)
+    Ok(answered(worker.store.record_no_progress(job, material.last_message_id)).await?)
 }

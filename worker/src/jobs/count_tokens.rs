@@ -20,6 +20,7 @@ use tracing::debug;
 use crate::{
     leases::Lease,
     outcome::{JobError, Outcome},
+    patience::answered,
     run::Worker,
 };
 
@@ -30,13 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 
 /// Counts what one job's conversation has waiting.
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
-    let uncounted = worker.store.uncounted_page(job).await?;
+    let uncounted = answered(worker.store.uncounted_page(job)).await?;
     let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let counted = uncounted.counted;
     let thread = worker.threads.acquire().await.map_err(|_| JobError::Cancelled)?;
     let counts = count(vec![(uncounted, lost.clone())]).await?.pop().flatten().ok_or(JobError::Cancelled)?;
     drop(thread);
-    Ok(worker.store.record_counts_alone(&CountedMessages { job, counted, counts }).await?)
+    Ok(answered(worker.store.record_counts_alone(&CountedMessages { job, counted, counts })).await?)
 }
 
 /// Counts the conversations of many jobs together, and records what came of each. Returns the others, which

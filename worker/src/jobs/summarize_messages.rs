@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use crate::{
     outcome::{JobError, Outcome},
+    patience::answered,
     run::Worker,
     summarize::Material,
 };
@@ -16,11 +17,11 @@ use crate::{
 const MESSAGES: i64 = 8;
 
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
-    let waiting = worker.store.unsummarized_messages(job, MESSAGES + 1).await?;
+    let waiting = answered(worker.store.unsummarized_messages(job, MESSAGES + 1)).await?;
     let mut summaries = Vec::new();
     let mut failed = None;
     for id in waiting.iter().copied().take(MESSAGES as usize) {
-        let Some(message) = worker.store.unsummarized_message(job, id).await? else { continue };
+        let Some(message) = answered(worker.store.unsummarized_message(job, id)).await? else { continue };
         match summarize(worker, job, message, lost).await {
             Ok(summary) => summaries.push(MessageSummary { message: id, summary }),
             Err(error) => {
@@ -36,12 +37,12 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     }
     // What could be made is kept; what could not be is tried again, and in the end given up visibly.
     if let Some(error) = failed {
-        worker.store.keep_summaries(job, &summaries).await?;
+        answered(worker.store.keep_summaries(job, &summaries)).await?;
         return Err(error);
     }
     failpoint!("summary.made");
     let more = waiting.len() as i64 > MESSAGES;
-    let committed = worker.store.record_summaries(job, &summaries, more).await?;
+    let committed = answered(worker.store.record_summaries(job, &summaries, more)).await?;
     info!(conversation = %job.conversation, "summarised {} large messages of {}", summaries.len(), job.conversation);
     Ok(committed)
 }

@@ -1,0 +1,35 @@
+-- One conversation ($1) in one snapshot: what must agree at every moment, whatever runs or dies. Figures of what does not.
+select c.last_message_id, c.token_total, m.messages, m.last, m.tokens, m.misplaced, m.altered, m.turned,
+    k.checkpoints, k.unread, k.torn, k.siblings
+from ai_conversation as c
+cross join lateral (
+    select count(*) as messages, coalesce(max(message_id), 0) as last,
+        coalesce(sum(coalesce(token_count, token_estimate)), 0)::bigint as tokens,
+        count(*) filter (where (token_count is not null) <> (message_id <= c.counted_message_id)) as misplaced,
+        count(*) filter (where sha256(convert_to(content::text, 'UTF8')) <> content_digest) as altered,
+        count(*) filter (where turn > c.turn) as turned
+    from ai_message
+    where conversation_id = c.conversation_id
+) as m
+cross join lateral (
+    select count(*) as checkpoints,
+        count(*) filter (where k.source_digest is distinct from (
+            -- as core/src/digest.rs: ids and content digests, each with its length before it
+            select sha256(string_agg(
+                int8send(message_id) || int8send(length(content_digest)::bigint) || content_digest, ''::bytea
+                order by message_id
+            ))
+            from ai_message
+            where conversation_id = k.conversation_id
+              and message_id between k.source_first_message_id and k.last_message_id
+        )) as unread,
+        -- one made from the messages again has read its whole chain
+        count(*) filter (where k.last_message_id > c.last_message_id or (
+            k.source_first_message_id <> coalesce(k.previous_message_id + 1, k.first_message_id)
+            and not (k.generation = 1 and k.source_first_message_id = k.first_message_id)
+        )) as torn,
+        count(*) - count(distinct (k.first_message_id, coalesce(k.previous_message_id, 0))) as siblings
+    from ai_conversation_checkpoint as k
+    where k.conversation_id = c.conversation_id
+) as k
+where c.conversation_id = $1

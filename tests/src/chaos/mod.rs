@@ -1,0 +1,31 @@
+//! Campaigns of faults against whole processes: clients with a history, a nemesis with a plan, a checker that knows every promise.
+//! All choices follow from one seed, which is printed; the same seed makes the same choices again, though not the same timing.
+
+mod audit;
+mod campaign;
+mod checker;
+mod client;
+mod cluster;
+mod crew;
+mod disk;
+mod findings;
+mod history;
+mod model;
+mod nemesis;
+mod orphans;
+mod plan;
+mod proxy;
+mod reader;
+mod scene;
+mod standby;
+mod wire;
+
+pub use campaign::{Campaign, Report};
+pub use cluster::{Cluster, Database};
+pub use disk::full_disk;
+pub use findings::{Finding, Findings, Tally};
+pub use model::{Weather, Witness};
+pub use orphans::{Orphans, Poison, orphans, poison, silence};
+pub use plan::{Fault, Plan, Step};
+pub use proxy::{Commits, Proxy};
+pub use standby::takeover;

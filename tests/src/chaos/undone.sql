@@ -1,0 +1,26 @@
+-- What is due and not done, though no job waits for it, and none is dead where it can be seen: by conversation ($1).
+select c.counted_message_id < c.last_message_id as uncounted,
+    coalesce((c.policy ->> 'max_message_count')::bigint, 0) between 1 and t.messages
+        and c.stalled_message_id < c.last_message_id as uncompacted,
+    t.unsummarized > 0 as unsummarized
+from ai_conversation as c
+cross join lateral (
+    select coalesce(max(after_message_id), 0) as after from ai_separator
+    where conversation_id = c.conversation_id
+) as s
+cross join lateral (
+    select coalesce(max(last_message_id), 0) as last from ai_conversation_checkpoint
+    where conversation_id = c.conversation_id
+      and first_message_id = s.after + 1
+) as k
+cross join lateral (
+    select count(*) as messages,
+        count(*) filter (where summary_ts is null
+            and token_count > (c.policy ->> 'large_message_threshold')::bigint) as unsummarized
+    from ai_message
+    where conversation_id = c.conversation_id
+      and message_id > greatest(s.after, k.last)
+) as t
+where c.conversation_id = $1
+  and not exists (select from ai_job where conversation_id = c.conversation_id)
+  and not exists (select from ai_job_dead where conversation_id = c.conversation_id)

@@ -1,0 +1,84 @@
+//! A checker that has never failed proves nothing: each promise is broken on purpose, and each time it must be noticed.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan};
+
+use crate::{BINARY, runs_here, seed};
+
+/// What `ANNEAL_SABOTAGE` can name; what a finding must be about where it is noticed.
+const BROKEN: [&str; 16] = [
+    "asynchronous_commit",
+    "early_answer",
+    "no_request_id",
+    "any_body",
+    "ids_from_sequence",
+    "gaps",
+    "late_enqueue",
+    "job_gone_at_claim",
+    "no_lease_token",
+    "unread_boundary",
+    "no_separator",
+    "stale_summary",
+    "counted_twice",
+    "no_tenant",
+    "leftovers",
+    "rewritten_content",
+];
+/// A broken promise is noticed by then.
+const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+/// Clusters in which promises are broken side by side.
+const LANES: usize = 2;
+
+/// A lost lease takes a stalled worker, and twenty seconds; everything else shows without.
+fn campaign(sabotage: Option<&'static str>) -> Campaign {
+    let crashes = [(Fault::StopDatabase, 6), (Fault::KillServer, 3), (Fault::KillWorker, 3)];
+    let stall = [(Fault::StallWorker, 1)];
+    let plan = match sabotage {
+        Some("no_lease_token") => Plan::of(seed(), &stall),
+        Some(_) => Plan::of(seed(), &crashes),
+        None => Plan::of(seed(), &[crashes.as_slice(), &stall].concat()),
+    };
+    Campaign { sabotage, servers: 1, ..Campaign::new(BINARY, plan) }
+}
+
+/// Breaks one promise after the other until none is left; what was not noticed.
+async fn lane(left: &Mutex<Vec<Option<&'static str>>>) -> Vec<String> {
+    // What is not on disk yet stays so for longer: a crash then costs what was not waited for.
+    let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
+    let mut wrong = Vec::new();
+    loop {
+        let next = left.lock().expect("nobody panics while holding it").pop();
+        let Some(sabotage) = next else { return wrong };
+        let began = Instant::now();
+        let outcome = campaign(sabotage).first_finding(&mut cluster).await;
+        let took = began.elapsed();
+        match (sabotage, outcome) {
+            (Some(broken), Ok(finding)) => {
+                println!("{broken}: {finding}");
+                if took > NOTICED_WITHIN {
+                    wrong.push(format!("{broken} was noticed only after {took:?}"));
+                }
+            }
+            (Some(broken), Err(report)) => wrong.push(format!("{broken} was not noticed: {report}")),
+            (None, Ok(finding)) => wrong.push(format!("nothing is broken, and yet: {finding}")),
+            (None, Err(report)) => println!("nothing broken: {report}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_promise_that_is_broken_on_purpose_is_noticed_within_a_minute() {
+    if !runs_here() {
+        return;
+    }
+    let only = std::env::var("ANNEAL_FAULTS_SABOTAGE").ok();
+    let chosen = BROKEN.into_iter().filter(|broken| only.as_deref().is_none_or(|only| only == *broken));
+    let left = Mutex::new(std::iter::once(None).chain(chosen.rev().map(Some)).collect());
+    let lanes = futures::future::join_all((0..LANES).map(|_| lane(&left))).await;
+    let wrong: Vec<String> = lanes.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
