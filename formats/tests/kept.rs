@@ -168,7 +168,7 @@ fn an_input_over_several_lines_is_the_same_object_for_other_readers() {
                 }
             };
             assert_eq!(said, value, "{format:?}: {text}");
-            assert_eq!(messages(&of_text(&text, format)), [message.clone()], "{format:?}: byte for byte");
+            assert_eq!(messages(&of_text(&text, format)), std::slice::from_ref(&message), "{format:?}: byte for byte");
         }
     }
 }

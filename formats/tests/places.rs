@@ -5,15 +5,15 @@ mod shared;
 use anneal_formats::{Branches, Fate, Format, Found, Place, ReadOptions, Scope};
 use shared::{FORMATS, file, found, messages, of_text, options, try_found};
 
-/// Each remark: where it stands, and the title of the conversation that it is about; none for the file's own.
-fn remarked(found: &[Found]) -> Vec<(Place, Option<String>)> {
-    let mut title = None;
+/// Each remark: where it stands, and the title of the conversation that it is about; empty for the file's own.
+fn remarked(found: &[Found]) -> Vec<(Place, String)> {
+    let mut title = String::new();
     let mut all = Vec::new();
     for one in found {
         match one {
-            Found::Conversation(head) => title = Some(head.title.clone()),
+            Found::Conversation(head) => title.clone_from(&head.title),
             Found::Remark(remark) => {
-                let whose = if remark.scope == Scope::File { None } else { title.clone() };
+                let whose = if remark.scope == Scope::File { String::new() } else { title.clone() };
                 all.push((remark.place, whose));
             }
             _ => {}
@@ -22,8 +22,8 @@ fn remarked(found: &[Found]) -> Vec<(Place, Option<String>)> {
     all
 }
 
-fn of(title: &str) -> Option<String> {
-    Some(title.to_owned())
+fn of(title: &str) -> String {
+    title.to_owned()
 }
 
 const fn entry(line: u64, entry: u64) -> Place {
@@ -39,11 +39,11 @@ fn lines_that_are_conversations_say_the_line_and_the_entry() {
     );
     let found = of_text(&lines, Format::OpenAi);
     let wanted = [
-        (Place::Line(2), None),
+        (Place::Line(2), of("")),
         (entry(3, 2), of("two")),
         (entry(3, 3), of("two")),
         (entry(4, 1), of("three")),
-        (Place::Line(4), None),
+        (Place::Line(4), of("")),
     ];
     assert_eq!(remarked(&found), wanted);
 }
@@ -59,7 +59,7 @@ fn lists_over_several_lines_say_the_line_and_the_entry() {
     let wanted = [
         (entry(8, 2), of("file 1")),
         (entry(11, 3), of("file 1")),
-        (entry(15, 2), None),
+        (entry(15, 2), of("")),
         (entry(21, 2), of("file 3")),
         (entry(24, 3), of("file 3")),
     ];
@@ -117,7 +117,7 @@ fn rows_of_a_database_are_no_lines() {
         .expect("fills");
     drop(database);
     let found = found(written.path(), Format::ZeroClaw);
-    assert_eq!(remarked(&found), [(Place::Whole, None), (Place::Row(70), of("file s"))]);
+    assert_eq!(remarked(&found), [(Place::Whole, of("")), (Place::Row(70), of("file s"))]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_comma_too_many_costs_no_message() {
     let talks = format!("[{{\"messages\":[{a}]}},,{{\"messages\":[{b}]}},{{\"messages\":[{c}]}}]");
     let found = of_text(talks, Format::OpenAi);
     assert_eq!((shared::heads(&found).len(), messages(&found).len()), (3, 3));
-    assert_eq!(remarked(&found), [(entry(1, 2), None)]);
+    assert_eq!(remarked(&found), [(entry(1, 2), of(""))]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn what_is_lost_where_a_list_breaks_off_is_counted() {
 fn fields_counted_at_the_end_of_a_file_are_the_files() {
     let line = r#"{"messages":[{"role":"user","content":"a","uuid":"u"}]}"#;
     let found = of_text(format!("{line}\n{line}\n"), Format::OpenAi);
-    assert_eq!(remarked(&found), [(entry(1, 1), of("file 1")), (entry(1, 1), None)]);
+    assert_eq!(remarked(&found), [(entry(1, 1), of("file 1")), (entry(1, 1), of(""))]);
     for format in FORMATS.into_iter().filter(|format| *format != Format::ZeroClaw) {
         // nothing of this is any format's: whatever is said before a conversation is the file's own
         if let Ok(found) = try_found(file("{oops\n").path(), format, &options()) {

@@ -128,10 +128,7 @@ impl Talk {
                 return self.remark(report, Place::Message(self.position), Fate::Refused, &why);
             }
         };
-        let (message, piece) = match self.pass(message, report).await? {
-            Some(rest) => rest,
-            None => return Ok(()),
-        };
+        let Some((message, piece)) = self.pass(message, report).await? else { return Ok(()) };
         let bytes = message.encoded_len();
         if self.batch.len() >= MESSAGES_PER_APPEND || self.batch_bytes + bytes > BATCH_BYTES {
             self.flush(client, report).await?;

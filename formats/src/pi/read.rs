@@ -3,7 +3,7 @@
 use std::io::{Read, Seek};
 
 use super::{
-    LABEL,
+    ENTRIES, LABEL,
     session::{Reading, set_aside},
     tree::Tree,
 };
@@ -52,7 +52,7 @@ pub(crate) fn read<R: Read + Seek>(
         }
         let mut reading = Reading::new(&tree, branch.entries);
         let (entries, remarks) = reading.trailing(&head.metadata, &mut cursor)?;
-        head.metadata.extend(entries);
+        head.metadata.extend(entries.map(|entries| (ENTRIES.to_owned(), entries)));
         out.conversation(Place::Line(header.line), head)?;
         set_aside(remarks, &mut out)?;
         reading.run(&mut cursor, &mut out)?;

@@ -27,6 +27,9 @@ use crate::{
 /// Entries at a branch's end that are looked at, to keep those after the last message; more do not fit into labels.
 const TRAILING: usize = 256;
 
+/// What has no room, and where it stands.
+type LeftOut = Vec<(Place, String)>;
+
 /// A branch that is being read.
 pub(super) struct Reading<'t> {
     tree: &'t Tree,
@@ -59,12 +62,13 @@ impl<'t> Reading<'t> {
         }
     }
 
-    /// The entries after the last message, for the labels of the conversation: no message follows that could have them.
+    /// The entries after the last message, as a label of the conversation: no message follows that could have them. Then what
+    /// of them is left out.
     pub(super) fn trailing<R: Read + Seek>(
         &mut self,
         labels: &BTreeMap<String, String>,
         cursor: &mut Cursor<R>,
-    ) -> Result<(Option<(String, String)>, Vec<(Place, String)>), ReadError> {
+    ) -> Result<(Option<String>, LeftOut), ReadError> {
         let least = self.branch.len().saturating_sub(TRAILING);
         let mut found = Vec::new();
         while self.trailing > least {
@@ -80,7 +84,7 @@ impl<'t> Reading<'t> {
         }
         found.reverse();
         let (kept, cut) = kept(found, labels);
-        Ok(((!kept.is_empty()).then(|| (ENTRIES.to_owned(), kept)), cut))
+        Ok((Some(kept).filter(|kept| !kept.is_empty()), cut))
     }
 
     /// Reads it to its end.
@@ -207,13 +211,13 @@ impl<'t> Reading<'t> {
 }
 
 /// Says what is left out, and why.
-pub(super) fn set_aside(remarks: Vec<(Place, String)>, out: &mut Out) -> Result<(), ReadError> {
+pub(super) fn set_aside(remarks: LeftOut, out: &mut Out) -> Result<(), ReadError> {
     remarks.into_iter().try_for_each(|(place, what)| out.remark(place, Fate::SetAside, what))
 }
 
 /// The entries as lines of a label beside these: whole, or else with their type and their id, as far as they fit. Then what
 /// is left out.
-fn kept(entries: Vec<(Place, Aside)>, labels: &BTreeMap<String, String>) -> (String, Vec<(Place, String)>) {
+fn kept(entries: Vec<(Place, Aside)>, labels: &BTreeMap<String, String>) -> (String, LeftOut) {
     let (mut kept, mut left_out) = (String::new(), Vec::new());
     for (place, aside) in entries {
         let with = |text: &str| if kept.is_empty() { text.to_owned() } else { format!("{kept}\n{text}") };

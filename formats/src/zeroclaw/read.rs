@@ -160,7 +160,8 @@ impl Session {
         let newest = self.newest_summary(database, tables)?;
         let (id, meta, role) = (row_id(tables), tables.messages.or_null("meta_json"), tables.messages.or_null("role"));
         let others = if self.is_ours { Vec::new() } else { tables.messages.others() };
-        let columns: String = others.iter().map(|name| format!(", \"{}\"", name.replace('"', "\"\""))).collect();
+        let columns: Vec<String> = others.iter().map(|name| format!(", \"{}\"", name.replace('"', "\"\""))).collect();
+        let columns = columns.concat();
         let query = format!(
             "select {id}, {role}, content, {meta}{columns} from session_messages where session_id in ({}) order by {id}",
             self.places()

@@ -119,10 +119,10 @@ async fn a_log_that_is_imported_after_every_record_is_as_if_imported_at_once() {
 async fn a_summary_after_a_message_that_has_grown_stands_for_the_same_messages() {
     let house = House::start().await;
     let files = Files::new(BINARY, &house);
-    let long = |text: &str| json!([{"type": "text", "text": text.repeat(100)}]);
+    let often = |text: &str| json!([{"type": "text", "text": text.repeat(100)}]);
     let mut log = vec![
         json!({"type": "user", "content": "What is here? ".repeat(100), "ts": 1}),
-        json!({"type": "assistant", "content": long("I look. "), "ts": 2}),
+        json!({"type": "assistant", "content": often("I look. "), "ts": 2}),
     ];
     let name = "log.jsonl";
     files.folder.file(name, &anneal_tests::lines_of(log.clone()));
@@ -130,7 +130,7 @@ async fn a_summary_after_a_message_that_has_grown_stands_for_the_same_messages()
     log.extend([
         json!({"type": "tool_use", "tool_use_id": "a", "name": "look", "input": {}, "ts": 3}),
         json!({"type": "tool_result", "tool_use_id": "a", "content": "Nothing.", "ts": 4}),
-        json!({"type": "assistant", "content": long("Nothing. "), "ts": 5}),
+        json!({"type": "assistant", "content": often("Nothing. "), "ts": 5}),
         json!({"type": "anneal", "summary": {"covers": 3, "text": "Nothing was seen."}}),
     ]);
     files.folder.file(name, &anneal_tests::lines_of(log));

@@ -41,6 +41,20 @@ fn session() -> String {
     )
 }
 
+/// Ids of calls, and those that results answer.
+type Ids<'m> = (Vec<&'m Value>, Vec<&'m Value>);
+
+fn ids_of_openai(messages: &[Value]) -> Ids<'_> {
+    let calls = messages.iter().filter_map(|message| message.pointer("/tool_calls/0/id"));
+    (calls.collect(), messages.iter().filter_map(|message| message.get("tool_call_id")).collect())
+}
+
+fn ids_of_anthropic(messages: &[Value]) -> Ids<'_> {
+    let blocks = || messages.iter().filter_map(|message| message["content"].as_array()).flatten();
+    let calls = blocks().filter(|block| block["type"] == "tool_use").map(|block| &block["id"]);
+    (calls.collect(), blocks().filter_map(|block| block.get("tool_use_id")).collect())
+}
+
 #[tokio::test]
 async fn a_session_of_openclaw_is_stored_whole_and_sent_as_a_provider_takes_it() {
     let house = House::start().await;
@@ -70,19 +84,8 @@ async fn a_session_of_openclaw_is_stored_whole_and_sent_as_a_provider_takes_it()
         assert!(!text.contains("429 rate limit"), "{text}");
         // call and result meet under one id, and it is one that the provider takes
         let messages = sent["messages"].as_array().expect("messages");
-        let (calls, results): (Vec<&Value>, Vec<&Value>) = match format {
-            pb::Format::OpenaiChat => (
-                messages.iter().filter_map(|message| message.pointer("/tool_calls/0/id")).collect(),
-                messages.iter().filter_map(|message| message.get("tool_call_id")).collect(),
-            ),
-            _ => {
-                let blocks = || messages.iter().filter_map(|message| message["content"].as_array()).flatten();
-                (
-                    blocks().filter(|block| block["type"] == "tool_use").map(|block| &block["id"]).collect(),
-                    blocks().filter_map(|block| block.get("tool_use_id")).collect(),
-                )
-            }
-        };
+        let (calls, results) =
+            if format == pb::Format::OpenaiChat { ids_of_openai(messages) } else { ids_of_anthropic(messages) };
         assert_eq!((calls.len(), &calls), (1, &results), "{rendered}");
         let id = calls[0].as_str().expect("a text");
         let is_taken = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
