@@ -87,10 +87,9 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
     let Setup { server: settings, auth, models, applications } = setup;
-    let settings = &settings;
-    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(settings, &auth, &store).await?;
+    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
-    let house = House::new(store.clone(), settings, models, applications);
+    let house = House::new(store.clone(), &settings, models, applications);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     let readiness = Readiness::default();
@@ -133,12 +132,12 @@ pub async fn serve(
             });
         }
     };
-    let serving = grpc_server(settings)
+    let serving = grpc_server(&settings)
         .layer(OccupiedLayer)
         .layer(tower::util::MapResponseLayer::new(wire::explain::<tonic::body::Body>))
         .layer(tower::util::MapResponseLayer::new(crate::watch::in_pieces))
         .layer(AuthLayer(auth))
-        .add_routes(routes(house, settings, health_service)?)
+        .add_routes(routes(house, &settings, health_service)?)
         .serve_with_incoming_shutdown(incoming, closed);
     let served = tokio::select! {
         served = serving => served,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use anneal_core::{
     caller::{Caller, ConversationId},
     digest::{self, Digest},
-    job::JobKind,
     message::MessageId,
     policy::PolicyOverrides,
     tokens::{Encoding, Tokens},
@@ -241,20 +240,6 @@ impl Store {
         let changed = update(&mut db, caller, id, &request, change, &self.rules).await;
         db.settle(changed).await
     }
-
-    /// Deletes a conversation and everything derived from it.
-    pub async fn delete_conversation(&self, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
-        let mut db = self.writes.checkout(caller).await?;
-        let deleted = delete(&mut db, caller, id).await;
-        db.settle(deleted).await
-    }
-
-    /// Deletes a conversation that has no message and no turn under way; returns whether it did.
-    pub async fn delete_empty_conversation(&self, caller: Caller, id: ConversationId) -> Result<bool, StoreError> {
-        let mut db = self.writes.checkout(caller).await?;
-        let deleted = delete_empty(&mut db, caller, id).await;
-        db.settle(deleted).await
-    }
 }
 
 async fn update(
@@ -297,73 +282,6 @@ async fn update(
     Ok(changed)
 }
 
-async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
-    let mut tx = db.begin().await?;
-    locked_to_delete(&mut tx, caller, id).await?;
-    failpoint!("delete.locked");
-    let (tenant, conversation) = (caller.tenant().0, id.0);
-    #[cfg(feature = "sabotage")]
-    crate::sabotage::hide_messages(&mut tx, id).await?;
-    sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-        .execute(&mut *tx)
-        .await?;
-    failpoint!("delete.messages");
-    delete_jobs(&mut tx, caller, id).await?;
-    failpoint!("delete.jobs");
-    sqlx::query!("delete from ai_conversation where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-        .execute(&mut *tx)
-        .await?;
-    failpoint!("delete.deleted");
-    tx.commit().await?;
-    failpoint!("delete.committed");
-    Ok(())
-}
-
-/// Deletes the jobs of a conversation that is locked: first those that may die meanwhile, then the dead ones.
-async fn delete_jobs(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
-    let (tenant, conversation) = (caller.tenant().0, id.0);
-    let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
-    sqlx::query!(
-        "delete from ai_job where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
-        tenant,
-        &kinds,
-        conversation,
-    )
-    .execute(&mut *db)
-    .await?;
-    sqlx::query!(
-        "delete from ai_job_dead where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
-        tenant,
-        &kinds,
-        conversation,
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-async fn delete_empty(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<bool, StoreError> {
-    let mut tx = db.begin().await?;
-    // Appends take the same lock: what is seen after it is what holds.
-    locked_to_delete(&mut tx, caller, id).await?;
-    let (tenant, conversation) = (caller.tenant().0, id.0);
-    let deleted = sqlx::query!(
-        "delete from ai_conversation
-         where tenant_id = $1 and conversation_id = $2 and last_message_id = 0
-             and not exists (select from ai_model_lease where conversation_id = $2 and lease_until_ts > now())",
-        tenant,
-        conversation,
-    )
-    .execute(&mut *tx)
-    .await?;
-    let is_deleted = deleted.rows_affected() > 0;
-    if is_deleted {
-        delete_jobs(&mut tx, caller, id).await?;
-    }
-    tx.commit().await?;
-    Ok(is_deleted)
-}
-
 async fn one(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<Conversation, StoreError> {
     sqlx::query_file_as!(ConversationRow, "sql/get_conversation.sql", caller.tenant().0, id.0)
         .fetch_optional(db)
@@ -388,16 +306,4 @@ pub(crate) async fn locked(
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))?;
     Ok((row.revision, rows::encoding(row.encoding)?))
-}
-
-/// Takes the lock under which a conversation can be deleted: nobody may refer to it any more.
-async fn locked_to_delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<(), StoreError> {
-    let row = sqlx::query_scalar!(
-        "select conversation_id from ai_conversation where tenant_id = $1 and conversation_id = $2 for update",
-        caller.tenant().0,
-        id.0,
-    )
-    .fetch_optional(db)
-    .await?;
-    row.map(|_| ()).ok_or(StoreError::NotFound(Entity::Conversation))
 }

@@ -13,6 +13,7 @@ mod counting;
 mod creation;
 mod credentials;
 mod database;
+mod deletion;
 mod durability;
 mod error;
 pub mod failpoints;

@@ -8,6 +8,7 @@ mod legacy;
 mod legacy_crashes;
 mod legacy_odd;
 mod plans;
+mod plans_audit;
 mod plans_context;
 mod plans_lists;
 mod plans_watch;

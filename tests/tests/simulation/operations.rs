@@ -23,8 +23,6 @@ pub(crate) enum Operation {
     Join,
     /// A compaction is asked for.
     Compact,
-    /// A context is built, and its beginning recorded.
-    Build,
     /// A worker runs whatever is due.
     Step,
     /// A worker claims what is to be counted.
@@ -58,8 +56,8 @@ pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::{
-        Append, Beat, Begin, Build, Change, Claim, Compact, Fail, GoOn, Join, Read, Record, Renew, Rescue, Separate,
-        Step, TimePasses,
+        Append, Beat, Begin, Change, Claim, Compact, Fail, GoOn, Join, Read, Record, Renew, Rescue, Separate, Step,
+        TimePasses,
     };
     let append = (prop::option::weighted(0.4, 0_u8..3), 0_u8..3, 1_u8..4)
         .prop_map(|(request, body, messages)| Append { request, body, messages });
@@ -69,7 +67,6 @@ fn operation() -> impl Strategy<Value = Operation> {
         (2, prop::option::weighted(0.5, 0_u8..2).prop_map(|request| Separate { request }).boxed()),
         (2, Just(Join).boxed()),
         (1, Just(Compact).boxed()),
-        (2, Just(Build).boxed()),
         (4, Just(Step).boxed()),
         (6, Just(Claim).boxed()),
         (6, place().prop_map(Read).boxed()),

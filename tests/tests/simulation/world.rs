@@ -124,8 +124,7 @@ impl<'a> World<'a> {
             Operation::Separate { request } => self.separate(request).await,
             Operation::Join => self.join().await,
             Operation::Compact => self.compact().await,
-            // Built after every operation anyway; here the next one meets a recorded beginning under the same settings.
-            Operation::Build | Operation::Step => {
+            Operation::Step => {
                 self.house.run_jobs_until_idle().await;
                 Ok(())
             }

@@ -1,0 +1,61 @@
+//! An audit reads the newest of what there is, however much that is.
+
+use anneal_tests::House;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+
+use crate::plans::TENANT;
+
+const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql");
+const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
+
+/// 100,000 conversations, a second apart; the first has 20,000 messages, and as many others have three each.
+async fn fill(db: &mut PgConnection) {
+    let sql = format!(
+        "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
+            system_prompt, system_prompt_tokens, policy, encoding, last_activity_ts, listed_ts)
+         select {TENANT}, ('00000000-0000-7000-b000-' || lpad(n::text, 12, '0'))::uuid, '', '', '', false, '{{}}', '', 0,
+            '{{}}', 1, now() - n * interval '1 second', now() - n * interval '1 second'
+         from generate_series(1, 100000) as n;
+         insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
+            content_digest)
+         select {TENANT}, ('00000000-0000-7000-b000-' || lpad((1 + greatest(n - 20000, 0) / 3)::text, 12, '0'))::uuid,
+            case when n <= 20000 then n else 100000 + n end, 1, 1, 1, 100, '[]', ''
+         from generate_series(1, 80000) as n;
+         analyze"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.expect("fills");
+}
+
+/// The plan that a session of the store keeps, and how it ran.
+async fn plan(db: &mut PgConnection, sql: &str, arguments: &str) -> String {
+    let prepare = format!(
+        "deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; prepare audit as {sql}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
+    let explain = format!("explain (analyze, timing off) execute audit ({arguments})");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(db).await.expect("explains");
+    rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// Rows that scans of this index have read, by the plan: what they found, and what they put aside.
+fn read(plan: &str, index: &str) -> i64 {
+    let scan = plan.lines().find(|line| line.contains(index)).unwrap_or_else(|| panic!("not by {index}:\n{plan}"));
+    let actual = scan.split("actual").nth(1).and_then(|after| after.split("rows=").nth(1)).expect("it ran");
+    let number: String = actual.chars().take_while(char::is_ascii_digit).collect();
+    number.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn an_audit_reads_no_more_of_100_000_conversations_and_a_long_one_than_it_says() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    fill(&mut db).await;
+    let nobody = "'00000000-0000-0000-0000-000000000000'";
+    let candidates = plan(&mut db, CANDIDATES, &format!("{nobody}, 16, 256, 24")).await;
+    assert_eq!(read(&candidates, "ai_conversation_by_activity"), 256, "{candidates}");
+    assert!(!candidates.contains("Removed by Filter"), "{candidates}");
+    let long = format!("{TENANT}, '00000000-0000-7000-b000-000000000001', 2000, 16777216");
+    let window = plan(&mut db, WINDOW, &long).await;
+    assert_eq!(read(&window, "ai_message_pkey"), 2_000, "{window}");
+    assert!(!window.contains("Seq Scan"), "{window}");
+}
