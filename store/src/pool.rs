@@ -46,9 +46,10 @@ pub struct StoreSettings {
 }
 
 /// How long a connection stays with the same session of the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
+    #[default]
     /// As long as it is open: PostgreSQL itself, or a pooler in session mode.
     Session,
     /// For one transaction: PgBouncer in transaction mode. Everything then happens within one, and nothing is kept between.

@@ -214,6 +214,8 @@ pub(crate) async fn hide_messages(db: &mut PgConnection, id: ConversationId) -> 
 
 /// The statement that appends, as it is broken; None: as it is.
 pub(crate) fn append_statement() -> Option<String> {
+    const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";
+    const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
     let sound = include_str!("../sql/append.sql");
     let broken = |changes: &[(&str, &str)]| {
         let mut text = sound.to_owned();
@@ -223,8 +225,6 @@ pub(crate) fn append_statement() -> Option<String> {
         }
         Some(text)
     };
-    const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";
-    const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
     if breaks(Sabotage::Gaps) {
         return broken(&[(NEXT, "last_message_id = c.last_message_id + ask.messages + 1,")]);
     }

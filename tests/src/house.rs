@@ -17,7 +17,7 @@ use anneal_proto::v1::{
     operator_service_client::OperatorServiceClient,
 };
 use anneal_server::{Addresses, Agents, ApplicationSettings, AuthSettings, ChatSettings, ServerSettings, Setup, serve};
-use anneal_store::{AppendSettings, Grouping, Migrations, Store, StoreSettings, create_database};
+use anneal_store::{AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{Connection as _, PgConnection};
@@ -52,6 +52,7 @@ struct Calling {
     applications: ApplicationSettings,
     server: ServerSettings,
     auth: AuthSettings,
+    pooling: Pooling,
 }
 
 /// PostgreSQL's programs: those in `ANNEAL_PG_BIN`, or the installed ones.
@@ -155,6 +156,11 @@ impl House {
         Self::on(database().await, Session::default(), calling).await
     }
 
+    /// A house that reaches this database by way of a pooler.
+    pub async fn pooled(url: &str, pooling: Pooling) -> Self {
+        Self::on(url.to_owned(), Session::default(), Calling { pooling, ..Calling::default() }).await
+    }
+
     /// A house on a database of the test's own.
     pub async fn at(url: &str) -> Self {
         Self::on(url.to_owned(), Session::default(), Calling::default()).await
@@ -186,7 +192,7 @@ impl House {
     }
 
     async fn on(url: String, session: Session, calling: Calling) -> Self {
-        let settings = StoreSettings { url: url.clone(), ..StoreSettings::default() };
+        let settings = StoreSettings { url: url.clone(), pooling: calling.pooling, ..StoreSettings::default() };
         let append = AppendSettings { grouping: grouping(), ..AppendSettings::default() };
         let store = Store::new(settings, append, session).expect("the test's database URL is good");
         let mut server = ServerSettings { drain_delay_ms: 0, ..calling.server.clone() };

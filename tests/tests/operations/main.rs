@@ -12,6 +12,7 @@ mod plans_audit;
 mod plans_context;
 mod plans_lists;
 mod plans_watch;
+mod pooler;
 mod rpc_operators;
 mod stopping;
 

@@ -1,0 +1,99 @@
+//! Behind PgBouncer in transaction mode: everything is there, and nobody sees what is another's.
+
+use std::{future::IntoFuture as _, process::Stdio};
+
+use anneal_core::caller::{Caller, TenantId};
+use anneal_store::{ConversationFilter, Pooling};
+use anneal_tests::{Folder, House, assistant, eventually, pb, user};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    process::{Child, Command},
+};
+use uuid::Uuid;
+
+/// PgBouncer before a database of the test cluster.
+struct Pooler {
+    /// The database's URL by way of it.
+    url: String,
+    _running: Child,
+    _folder: Folder,
+}
+
+async fn pooler(database: &str) -> Option<Pooler> {
+    let found = Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await;
+    if !found.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
+    let (login, place) = database.trim_start_matches("postgres://").split_once('@').expect("a login");
+    let (name, password) = login.split_once(':').expect("a password");
+    let (server, database) = place.split_once('/').expect("a database");
+    let port = server.rsplit(':').next().expect("a port");
+    let folder = Folder::new();
+    // It will not run as root, and reads its files as whoever it becomes.
+    let users = folder.file("users.txt", &format!("\"{name}\" \"{password}\"\n"));
+    let settings = format!(
+        "[databases]\n* = host=127.0.0.1 port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {free}\n\
+         unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 5\n\
+         ignore_startup_parameters = extra_float_digits\n",
+        users.display()
+    );
+    let settings = folder.file("pgbouncer.ini", &settings);
+    let mut command = Command::new("pgbouncer");
+    if is_root().await {
+        let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().await;
+        assert!(opened.expect("chmod is there").success());
+        command.args(["--user", "postgres"]);
+    }
+    let running = command.arg(&settings).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn();
+    let url = format!("postgres://{login}@127.0.0.1:{free}/{database}");
+    eventually("PgBouncer listens", async || TcpStream::connect(("127.0.0.1", free)).await.is_ok()).await;
+    Some(Pooler { url, _running: running.expect("starts"), _folder: folder })
+}
+
+async fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().await.expect("id is there");
+    id.stdout.trim_ascii() == b"0"
+}
+
+#[tokio::test]
+async fn conversations_live_behind_pgbouncer_in_transaction_mode() {
+    let direct = House::start().await;
+    let Some(pooler) = pooler(&direct.url).await else {
+        println!("skipped: there is no pgbouncer");
+        return;
+    };
+    let house = House::pooled(&pooler.url, Pooling::Transaction).await;
+    let policy = pb::Policy { max_message_count: Some(10), keep_recent_turns: Some(2), ..Default::default() };
+    let talks = [house.conversation_under(policy.clone()).await, house.conversation_under(policy).await];
+    for n in 0..12 {
+        let said = |talk: &str| vec![user(&format!("{talk} asks {n}")), assistant(&format!("{talk} hears {n}"))];
+        let (first, second) = (said("first"), said("second"));
+        let (first, second) = tokio::join!(
+            talks[0].append_all(first).request_id(&format!("r{n}")).into_future(),
+            talks[1].append_all(second).into_future(),
+        );
+        assert_eq!((first.messages.len(), second.messages.len()), (2, 2));
+        house.run_jobs_until_idle().await;
+    }
+    for talk in &talks {
+        assert_eq!(talk.messages().await.len(), 24);
+        assert!(!talk.checkpoints().await.is_empty());
+        talk.context().await.assert_covers(24);
+        talk.verify().await;
+    }
+    let again = talks[0].append("else").request_id("r3").send().await;
+    assert_eq!(again.expect_err("another body").code(), tonic::Code::AlreadyExists);
+    talks[0].separate().await;
+    talks[0].append("after the mark").await;
+    talks[0].verify().await;
+    let missing = talks[0].append("to nobody").expecting(99).send().await;
+    assert_eq!(missing.expect_err("has moved on").code(), tonic::Code::Aborted);
+    let filter = ConversationFilter { limit: 50, ..ConversationFilter::default() };
+    let of =
+        async |tenant| house.store.list_conversations(Caller::of(tenant), &filter).await.expect("lists").conversations;
+    assert_eq!((of(TenantId::DEFAULT).await.len(), of(TenantId(Uuid::now_v7())).await.len()), (2, 0));
+    let ask = pb::DeleteConversationRequest { conversation_id: talks[1].id.clone(), ..Default::default() };
+    house.conversations().delete_conversation(ask).await.expect("deletes");
+    assert_eq!(of(TenantId::DEFAULT).await.len(), 1);
+}
