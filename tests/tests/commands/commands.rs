@@ -141,7 +141,7 @@ async fn commands_say_what_is_wrong_in_a_sentence() {
     folder.file("empty.json", "");
     let unknown = "0190aaaa-0000-7000-8000-000000000000";
     let cases: [(&[&str], &str); 7] = [
-        (&["import", "--address", &address, "--strict", "broken.jsonl"], "entry 2"),
+        (&["import", "--address", &address, "--strict", "broken.jsonl"], "line 2: it is no JSON"),
         (&["import", "--address", &address, "empty.json"], "empty.json"),
         (&["import", "--address", &address, "missing.json"], "missing.json"),
         (&["context", "--address", &address, unknown], "not found"),
