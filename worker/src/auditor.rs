@@ -35,7 +35,7 @@ pub(crate) async fn audit(store: &Store, settings: &WorkerSettings) {
 
 /// One round: a sample of the next tenants' conversations. The cursor moves behind those tenants, and after the last begins
 /// anew.
-pub(crate) async fn audit_once(store: &Store, settings: &WorkerSettings, cursor: &mut TenantId) {
+async fn audit_once(store: &Store, settings: &WorkerSettings, cursor: &mut TenantId) {
     let candidates = match answered(store.audit_candidates(*cursor)).await {
         Ok(candidates) => candidates,
         Err(error) => {

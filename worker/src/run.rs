@@ -148,11 +148,6 @@ impl Worker {
         chores::rescue_once(&self.store).await;
     }
 
-    /// Audits conversations of the next tenants, once.
-    pub async fn audit(&self) {
-        auditor::audit_once(&self.store, &self.settings, &mut { FIRST_TENANT }).await;
-    }
-
     /// The loop of one kind: claims as many as there is room for, waits when there is nothing.
     async fn run_kind(&self, kind: JobKind, stop: CancellationToken) {
         let room = Arc::new(Semaphore::new(self.concurrency(kind)));
