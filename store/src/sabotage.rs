@@ -212,6 +212,10 @@ pub(crate) async fn hide_messages(db: &mut PgConnection, id: ConversationId) -> 
     Ok(())
 }
 
+/// Where the statement that appends moves the newest message's id, and where it says which was the newest before.
+const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";
+const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
+
 /// The statement that appends, as it is broken; None: as it is.
 pub(crate) fn append_statement() -> Option<String> {
     const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";

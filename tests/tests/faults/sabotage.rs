@@ -29,7 +29,7 @@ const BROKEN: [&str; 16] = [
     "rewritten_content",
 ];
 /// A broken promise is noticed by then.
-const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+const NOTICED_WITHIN: Duration = Duration::from_mins(1);
 /// Clusters in which promises are broken side by side.
 const LANES: usize = 2;
 
