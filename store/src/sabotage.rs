@@ -218,8 +218,6 @@ const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
 
 /// The statement that appends, as it is broken; None: as it is.
 pub(crate) fn append_statement() -> Option<String> {
-    const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";
-    const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
     let sound = include_str!("../sql/append.sql");
     let broken = |changes: &[(&str, &str)]| {
         let mut text = sound.to_owned();
