@@ -1,4 +1,4 @@
-# A person's front door. Nothing here that CI does not run, but `up` and `bench`.
+# A person's front door. Nothing here that CI does not run, but `up`, `soak` and `bench`.
 
 # The main job on the conversation shipped with the project.
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
@@ -10,7 +10,8 @@ DATABASE_CRATES := $(patsubst %/Cargo.toml,--package anneal-%,$(wildcard store/C
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench
+MINUTES ?= 60
+.PHONY: help up test check soak bench
 
 help: ## lists what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +34,11 @@ endif
 
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
+
+# Not through nextest, which ends what takes long. ANNEAL_FAULTS_SEED=… replays one plan.
+soak: ## crashes everything under load for MINUTES (60) and checks every promise; prints seeds and figures
+	@scripts/postgres.sh
+	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults soak -- --nocapture
 
 # Replays play through a server and a worker in their own process: only they build it into the benchmark.
 # make bench SCENARIO=append for one, PLOTS=1 to draw docs/performance/, QUICK=1 to see whether everything runs.

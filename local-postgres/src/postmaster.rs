@@ -36,7 +36,8 @@ impl Postmaster {
             data: folder.into(),
             port: port.parse().ok()?,
             socket_folder: socket_folder.into(),
-            ready: status == "ready",
+            // A standby takes questions too.
+            ready: matches!(status, "ready" | "standby"),
         })
     }
 

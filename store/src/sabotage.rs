@@ -207,6 +207,10 @@ pub(crate) async fn hide_messages(db: &mut PgConnection, id: ConversationId) -> 
     Ok(())
 }
 
+/// Where the statement that appends moves the newest message's id, and where it says which was the newest before.
+const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";
+const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
+
 /// The statement that appends, as it is broken; None: as it is.
 pub(crate) fn append_statement() -> Option<String> {
     let sound = include_str!("../sql/append.sql");
@@ -218,8 +222,6 @@ pub(crate) fn append_statement() -> Option<String> {
         }
         Some(text)
     };
-    const NEXT: &str = "last_message_id = c.last_message_id + ask.messages,";
-    const BEFORE: &str = "c.last_message_id - ask.messages as before_id";
     if breaks(Sabotage::Gaps) {
         return broken(&[(NEXT, "last_message_id = c.last_message_id + ask.messages + 1,")]);
     }

@@ -59,12 +59,14 @@ pub(super) async fn watch(
 ) {
     let mut ticks = interval(PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut db = None;
+    let (mut db, mut at) = (None, String::new());
     let mut place = 0;
     while !scene.is_over() {
         ticks.tick().await;
-        if db.is_none() {
-            db = look(&url()).await;
+        // A cluster that was left may still be there.
+        if db.is_none() || at != url() {
+            at = url();
+            db = look(&at).await;
         }
         let Some(open) = db.as_mut() else { continue };
         let all = scene.ledger.all();

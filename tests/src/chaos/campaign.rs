@@ -82,26 +82,32 @@ impl Campaign {
 
     /// Runs it in a database of its own on the cluster.
     pub async fn run(&self, cluster: &mut Cluster) -> Report {
-        self.run_noting(cluster, Arc::default()).await
-    }
-
-    /// The same; what is found can be seen while it runs.
-    pub async fn run_noting(&self, cluster: &mut Cluster, findings: Arc<Findings>) -> Report {
-        let mut stage = Stage::set(self, cluster, findings).await;
+        let mut stage = Stage::set(self, cluster, Arc::default()).await;
         stage.act(&self.plan.steps).await;
         stage.end().await
     }
 
-    /// Runs it until the first finding, or to its end.
+    /// Runs it until the first finding, or to its end. What the nemesis has begun it ends: the cluster is sound.
     pub async fn first_finding(&self, cluster: &mut Cluster) -> Result<Finding, Report> {
         let findings = Arc::<Findings>::default();
+        let mut stage = Stage::set(self, cluster, Arc::clone(&findings)).await;
+        for step in &self.plan.steps {
+            tokio::select! {
+                biased;
+                finding = findings.first() => return Ok(finding),
+                goes_on = stage.nemesis.goes_on(step.after) => if !goes_on { break },
+            }
+            stage.nemesis.does(*step).await;
+        }
         tokio::select! {
             biased;
-            finding = findings.first() => Ok(finding),
-            report = self.run_noting(cluster, Arc::clone(&findings)) => match report.findings.first() {
-                Some(finding) => Ok(finding.clone()),
-                None => Err(report),
-            },
+            finding = findings.first() => return Ok(finding),
+            _ = stage.nemesis.goes_on(20) => {}
+        }
+        let report = stage.end().await;
+        match report.findings.first() {
+            Some(finding) => Ok(finding.clone()),
+            None => Err(report),
         }
     }
 }

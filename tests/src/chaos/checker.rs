@@ -22,7 +22,7 @@ use super::{
 use crate::pb;
 
 /// How long jobs may take to end once nothing disturbs them.
-pub(super) const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const SETTLES_WITHIN: Duration = Duration::from_mins(1);
 
 /// Waits until no job is left but dead ones, which are seen; how long that took.
 pub(super) async fn settle(scene: &Scene, url: &str) -> Duration {

@@ -57,15 +57,13 @@ impl Client {
                 continue;
             }
             match self.random.u32(0..100) {
-                0..77 => self.append(&talk).await,
-                77..81 => self.append_twice_at_once(&talk).await,
-                81..86 => self.repeat(&talk).await,
-                86..88 => self.misuse(&talk).await,
-                88..91 => self.separate(&talk).await,
-                91..93 => self.join(&talk).await,
-                93..96 => self.compact(&talk).await,
-                96..98 => self.mention().await,
-                // Appends make up most of what is told of: the rest looks at them from other sides.
+                0..4 => self.append_twice_at_once(&talk).await,
+                4..9 => self.repeat(&talk).await,
+                9..11 => self.misuse(&talk).await,
+                11..14 => self.separate(&talk).await,
+                14..16 => self.join(&talk).await,
+                16..19 => self.compact(&talk).await,
+                19..21 => self.mention().await,
                 _ => self.append(&talk).await,
             }
         }
@@ -116,8 +114,8 @@ impl Client {
             }
         };
         match self.scene.answered("CreateConversation", first, make).await? {
-            Ok(made) => {
-                let talk = Arc::new(Talk::new(made.conversation_id));
+            Ok(created) => {
+                let talk = Arc::new(Talk::new(created.conversation_id));
                 self.scene.ledger.add(Arc::clone(&talk));
                 Some(talk)
             }

@@ -1,6 +1,6 @@
 //! A durable PostgreSQL of one's own that is crashed and started again, with the proxy before it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anneal_local_postgres::{LocalPostgres, Settings, Stop, StopOnDrop};
 use anneal_store::{Migrations, create_database};
@@ -23,7 +23,19 @@ impl Cluster {
     pub async fn start(extra: &[(&str, &str)]) -> Self {
         let folder = Folder::new();
         let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
-        settings.extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        settings.extra = owned(extra);
+        Self::of(settings, folder).await
+    }
+
+    /// The same in a folder that somebody else keeps.
+    pub(super) async fn start_in(place: &Path, extra: &[(&str, &str)]) -> Self {
+        let mut settings = Settings::new(place.join("postgres"), postgres_binaries());
+        settings.extra = owned(extra);
+        Self::of(settings, Folder::new()).await
+    }
+
+    /// The one with these settings; the folder is gone with it.
+    pub(super) async fn of(settings: Settings, folder: Folder) -> Self {
         let postgres = LocalPostgres::start(settings.clone()).await.expect("a cluster of the test's own");
         Self { port: postgres.port(), postgres: postgres.stop_on_drop(), settings, _folder: folder }
     }
@@ -55,8 +67,18 @@ impl Cluster {
         std::fs::read_to_string(file).ok()?.lines().next()?.trim().parse().ok()
     }
 
+    /// What it was started with beside its own settings.
+    pub(super) fn extra(&self) -> Vec<(String, String)> {
+        self.settings.extra.clone()
+    }
+
+    /// Whether its log holds these words.
+    pub(super) fn has_said(&self, words: &str) -> bool {
+        std::fs::read_to_string(self.postgres.log_path()).is_ok_and(|log| log.contains(words))
+    }
+
     /// The folder with its data.
-    pub fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &Path {
         self.postgres.folder()
     }
 
@@ -64,6 +86,10 @@ impl Cluster {
     pub fn url(&self, database: &str) -> String {
         self.postgres.url(database).replace(&format!(":{}/", self.postgres.port()), &format!(":{}/", self.port))
     }
+}
+
+fn owned(extra: &[(&str, &str)]) -> Vec<(String, String)> {
+    extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 /// Sends a signal by its name to a process of this test's own.

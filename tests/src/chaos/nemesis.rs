@@ -20,7 +20,7 @@ use super::{
 };
 
 /// How long appends may take to go on after whatever was done.
-const GOES_ON_WITHIN: Duration = Duration::from_secs(60);
+const GOES_ON_WITHIN: Duration = Duration::from_mins(1);
 /// What lasts for a moment: a storm, a held lock, a shortage.
 const A_MOMENT: Duration = Duration::from_millis(1_500);
 /// Longer than a lease, and the pauses between two looks for those that ran out.
@@ -112,7 +112,7 @@ impl Nemesis<'_> {
         let _ = timeout(how_long, std::future::pending::<()>()).await;
     }
 
-    async fn restart_database(&mut self) {
+    pub(super) async fn restart_database(&mut self) {
         self.cluster.restart().await;
         self.database.moved(self.cluster);
         *held(&self.url) = self.database.direct();

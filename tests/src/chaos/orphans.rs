@@ -66,7 +66,7 @@ pub async fn orphans(campaign: &Campaign, cluster: &mut Cluster) -> Orphans {
     let mut left = orphaned;
     let mut after = Vec::new();
     let mut looks = interval(Duration::from_millis(25));
-    while !left.is_empty() && killed.elapsed() < Duration::from_secs(60) {
+    while !left.is_empty() && killed.elapsed() < Duration::from_mins(1) {
         looks.tick().await;
         let still = waiting_for_others(&mut db, &dead).await;
         let ran = left.extract_if(|job| !still.contains(job)).count();

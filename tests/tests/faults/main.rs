@@ -6,6 +6,7 @@ mod orphans;
 mod rare;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod soak;
 
 use anneal_tests::chaos::Report;
 
@@ -15,6 +16,16 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 /// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that the gate does the same every time.
 fn seed() -> u64 {
     std::env::var("ANNEAL_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122)
+}
+
+/// Whether these tests run here: on the installed PostgreSQL, which the gate tests everything on. On one that `ANNEAL_PG_BIN`
+/// names only where `ANNEAL_FAULTS` is set too.
+fn runs_here() -> bool {
+    let runs = std::env::var_os("ANNEAL_PG_BIN").is_none() || std::env::var_os("ANNEAL_FAULTS").is_some();
+    if !runs {
+        println!("skipped: faults are tested on the installed PostgreSQL; ANNEAL_FAULTS=1 tests them on this one");
+    }
+    runs
 }
 
 /// Prints what was done, and asserts that no promise was broken.

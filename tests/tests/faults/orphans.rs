@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anneal_tests::chaos::{Campaign, Cluster, Plan, orphans, poison, silence};
 
-use crate::{BINARY, holds, seed};
+use crate::{BINARY, holds, runs_here, seed};
 
 fn quiet() -> Campaign {
     let plan = Plan::of(seed(), &[]);
@@ -13,6 +13,9 @@ fn quiet() -> Campaign {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
+    if !runs_here() {
+        return;
+    }
     let orphans = orphans(&quiet(), &mut Cluster::start(&[]).await).await;
     let at = |percent: usize| orphans.after[(orphans.after.len() - 1) * percent / 100];
     println!(
@@ -30,12 +33,18 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_end_although_their_connections_fall_silent_and_are_never_closed() {
+    if !runs_here() {
+        return;
+    }
     let cluster = &mut Cluster::start(&[("max_connections", "300")]).await;
     holds(&[silence(&quiet(), cluster).await]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_kills_every_worker_is_given_up_after_twelve() {
+    if !runs_here() {
+        return;
+    }
     let poison = poison(&quiet(), &mut Cluster::start(&[]).await).await;
     println!("{} workers died of the job", poison.killed);
     assert_eq!((poison.killed, poison.starts), (12, Some(12)));

@@ -1,11 +1,14 @@
 //! Everything else that is done to a service: what stops working without dying, and what operators do.
 
-use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan};
+use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan, full_disk, takeover};
 
-use crate::{BINARY, holds, seed};
+use crate::{BINARY, holds, runs_here, seed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_done_twice_when_things_stall_fall_silent_or_run_out() {
+    if !runs_here() {
+        return;
+    }
     let faults = [
         (Fault::KillPostmaster, 2),
         (Fault::KillBackend, 3),
@@ -22,4 +25,26 @@ async fn nothing_is_lost_or_done_twice_when_things_stall_fall_silent_or_run_out(
     let campaign = Campaign::new(BINARY, Plan::of(seed(), &faults));
     println!("{}", campaign.plan);
     holds(&[campaign.run(&mut Cluster::start(&[("max_connections", "80")]).await).await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_takes_over_has_everything_that_was_acknowledged_while_the_old_primary_lives_on() {
+    if !runs_here() {
+        return;
+    }
+    // Readers would find the old primary, which knows no better.
+    let campaign = Campaign { readers: 0, cut: 0, ..Campaign::new(BINARY, Plan::of(seed(), &[])) };
+    holds(&[takeover(&campaign, &mut Cluster::start(&[("max_connections", "200")]).await).await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_writes_and_loses_nothing() {
+    if !runs_here() {
+        return;
+    }
+    let campaign = Campaign::new(BINARY, Plan::of(seed(), &[]));
+    match full_disk(&campaign).await {
+        Some(report) => holds(&[report]),
+        None => println!("skipped: no file system can be mounted here"),
+    }
 }
