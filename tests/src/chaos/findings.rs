@@ -26,7 +26,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found so far. One broken promise is seen by many: each description is kept once, and no more than [`MOST`].
+/// What was found so far. One broken promise is seen by many: each description is kept once, and fifty in all.
 pub struct Findings {
     began: Instant,
     found: Mutex<Vec<Finding>>,
