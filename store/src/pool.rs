@@ -103,7 +103,9 @@ fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreEr
         Pooling::Transaction => options.statement_cache_capacity(0),
     };
     #[cfg(feature = "sabotage")]
-    let options = options.options(crate::sabotage::session_options().iter().copied());
+    if let set @ [_, ..] = crate::sabotage::session_options() {
+        return Ok(options.options(set.iter().copied()));
+    }
     Ok(options)
 }
 
@@ -132,7 +134,9 @@ pub(crate) struct Access {
 impl Access {
     /// As the settings say.
     pub(crate) fn new(settings: &StoreSettings) -> Result<Self, StoreError> {
-        let set = session_settings(settings).into_iter().fold(String::from("begin"), |begin, (name, value)| {
+        // Statements that somebody else has prepared in this session have the names that ours will have.
+        let begin = String::from("begin; deallocate all");
+        let set = session_settings(settings).into_iter().fold(begin, |begin, (name, value)| {
             // The isolation level of what is under way already is not the default's.
             let name = if name == "default_transaction_isolation" { "transaction_isolation" } else { name };
             format!("{begin}; set local {name} = '{}'", value.replace('\'', "''"))

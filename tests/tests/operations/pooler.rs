@@ -64,6 +64,7 @@ async fn conversations_live_behind_pgbouncer_in_transaction_mode() {
         return;
     };
     let house = House::pooled(&pooler.url, Pooling::Transaction).await;
+    house.store.ping().await.expect("answers");
     let policy = pb::Policy { max_message_count: Some(10), keep_recent_turns: Some(2), ..Default::default() };
     let talks = [house.conversation_under(policy.clone()).await, house.conversation_under(policy).await];
     for n in 0..12 {
