@@ -25,6 +25,7 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 test: ## the gate: format, rules, query data, lints, docs, instruction counts; tests on the newest PostgreSQL (appends ungrouped) and on the installed one
 	@scripts/postgres.sh
 	@scripts/valgrind.sh
+	@scripts/pgbouncer.sh
 	@scripts/python_client.sh .tools/python
 	cargo xtask ci --steps fmt,tidy,sql,clippy,docs,instructions
 ifneq ($(DATABASE_CRATES),)

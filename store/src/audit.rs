@@ -61,14 +61,12 @@ impl Store {
     /// Checks the newest messages of a conversation as [`Store::verify`] does, 2,000 or 16 MiB, in one snapshot; sums and
     /// turns of the whole where that is the whole. And that its work is done or in somebody's hands (4).
     pub async fn audit(&self, caller: Caller, id: ConversationId) -> Result<Verified, StoreError> {
-        let mut db = self.jobs.checkout(caller).await?;
-        let mut tx = verify::snapshot(&mut db).await?;
+        let mut db = self.jobs.snapshot(caller).await?;
         let after = sqlx::query_file_scalar!("sql/audit_window.sql", caller.tenant().0, id.0, MESSAGES, BYTES)
-            .fetch_one(&mut *tx)
+            .fetch_one(&mut *db)
             .await?;
-        let mut verified = verify::checked(&mut tx, caller, id, after).await?;
-        check_work(&mut tx, caller, id, &self.rules, &mut verified).await?;
-        tx.commit().await?;
+        let mut verified = verify::checked(&mut db, caller, id, after).await?;
+        check_work(&mut db, caller, id, &self.rules, &mut verified).await?;
         db.release().await?;
         Ok(verified)
     }

@@ -127,22 +127,20 @@ pub(crate) async fn connect_as_owner(url: &str) -> Result<PgConnection, StoreErr
 #[derive(Clone)]
 pub(crate) struct Access {
     options: PgConnectOptions,
-    /// Where every use is a transaction: the statement that begins it.
-    begin: Option<String>,
+    /// Where every use is a transaction: what it begins with.
+    preamble: Option<String>,
 }
 
 impl Access {
     /// As the settings say.
     pub(crate) fn new(settings: &StoreSettings) -> Result<Self, StoreError> {
         // Statements that somebody else has prepared in this session have the names that ours will have.
-        let begin = String::from("begin; deallocate all");
-        let set = session_settings(settings).into_iter().fold(begin, |begin, (name, value)| {
-            // The isolation level of what is under way already is not the default's.
-            let name = if name == "default_transaction_isolation" { "transaction_isolation" } else { name };
-            format!("{begin}; set local {name} = '{}'", value.replace('\'', "''"))
-        });
-        let begin = (settings.pooling == Pooling::Transaction).then_some(set);
-        Ok(Self { options: connect_options(settings)?, begin })
+        let preamble =
+            session_settings(settings).into_iter().fold(String::from("deallocate all"), |all, (name, value)| {
+                format!("{all}; set local {name} = '{}'", value.replace('\'', "''"))
+            });
+        let preamble = (settings.pooling == Pooling::Transaction).then_some(preamble);
+        Ok(Self { options: connect_options(settings)?, preamble })
     }
 }
 
@@ -180,7 +178,7 @@ impl managed::Manager for Connector {
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Connector>,
-    begin: Option<Arc<str>>,
+    preamble: Option<Arc<str>>,
 }
 
 /// How busy a pool is.
@@ -198,7 +196,7 @@ pub struct PoolFigures {
 
 /// A pool of at most `most` connections; a caller waits up to `wait` for a free one.
 pub(crate) fn pool(access: Access, most: u32, wait: Duration) -> Pool {
-    let begin = access.begin.as_deref().map(Arc::from);
+    let preamble = access.preamble.as_deref().map(Arc::from);
     let built = managed::Pool::builder(Connector { access })
         .max_size(most.max(1) as usize)
         .wait_timeout(Some(wait))
@@ -206,13 +204,24 @@ pub(crate) fn pool(access: Access, most: u32, wait: Duration) -> Pool {
         .recycle_timeout(Some(ANSWER_WITHIN))
         .runtime(deadpool::Runtime::Tokio1)
         .build();
-    Pool { connections: built.expect("a runtime is given, which is all that timeouts need"), begin }
+    Pool { connections: built.expect("a runtime is given, which is all that timeouts need"), preamble }
 }
 
 impl Pool {
     /// A connection that sees these rows, within the pool's waiting time.
     pub(crate) async fn checkout(&self, scope: impl Into<Scope>) -> Result<Link, StoreError> {
         self.reserve().await?.seeing(scope.into()).await
+    }
+
+    /// The same, and everything that is read until it is released is as it is now. Nothing can be changed.
+    pub(crate) async fn snapshot(&self, scope: impl Into<Scope>) -> Result<Link, StoreError> {
+        let Reserved { object, preamble } = self.reserve().await?;
+        let scope = scope.into();
+        let mut link = Link { object: Some(object), is_transaction: true };
+        let preamble = preamble.map(|preamble| format!("; {preamble}")).unwrap_or_default();
+        let names = scope.statement(Span::Transaction);
+        link.begin_with(format!("begin isolation level repeatable read read only{preamble}; {names}")).await?;
+        Ok(link)
     }
 
     /// A connection for who does not know yet whose rows it is for.
@@ -224,7 +233,7 @@ impl Pool {
             }
             _ => StoreError::Busy,
         })?;
-        Ok(Reserved { object, begin: self.begin.clone() })
+        Ok(Reserved { object, preamble: self.preamble.clone() })
     }
 
     pub(crate) fn figures(&self) -> PoolFigures {
@@ -236,18 +245,20 @@ impl Pool {
 /// A connection that is ours, and asks for nothing yet. Dropped, it returns to its pool.
 pub(crate) struct Reserved {
     object: Object<Connector>,
-    begin: Option<Arc<str>>,
+    preamble: Option<Arc<str>>,
 }
 
 impl Reserved {
     /// The same connection, which from now on sees these rows and no others.
     pub(crate) async fn seeing(self, scope: Scope) -> Result<Link, StoreError> {
-        let mut link = Link { object: Some(self.object), is_transaction: self.begin.is_some() };
+        let mut link = Link { object: Some(self.object), is_transaction: self.preamble.is_some() };
+        if let Some(preamble) = self.preamble {
+            let names = scope.statement(Span::Transaction);
+            link.begin_with(format!("begin isolation level read committed; {preamble}; {names}")).await?;
+            return Ok(link);
+        }
         let session = link.session();
-        if let Some(begin) = self.begin {
-            let begin = format!("{begin}; {}", scope.statement(Span::Transaction));
-            PgTransactionManager::begin(&mut session.connection, Some(AssertSqlSafe(begin).into_sql_str())).await?;
-        } else if session.scope != scope {
+        if session.scope != scope {
             session.connection.execute(AssertSqlSafe(scope.statement(Span::Session))).await?;
             session.scope = scope;
         }
@@ -296,6 +307,11 @@ impl Link {
         PgTransactionManager::rollback(&mut self.session().connection).await?;
         drop(self.object.take());
         Ok(())
+    }
+
+    async fn begin_with(&mut self, begin: String) -> Result<(), StoreError> {
+        let connection = &mut self.session().connection;
+        Ok(PgTransactionManager::begin(connection, Some(AssertSqlSafe(begin).into_sql_str())).await?)
     }
 
     fn session(&mut self) -> &mut Session {

@@ -6,7 +6,7 @@ use anneal_core::{
     message::MessageId,
     turn,
 };
-use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
+use sqlx::PgConnection;
 
 use crate::{
     Store,
@@ -61,20 +61,10 @@ const STEP: i64 = 2_000;
 impl Store {
     /// Checks one conversation in one snapshot: order (3), checkpoints (6), coverage (7), content (12), figures (0).
     pub async fn verify(&self, caller: Caller, id: ConversationId) -> Result<Verified, StoreError> {
-        let mut db = self.reads.checkout(caller).await?;
-        let mut tx = snapshot(&mut db).await?;
-        let verified = checked(&mut tx, caller, id, 0).await?;
-        tx.commit().await?;
-        db.release().await?;
-        Ok(verified)
+        let mut db = self.reads.snapshot(caller).await?;
+        let verified = checked(&mut db, caller, id, 0).await;
+        db.settle(verified).await
     }
-}
-
-/// A transaction that sees the data as they are now, and changes nothing.
-pub(crate) async fn snapshot(db: &mut PgConnection) -> Result<Transaction<'_, Postgres>, StoreError> {
-    let mut tx = db.begin().await?;
-    sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
-    Ok(tx)
 }
 
 /// Checks the messages after `after` (0: all of them), and the checkpoints; what it takes all messages to know only where all

@@ -3,7 +3,7 @@
 use anneal_tests::House;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use crate::plans::TENANT;
+use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 
 const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql");
 const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
@@ -29,11 +29,12 @@ async fn fill(db: &mut PgConnection) {
 /// The plan that a session of the store keeps, and how it ran.
 async fn plan(db: &mut PgConnection, sql: &str, arguments: &str) -> String {
     let prepare = format!(
-        "deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; prepare audit as {sql}"
+        "{AS_SERVERS}; deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; prepare audit as {sql}"
     );
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
     let explain = format!("explain (analyze, timing off) execute audit ({arguments})");
-    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(db).await.expect("explains");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *db).await.expect("explains");
+    sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
     rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 
@@ -50,8 +51,7 @@ async fn an_audit_reads_no_more_of_100_000_conversations_and_a_long_one_than_it_
     let house = House::start().await;
     let mut db = house.db().await;
     fill(&mut db).await;
-    let nobody = "'00000000-0000-0000-0000-000000000000'";
-    let candidates = plan(&mut db, CANDIDATES, &format!("{nobody}, 16, 256, 24")).await;
+    let candidates = plan(&mut db, CANDIDATES, &format!("array[{TENANT}]::uuid[], 256, 24")).await;
     assert_eq!(read(&candidates, "ai_conversation_by_activity"), 256, "{candidates}");
     assert!(!candidates.contains("Removed by Filter"), "{candidates}");
     let long = format!("{TENANT}, '00000000-0000-7000-b000-000000000001', 2000, 16777216");
