@@ -72,7 +72,11 @@ impl Client {
         let channel = endpoint.connect().await.with_context(|| {
             format!("no server at {}; start one with `anneal dev`, or name it with --address", arguments.address)
         })?;
-        Ok(Self { line: InterceptedService::new(channel, Credential::read(arguments)?) })
+        let credential = Credential::read(arguments)?;
+        if credential.0.is_some() && arguments.goes_in_the_clear() {
+            eprintln!("anneal: the credential goes to {} without TLS", arguments.address);
+        }
+        Ok(Self { line: InterceptedService::new(channel, credential) })
     }
 
     pub(crate) fn chats(&self) -> ChatServiceClient<Line> {

@@ -83,7 +83,13 @@ pub(crate) struct ServerArguments {
 }
 
 impl ServerArguments {
-    /// A server on this machine that asks for no credential.
+    /// Whether what is sent can be read on its way.
+    pub(crate) fn goes_in_the_clear(&self) -> bool {
+        let host = self.address.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
+        host.is_some_and(|host| host != "localhost" && !host.starts_with("127.") && host != "[")
+    }
+
+    /// A server on this machine.
     pub(crate) fn at(address: String) -> Self {
         Self { address, token_file: None, ca_file: None }
     }

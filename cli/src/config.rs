@@ -162,7 +162,7 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
         ..PolicyOverrides::default()
     };
     shown.session = rules.resolved(&PolicyOverrides::default()).over(resolved);
-    shown.database.url = without_password(&shown.database.url);
+    shown.database.url = without_secrets(&shown.database.url);
     for provider in shown.providers.values_mut() {
         provider.proxy = provider.proxy.as_deref().map(without_password);
         provider.url = provider.url.as_deref().map(without_secrets);
@@ -176,8 +176,8 @@ const SUMMARIZER_WINDOW: Tokens = Tokens::new(3_072);
 /// Summaries of one kind that a worker may make at once: each holds a thread while its model thinks.
 const SUMMARIES_AT_ONCE: u32 = 128;
 
-/// A provider's URL that may be shown, also one that will be refused for what is in it.
-fn without_secrets(url: &str) -> String {
+/// A URL that may be shown, whatever a password stands in.
+pub(crate) fn without_secrets(url: &str) -> String {
     let shown = without_password(url);
     shown.split_once('?').map_or_else(|| shown.clone(), |(address, _)| format!("{address}?***"))
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     client::{Client, refusal},
     command::{DevArguments, ServerArguments},
-    config::{Config, without_password},
+    config::{Config, without_secrets},
     context, import, processes, verify,
 };
 
@@ -158,7 +158,7 @@ fn greet(postgres: &LocalPostgres, config: &Config, addresses: Addresses) {
         if config.server.reflection { "on" } else { "off" }
     );
     println!("  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics", addresses.http);
-    println!("  PostgreSQL  {}  ({}{adopted})", without_password(&config.database.url), postgres.version());
+    println!("  PostgreSQL  {}  ({}{adopted})", without_secrets(&config.database.url), postgres.version());
     println!("  data        {}", show(postgres.folder()));
     println!("  log         {}\n", show(&postgres.log_path()));
     println!("  anneal import FILE          imports a conversation");

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     command::KeysAction,
-    config::{Config, without_password},
+    config::{Config, without_secrets},
 };
 
 /// Keys read at once.
@@ -44,7 +44,7 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
 /// The database, as its owner has it.
 pub(crate) async fn connect(config: &Config) -> anyhow::Result<Owner> {
     let url = config.database_url()?;
-    Owner::connect(url).await.with_context(|| format!("cannot reach {}", without_password(url)))
+    Owner::connect(url).await.with_context(|| format!("cannot reach {}", without_secrets(url)))
 }
 
 fn verbs_named(names: &[String]) -> anyhow::Result<Verbs> {

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     command::MigrateArguments,
-    config::{Config, without_password},
+    config::{Config, without_secrets},
 };
 
 const UP_TO_DATE: &str = "the schema is up to date";
@@ -17,7 +17,7 @@ const UP_TO_DATE: &str = "the schema is up to date";
 pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow::Result<ExitCode> {
     let url = config.database_url()?;
     let mut migrations =
-        Migrations::connect(url).await.with_context(|| format!("cannot reach {}", without_password(url)))?;
+        Migrations::connect(url).await.with_context(|| format!("cannot reach {}", without_secrets(url)))?;
     if arguments.check {
         return check(&mut migrations).await;
     }

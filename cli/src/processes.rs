@@ -89,12 +89,35 @@ pub(crate) async fn open(config: &Config) -> anyhow::Result<Store> {
     );
     let store = Store::new(config.database.clone(), config.append, config.rules())?;
     check_durability(&store, config).await?;
+    check_row_security(&store, config).await?;
     Ok(store)
+}
+
+/// Refuses sessions that row-level security holds nothing back from, unless the settings name no role.
+async fn check_row_security(store: &Store, config: &Config) -> anyhow::Result<()> {
+    let wanted = &config.database.role;
+    if wanted.is_empty() {
+        warn!(
+            "database.role is empty: row-level security stands behind the tenant filters only as far as the login is no owner"
+        );
+    }
+    let unsecured = store.unsecured().await.context("cannot read the role of the database's sessions")?;
+    match unsecured {
+        None => Ok(()),
+        Some(found) => anyhow::bail!(
+            "sessions work as {}, for whom row-level security holds nothing back, instead of as {wanted} (database.role): a \
+             pooler may have dropped the options that sessions set (docs/operations.md, Poolers)",
+            found.role
+        ),
+    }
 }
 
 /// Refuses a database that may lose in a crash what it has acknowledged; where that is allowed, warns.
 async fn check_durability(store: &Store, config: &Config) -> anyhow::Result<()> {
-    let weaknesses = store.weaknesses().await.context("cannot read the settings of the database")?;
+    let weaknesses = store.weaknesses().await.with_context(|| match config.database.role.as_str() {
+        "" => "cannot read the settings of the database".to_owned(),
+        role => format!("cannot work in the database as {role} (database.role): is the login a member of that role?"),
+    })?;
     if weaknesses.is_empty() {
         return Ok(());
     }

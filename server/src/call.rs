@@ -14,7 +14,11 @@ use tokio::{
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, debug, info_span};
 
-use crate::{auth::Stranger, house::House, status::Failure};
+use crate::{
+    auth::{Proof, Stranger},
+    house::House,
+    status::Failure,
+};
 
 /// How long calls of a kind may take, in seconds.
 #[derive(Clone, Copy)]
@@ -39,6 +43,7 @@ pub(crate) struct Call {
     name: &'static str,
     /// Whose call it is.
     pub(crate) caller: Caller,
+    proof: Option<Proof>,
     started: Instant,
     deadline: Duration,
     /// Its room among the calls under way, taken until it is dropped.
@@ -82,7 +87,8 @@ impl Call {
         }
         let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
-        Ok(Self { name, caller, started: Instant::now(), deadline, _room: room })
+        let proof = request.extensions().get::<Proof>().cloned();
+        Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room })
     }
 
     /// The same call, given `wait` more: what the caller asked to wait for does not count as slowness.
@@ -101,6 +107,14 @@ impl Call {
         let code = outcome.as_ref().map_or_else(Status::code, |_| Code::Ok);
         span.in_scope(|| self.ended(code));
         outcome
+    }
+
+    /// Returns when the caller's credential does not hold any more: for calls that stay.
+    pub(crate) async fn credential_ends(&self) {
+        match &self.proof {
+            Some(proof) => proof.ends().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// The span that everything done for the call belongs to.

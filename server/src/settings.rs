@@ -36,8 +36,8 @@ pub struct ServerSettings {
     pub tls_client_ca_file: String,
     /// Serve where others could listen in or come in: without TLS or without credentials on an address that is not loopback.
     pub insecure: bool,
-    /// Connections to both ports together; beyond that, whoever has been silent longest has to go.
-    pub connections: u32,
+    /// Connections to both ports together; beyond that, whoever is not known, or has been silent longest, has to go.
+    pub connections: NonZeroU32,
     /// Whether gRPC reflection answers.
     pub reflection: bool,
     /// Calls under way at once; more are refused with RESOURCE_EXHAUSTED.
@@ -143,7 +143,7 @@ impl Default for ServerSettings {
             tls_key_file: String::new(),
             tls_client_ca_file: String::new(),
             insecure: false,
-            connections: 10_000,
+            connections: NonZeroU32::new(10_000).expect("it is not 0"),
             reflection: true,
             concurrent_calls: 1_024,
             concurrent_turns: NonZeroU32::new(256).expect("it is not 0"),

@@ -102,14 +102,13 @@ impl Store {
         ask: &CallAsk<'_>,
     ) -> Result<Result<ModelLease, Closed>, StoreError> {
         let mut db = self.calls_pool(ask.purpose).checkout(Scope::TenantInFleet(caller.tenant())).await?;
-        let admitted = match admitted(&mut db, caller, ask).await {
+        match admitted(&mut db, caller, ask).await {
             // A turn of the same conversation with another model came between.
             Err(StoreError::Database(error)) if violated(&error) == Some("ai_model_lease_turn_unique") => {
-                Ok(Err(Closed::Turn))
+                db.undo().await.map(|()| Err(Closed::Turn))
             }
-            admitted => admitted,
-        };
-        db.settle(admitted).await
+            admitted => db.settle(admitted).await,
+        }
     }
 
     /// Renews a call's lease. False when it is lost: the call must end, for others may be admitted in its place.

@@ -1,11 +1,12 @@
 //! Making a conversation: its id and its row, whoever asks for it.
 
 use anneal_core::{caller::Caller, digest};
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::{
     conversations::NewConversation,
+    pool::is_in_transaction,
     rows::{encoding_code, json},
 };
 
@@ -22,6 +23,23 @@ pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> U
 /// Stores a new conversation, and with a session key the session that it is active in. Fails with the name of a violated
 /// key where either is there already; then neither is stored.
 pub(crate) async fn insert(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: Uuid,
+    session_key: &str,
+    digest: Option<&[u8]>,
+    new: &NewConversation,
+) -> Result<(), sqlx::Error> {
+    if is_in_transaction(db) {
+        // Whoever learns that it is there already goes on in the same transaction.
+        let mut tx = db.begin().await?;
+        let inserted = put(&mut tx, caller, id, session_key, digest, new).await;
+        return if inserted.is_ok() { tx.commit().await } else { tx.rollback().await.and(inserted) };
+    }
+    put(db, caller, id, session_key, digest, new).await
+}
+
+async fn put(
     db: &mut PgConnection,
     caller: Caller,
     id: Uuid,

@@ -36,7 +36,30 @@ impl fmt::Display for Weakness {
     }
 }
 
+/// Why row-level security holds nothing back in this store's sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsecured {
+    /// The role that they work in.
+    pub role: String,
+}
+
 impl Store {
+    /// Whether the sessions work in the role that they should, and row-level security holds for it; None: it does, or the
+    /// settings name no role.
+    pub async fn unsecured(&self) -> Result<Option<Unsecured>, StoreError> {
+        if self.settings.role.is_empty() {
+            return Ok(None);
+        }
+        let mut db = self.writes.checkout(Scope::Nobody).await?;
+        let row =
+            sqlx::query!(r#"select current_user::text as "role!", row_security_active('ai_message') as "active!""#)
+                .fetch_one(&mut *db)
+                .await?;
+        db.release().await?;
+        let holds = row.active && row.role == self.settings.role;
+        Ok((!holds).then_some(Unsecured { role: row.role }))
+    }
+
     /// The settings with which a crash may cost what was acknowledged; none where nothing is lost. `synchronous_commit` is
     /// durable in all its values but `off`: the others say which standbys are waited for, beyond this server's own disk.
     pub async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {

@@ -54,7 +54,7 @@ pub use conversations::{Conversation, ConversationChange, ConversationStatus, Ne
 pub use counting::{CountedMessages, UncountedMessages};
 pub use credentials::{KnownKey, ListedKey, NewKey, Owner};
 pub use database::create_database;
-pub use durability::Weakness;
+pub use durability::{Unsecured, Weakness};
 pub use error::{Entity, StoreError};
 pub use foreign::ForeignSummary;
 pub use jobs::{Job, JobFilter, JobPage, JobState, QueueFigures};

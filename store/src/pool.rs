@@ -144,6 +144,11 @@ impl Access {
     }
 }
 
+/// Whether what is asked here is part of a transaction, which a refused statement would end.
+pub(crate) fn is_in_transaction(db: &PgConnection) -> bool {
+    PgTransactionManager::get_transaction_depth(db) > 0
+}
+
 /// A connection, and whose rows its session sees.
 pub(crate) struct Session {
     connection: PgConnection,
@@ -293,18 +298,21 @@ impl Link {
     pub(crate) async fn settle<T>(self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         match outcome {
             Ok(done) => self.release().await.map(|()| done),
-            Err(refusal) if refusal.is_refusal() && !self.is_transaction => {
-                self.release().await?;
-                Err(refusal)
-            }
             Err(refusal) if refusal.is_refusal() => self.undo().await.and(Err(refusal)),
             Err(error) => Err(error),
         }
     }
 
-    /// Gives the connection back, and takes back what its transaction has done.
-    async fn undo(mut self) -> Result<(), StoreError> {
-        PgTransactionManager::rollback(&mut self.session().connection).await?;
+    /// Gives the connection back, and takes back what its transaction has done. A transaction that is dropped ends with the
+    /// next statement only: until then its locks would stay.
+    pub(crate) async fn undo(mut self) -> Result<(), StoreError> {
+        let is_transaction = self.is_transaction;
+        let connection = &mut self.session().connection;
+        if is_transaction {
+            PgTransactionManager::rollback(connection).await?;
+        } else {
+            connection.ping().await?;
+        }
         drop(self.object.take());
         Ok(())
     }

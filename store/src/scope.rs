@@ -16,7 +16,8 @@ pub(crate) enum Scope {
     TenantInFleet(TenantId),
     /// The rows of several tenants, in order, each once.
     Tenants(Vec<TenantId>),
-    /// Of all tenants what the queue is: jobs, leases and what calls have cost. No message, no summary that is stored.
+    /// Of all tenants what the queue is: jobs, leases, what calls have cost, and the parts of unfinished summaries, which are
+    /// forgotten by their age. No message, no checkpoint.
     Queue,
 }
 

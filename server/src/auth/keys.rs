@@ -1,15 +1,16 @@
 //! API keys. A key is `anneal_`, its id, `_` and its secret; the database keeps the secret's digest alone.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use anneal_core::caller::Caller;
 use anneal_store::{KnownKey, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Stranger, remembered, unanswered};
+use super::{Stranger, bounded, remembered, unanswered};
 use crate::status::Failure;
 
 const PREFIX: &str = "anneal_";
@@ -70,17 +71,18 @@ impl NewSecret {
 /// The keys in the database, as far as they were asked for.
 pub(super) struct Keys {
     store: Store,
+    lookups: Arc<Semaphore>,
     known: moka::future::Cache<Uuid, Option<KnownKey>>,
 }
 
 impl Keys {
-    pub(super) fn new(store: Store) -> Self {
-        Self { store, known: remembered() }
+    pub(super) fn new(store: Store, lookups: Arc<Semaphore>) -> Self {
+        Self { store, lookups, known: remembered() }
     }
 
     /// For whom a key speaks.
     pub(super) async fn caller(&self, key: &KeyText) -> Result<Caller, Failure> {
-        let asked = Box::pin(self.store.find_key(key.id));
+        let asked = bounded(&self.lookups, self.store.find_key(key.id));
         let known = Box::pin(self.known.try_get_with(key.id, asked)).await.map_err(unanswered)?;
         // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
         let known = known.filter(|known| bool::from(known.secret_digest.as_slice().ct_eq(&key.digest())));

@@ -13,10 +13,10 @@ use tower::{Layer, Service};
 use super::Auth;
 use crate::listen::Peer;
 
-/// What is asked without a credential: whether the server is healthy, and what it offers.
-const OPEN: [&str; 2] = ["/grpc.health.v1.Health/", "/grpc.reflection."];
+/// What is asked without a credential: whether the server is healthy.
+pub(crate) const OPEN: &str = "/grpc.health.v1.Health/";
 
-/// Puts the [`Caller`](anneal_core::caller::Caller) into the extensions of every request.
+/// Puts the [`Caller`](anneal_core::caller::Caller) and its [`Proof`](super::Proof) into the extensions of every request.
 #[derive(Clone)]
 pub(crate) struct AuthLayer(pub(crate) Auth);
 
@@ -55,13 +55,19 @@ where
         // The one that was ready is the one that is called.
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
-            if !OPEN.iter().any(|open| request.uri().path().starts_with(open)) {
+            if !request.uri().path().starts_with(OPEN) {
                 let peer = request.extensions().get::<Peer>().cloned();
                 let certificate = peer.as_ref().and_then(|peer| peer.certificate.as_ref());
-                match auth.caller(request.headers(), certificate).await {
-                    Ok(caller) => request.extensions_mut().insert(caller),
+                match auth.proof(request.headers(), certificate).await {
+                    Ok((caller, proof)) => {
+                        request.extensions_mut().insert(caller);
+                        proof.map(|proof| request.extensions_mut().insert(proof));
+                    }
                     Err(failure) => return Ok(Status::from(failure).into_http()),
-                };
+                }
+                if let Some(peer) = peer {
+                    peer.place.is_known();
+                }
             }
             inner.call(request).await
         })

@@ -7,14 +7,18 @@ mod layer;
 mod settings;
 mod tokens;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anneal_core::caller::{Caller, TenantId, Verbs};
 use anneal_store::{Store, StoreError};
 use http::{HeaderMap, header};
+use tokio::sync::Semaphore;
 use tracing::warn;
 
-pub(crate) use self::{certificates::Certificate, layer::AuthLayer};
+pub(crate) use self::{
+    certificates::Certificate,
+    layer::{AuthLayer, OPEN},
+};
 pub use self::{
     keys::{KeyText, NewSecret},
     settings::{AuthError, AuthSettings, ClientSettings},
@@ -59,11 +63,12 @@ impl Auth {
         if !settings.is_on() {
             return Ok(Self { known: None });
         }
+        let lookups = Arc::new(Semaphore::new(LOOKUPS));
         let known = Known {
             tokens: (!settings.jwks_file.is_empty()).then(|| Tokens::new(settings)).transpose()?,
-            keys: settings.api_keys.then(|| Keys::new(store.clone())),
+            keys: settings.api_keys.then(|| Keys::new(store.clone(), Arc::clone(&lookups))),
             clients: Clients::new(&settings.clients),
-            tenants: Tenants::new(store.clone()),
+            tenants: Tenants::new(store.clone(), lookups),
         };
         Ok(Self { known: Some(Arc::new(known)) })
     }
@@ -78,6 +83,21 @@ impl Auth {
         if let Some(tokens) = self.known.as_ref().and_then(|known| known.tokens.as_ref()) {
             tokens.follow().await;
         }
+    }
+
+    /// The same, and what it takes to ask again; None: nothing can change.
+    pub(crate) async fn proof(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&Certificate>,
+    ) -> Result<(Caller, Option<Proof>), Failure> {
+        let caller = self.caller(headers, certificate).await?;
+        if self.is_open() {
+            return Ok((caller, None));
+        }
+        let shown = headers.get_all(header::AUTHORIZATION).iter().map(|value| (header::AUTHORIZATION, value.clone()));
+        let proof = Proof { auth: self.clone(), headers: shown.collect(), certificate: certificate.cloned(), caller };
+        Ok((caller, Some(proof)))
     }
 
     /// Who calls with these headers, over a connection of this certificate.
@@ -123,33 +143,73 @@ const BELIEVED_SECONDS: u64 = 10;
 /// Credentials and tenants that are remembered at once.
 const REMEMBERED: u64 = 10_000;
 
+/// How often a call that stays is asked again whether its caller is still known.
+const ASKED_AGAIN: Duration = Duration::from_secs(BELIEVED_SECONDS);
+
+/// What a call was let in with: it is looked at again where the call stays.
+#[derive(Clone)]
+pub(crate) struct Proof {
+    auth: Auth,
+    headers: HeaderMap,
+    certificate: Option<Certificate>,
+    caller: Caller,
+}
+
+impl Proof {
+    /// Returns when the credential does not hold any more: revoked, expired, or no longer for the same tenant and verbs. A
+    /// database that does not answer ends nothing.
+    pub(crate) async fn ends(&self) {
+        loop {
+            tokio::time::sleep(ASKED_AGAIN).await;
+            match self.auth.caller(&self.headers, self.certificate.as_ref()).await {
+                Ok(caller) if caller == self.caller => {}
+                Err(Failure::Store(_)) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
 /// A cache of what the database says, for a while. Many who ask for the same at once ask it once.
 fn remembered<K, V>() -> moka::future::Cache<K, V>
 where
     K: std::hash::Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    moka::future::Cache::builder()
-        .max_capacity(REMEMBERED)
-        .time_to_live(std::time::Duration::from_secs(BELIEVED_SECONDS))
-        .build()
+    moka::future::Cache::builder().max_capacity(REMEMBERED).time_to_live(Duration::from_secs(BELIEVED_SECONDS)).build()
 }
+
+/// Lookups of credentials under way at once: whoever makes up keys must not take the database from those who have one.
+const LOOKUPS: usize = 32;
 
 /// Tenants by name.
 struct Tenants {
     store: Store,
+    lookups: Arc<Semaphore>,
     known: moka::future::Cache<String, Option<TenantId>>,
 }
 
 impl Tenants {
-    fn new(store: Store) -> Self {
-        Self { store, known: remembered() }
+    fn new(store: Store, lookups: Arc<Semaphore>) -> Self {
+        Self { store, lookups, known: remembered() }
     }
 
     async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
-        let asked = Box::pin(self.store.find_tenant(name));
+        let asked = bounded(&self.lookups, self.store.find_tenant(name));
         let found = Box::pin(self.known.try_get_with_by_ref(name, asked)).await.map_err(unanswered)?;
         Ok(Caller::with(found.ok_or(otherwise)?, verbs))
+    }
+}
+
+/// A lookup, if not too many are under way.
+fn bounded<T>(
+    lookups: &Arc<Semaphore>,
+    asked: impl Future<Output = Result<T, StoreError>>,
+) -> impl Future<Output = Result<T, StoreError>> {
+    let (lookups, asked) = (Arc::clone(lookups), Box::pin(asked));
+    async move {
+        let _room = lookups.try_acquire().map_err(|_| StoreError::Busy)?;
+        asked.await
     }
 }
 

@@ -1,6 +1,6 @@
 //! POST /api/agents/{id}/chat.
 
-use anneal_core::{digest, limits::PARTS_PER_MESSAGE};
+use anneal_core::{caller::Verb, digest, limits::PARTS_PER_MESSAGE};
 use anneal_proto::v1::{
     self as pb, conversation_service_server::ConversationService as _, message_service_server::MessageService as _,
 };
@@ -77,6 +77,10 @@ pub(super) async fn chat(
     Body(body): Body<ChatBody>,
 ) -> Result<Response, Problem> {
     session::agent(&agent)?;
+    // Whoever joins a turn that runs already makes no call of its own.
+    if !visitor.caller.may(Verb::Append) {
+        return Err(Failure::VerbMissing(Verb::Append).into());
+    }
     let Some(id) = headers.get(LAST_EVENT_ID) else {
         return Ok(told(begin(&door, visitor, &agent, body.unwrap_or_default()).await?));
     };

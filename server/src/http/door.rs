@@ -56,9 +56,13 @@ impl FromRequestParts<Door> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         let certificate = parts.extensions.get::<Peer>().and_then(|peer| peer.certificate.as_ref());
-        let caller = door.auth.caller(&parts.headers, certificate).await?;
+        let (caller, proof) = door.auth.proof(&parts.headers, certificate).await?;
+        if let Some(peer) = parts.extensions.get::<Peer>() {
+            peer.place.is_known();
+        }
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
+        proof.map(|proof| extensions.insert(proof));
         Ok(Self { services: door.services.clone(), caller, metadata, extensions })
     }
 }

@@ -54,11 +54,13 @@ impl Port {
     }
 
     async fn accept(self, entered: mpsc::Sender<Connection>) {
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-        let door = Arc::new((self.tls, self.protocol, self.seats));
+        let door = Arc::new(Door {
+            tls: self.tls,
+            protocol: self.protocol,
+            seats: self.seats,
+            handshakes: Semaphore::new(HANDSHAKES),
+        });
         loop {
-            // Who waits here waits in the system's queue.
-            let Ok(turn) = Arc::clone(&handshakes).acquire_owned().await else { return };
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -69,10 +71,7 @@ impl Port {
             };
             let (door, entered) = (Arc::clone(&door), entered.clone());
             tokio::spawn(async move {
-                let (tls, protocol, seats) = &*door;
-                let let_in = let_in(stream, tls.as_ref(), *protocol, seats).await;
-                drop(turn);
-                match let_in {
+                match door.let_in(stream).await {
                     Ok(connection) => {
                         let _ = entered.send(connection).await;
                     }
@@ -83,15 +82,21 @@ impl Port {
     }
 }
 
-async fn let_in(stream: TcpStream, tls: Option<&Tls>, protocol: Protocol, seats: &Seats) -> io::Result<Connection> {
-    // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
-    stream.set_nodelay(true)?;
-    let seat = seats.take().ok_or_else(|| io::Error::other("there is no room for another connection"))?;
-    match tls {
-        None => Ok(Connection::plain(stream, seat)),
-        Some(tls) => {
-            let shaken = timeout(HANDSHAKE_WITHIN, tls.accept(stream, protocol)).await;
-            Ok(Connection::secure(shaken.map_err(|_| io::ErrorKind::TimedOut)??, seat))
-        }
+/// What stands between a port and its connections.
+struct Door {
+    tls: Option<Tls>,
+    protocol: Protocol,
+    seats: Seats,
+    handshakes: Semaphore,
+}
+
+impl Door {
+    async fn let_in(&self, stream: TcpStream) -> io::Result<Connection> {
+        // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
+        stream.set_nodelay(true)?;
+        let seat = self.seats.take().ok_or_else(|| io::Error::other("there is no room for another connection"))?;
+        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, seat)) };
+        let shaken = timeout(HANDSHAKE_WITHIN, tls.accept(stream, self.protocol, &self.handshakes)).await;
+        Ok(Connection::secure(shaken.map_err(|_| io::ErrorKind::TimedOut)??, seat))
     }
 }

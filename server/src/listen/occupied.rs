@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use tower::{Layer, Service};
 
 use super::{Peer, seats::Occupied};
+use crate::auth::OPEN;
 
 /// Notes on its connection's place that a call is under way.
 #[derive(Clone, Copy)]
@@ -42,7 +43,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let occupied = request.extensions().get::<Peer>().map(|peer| peer.place.occupy());
+        // What anybody may ask keeps no connection.
+        let keeps = !request.uri().path().starts_with(OPEN);
+        let peer = request.extensions().get::<Peer>().filter(|_| keeps);
+        let occupied = peer.map(|peer| peer.place.occupy());
         let answering = self.0.call(request);
         async move { answering.await.map(|answer| answer.map(|body| Held { body, _occupied: occupied })) }.boxed()
     }

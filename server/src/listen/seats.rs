@@ -1,11 +1,12 @@
-//! How many connections there are, and who has to go when there are too many: whoever has been silent longest, if nobody
-//! waits for an answer there.
+//! How many connections there are, and who has to go when there are too many: first whoever has shown no credential yet, then
+//! whoever has been silent longest, if nobody waits for an answer there.
 
 use std::{
     collections::HashMap,
+    num::NonZeroU32,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -36,6 +37,10 @@ struct State {
     calls: AtomicUsize,
     /// Milliseconds, since the room was opened, at which something last came or went.
     heard: AtomicU64,
+    /// Milliseconds, since the room was opened, at which it was taken.
+    since: u64,
+    /// Whether a call has come whose caller is known.
+    is_known: AtomicBool,
     leave: CancellationToken,
 }
 
@@ -55,16 +60,16 @@ pub(crate) struct Place(Arc<State>);
 
 impl Seats {
     /// Room for so many.
-    pub(crate) fn new(most: u32) -> Self {
-        Self(Arc::new(Room { most: most as usize, began: Instant::now(), taken: Mutex::default() }))
+    pub(crate) fn new(most: NonZeroU32) -> Self {
+        Self(Arc::new(Room { most: most.get() as usize, began: Instant::now(), taken: Mutex::default() }))
     }
 
-    /// A place; where all are taken, that of whoever has been silent longest. None: everybody is busy.
+    /// A place; where all are taken, that of whoever has to go. None: everybody is busy.
     pub(crate) fn take(&self) -> Option<Seat> {
         let mut taken = self.0.taken();
         if taken.seats.len() >= self.0.most {
-            let longest = taken.seats.iter().filter(|(_, state)| self.0.may_leave(state));
-            let id = *longest.min_by_key(|(_, state)| state.heard.load(Ordering::Relaxed))?.0;
+            let leaving = taken.seats.iter().filter(|(_, state)| self.0.may_leave(state));
+            let id = *leaving.min_by_key(|(_, state)| state.standing())?.0;
             if let Some(state) = taken.seats.remove(&id) {
                 state.leave.cancel();
                 metrics::counter!("connections_closed_for_others_total").increment(1);
@@ -72,8 +77,14 @@ impl Seats {
         }
         let id = taken.next;
         taken.next += 1;
-        let heard = AtomicU64::new(self.0.now());
-        let state = Arc::new(State { calls: AtomicUsize::new(0), heard, leave: CancellationToken::new() });
+        let since = self.0.now();
+        let state = Arc::new(State {
+            calls: AtomicUsize::new(0),
+            heard: AtomicU64::new(since),
+            since,
+            is_known: AtomicBool::new(false),
+            leave: CancellationToken::new(),
+        });
         taken.seats.insert(id, Arc::clone(&state));
         metrics::gauge!("connections_open").set(taken.seats.len() as f64);
         Some(Seat { id, room: Arc::clone(&self.0), state })
@@ -91,8 +102,16 @@ impl Room {
     }
 
     fn may_leave(&self, state: &State) -> bool {
-        let silent = self.now().saturating_sub(state.heard.load(Ordering::Relaxed));
+        let silent = self.now().saturating_sub(state.standing().1);
         state.calls.load(Ordering::Acquire) == 0 && u128::from(silent) >= SILENT.as_millis()
+    }
+}
+
+impl State {
+    /// Whether it is known, and since when it keeps its place for nothing: who is not known gains nothing by sending something.
+    fn standing(&self) -> (bool, u64) {
+        let is_known = self.is_known.load(Ordering::Relaxed);
+        (is_known, if is_known { self.heard.load(Ordering::Relaxed) } else { self.since })
     }
 }
 
@@ -122,6 +141,11 @@ impl Drop for Seat {
 }
 
 impl Place {
+    /// Takes down that a call has come whose caller is known.
+    pub(crate) fn is_known(&self) {
+        self.0.is_known.store(true, Ordering::Relaxed);
+    }
+
     /// Keeps the connection until what is returned is dropped.
     pub(crate) fn occupy(&self) -> Occupied {
         self.0.calls.fetch_add(1, Ordering::AcqRel);
@@ -141,11 +165,12 @@ mod tests {
 
     fn silent(seat: &Seat, order: u64) {
         // As if the room had been open for long.
+        seat.place().is_known();
         seat.state.heard.store(order, Ordering::Relaxed);
     }
 
     fn opened_long_ago(most: u32) -> Seats {
-        let began = Instant::now().checked_sub(Duration::from_mins(1)).expect("a machine that runs for a minute");
+        let began = Instant::now().checked_sub(Duration::from_mins(1)).expect("a machine that has run for a minute");
         Seats(Arc::new(Room { most: most as usize, began, taken: Mutex::default() }))
     }
 

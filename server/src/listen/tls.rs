@@ -6,10 +6,10 @@ use rustls::{
     RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{Acceptor, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::{net::TcpStream, sync::Semaphore};
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use crate::{
     reload::{Reloaded, Unread},
@@ -77,13 +77,21 @@ impl Tls {
         self.0.follow().await;
     }
 
-    pub(super) async fn accept(&self, stream: TcpStream, protocol: Protocol) -> io::Result<TlsStream<TcpStream>> {
+    /// Shakes hands with a client. Only from its first words on it takes one of the places for that.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+        protocol: Protocol,
+        handshakes: &Semaphore,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let _place = handshakes.acquire().await.map_err(io::Error::other)?;
         let configs = self.0.now();
         let config = match protocol {
             Protocol::Http2 => &configs.http2,
             Protocol::Http1 => &configs.http1,
         };
-        TlsAcceptor::from(Arc::clone(config)).accept(stream).await
+        greeted.into_stream(Arc::clone(config)).await
     }
 }
 

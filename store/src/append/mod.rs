@@ -25,7 +25,7 @@ use crate::{
     conversations::locked,
     error::{Entity, StoreError, violated},
     failpoint,
-    pool::Link,
+    pool::{Link, is_in_transaction},
     requests::{self, Earlier, Request},
     rows::{column, json, tokens},
 };
@@ -261,7 +261,17 @@ async fn put_nothing(db: &mut Link, caller: Caller, append: &Append) -> Result<(
 
 /// Stores one append, or says why not.
 async fn insert(db: &mut PgConnection, caller: Caller, append: &Append, bases: &str) -> Result<Done, sqlx::Error> {
-    let done = statement::store(db, &[(caller, append)], bases).await?;
+    let asked = [(caller, append)];
+    let done = if is_in_transaction(db) {
+        // Whoever learns that its request id is there already goes on in the same transaction.
+        let mut tx = db.begin().await?;
+        match statement::store(&mut tx, &asked, bases).await {
+            Ok(done) => tx.commit().await.map(|()| done)?,
+            Err(error) => return tx.rollback().await.and(Err(error)),
+        }
+    } else {
+        statement::store(db, &asked, bases).await?
+    };
     Ok(done.into_iter().next().unwrap_or(Done::PassedOver))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{House, assert_refused, pb};
+use anneal_tests::{House, assert_refused, pb, user};
 use pb::ConversationStatus::{Active, Archived};
 use tonic::Code;
 
@@ -190,4 +190,44 @@ async fn a_deleted_conversation_is_gone_and_its_request_ids_with_it() {
     let made = house.conversation_with(described()).await;
     assert_eq!(made.conversation().await.message_count, 0);
     assert!(!made.append("a").request_id("r1").await.replayed);
+}
+
+/// Sessions of this house's database that hold a transaction open and do nothing.
+async fn idle_transactions(house: &House) -> i64 {
+    let sql = "select count(*) from pg_stat_activity
+        where datname = current_database() and state like 'idle in transaction%'";
+    sqlx::query_scalar(sql).fetch_one(&mut house.db().await).await.expect("counts")
+}
+
+#[tokio::test]
+async fn a_refused_change_holds_no_lock_when_it_is_answered() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    talk.append_all(vec![user("one"), user("two")]).request_id("r").await;
+    let update = async |etag: &str| {
+        let conversation =
+            pb::Conversation { conversation_id: talk.id.clone(), title: "x".into(), ..Default::default() };
+        let update_mask = Some(prost_types::FieldMask { paths: vec!["title".into()] });
+        let (conversation, etag) = (Some(conversation), etag.to_owned());
+        let ask = pb::UpdateConversationRequest { conversation, update_mask, etag, ..Default::default() };
+        house.conversations().update_conversation(ask).await.map(|_| ())
+    };
+    let held = async |name: &str, refused: Result<(), tonic::Status>| {
+        refused.expect_err(name);
+        assert_eq!(idle_transactions(&house).await, 0, "{name}");
+    };
+    held("an etag", update("7").await).await;
+    let ask =
+        pb::DeleteSeparatorRequest { conversation_id: talk.id.clone(), after_message_id: 9, ..Default::default() };
+    held("a separator", house.messages().delete_separator(ask).await.map(|_| ())).await;
+    let ask = pb::ImportCheckpointRequest {
+        conversation_id: talk.id.clone(),
+        last_message_id: 99,
+        summary: "so far".into(),
+        ..Default::default()
+    };
+    held("a checkpoint", house.contexts().import_checkpoint(ask).await.map(|_| ())).await;
+    held("a body", talk.append("else").request_id("r").send().await.map(|_| ())).await;
+    held("a place", talk.append("else").expecting(7).send().await.map(|_| ())).await;
+    update("").await.expect("nobody is in the way");
 }

@@ -1,12 +1,17 @@
 //! API keys, tokens and verbs.
 
+use std::time::Duration;
+
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_store::Owner;
 use anneal_tests::{Folder, Guest, House, assert_refused, call_raw, eventually, every_rpc, pb, refusal};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use pb::{conversation_service_client::ConversationServiceClient, operator_service_client::OperatorServiceClient};
+use pb::{
+    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
+    operator_service_client::OperatorServiceClient,
+};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData as _};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -116,6 +121,23 @@ async fn a_revoked_or_expired_key_is_refused_within_seconds() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_its_key_is_revoked() {
+    let house = with_keys().await;
+    let key = house.key("anna", &[Verb::Read, Verb::Append]).await;
+    let guest = house.showing(&format!("Bearer {}", key.text));
+    let mut conversations = ConversationServiceClient::new(guest.clone());
+    let made = conversations.create_conversation(pb::CreateConversationRequest::default()).await.expect("creates");
+    let conversation_id = made.into_inner().conversation_id;
+    let ask = pb::WatchConversationRequest { conversation_id, ..Default::default() };
+    let mut watch = MessageServiceClient::new(guest).watch_conversation(ask).await.expect("watches").into_inner();
+    watch.message().await.expect("begins").expect("`started`");
+    let mut owner = Owner::connect(&house.url).await.expect("connects");
+    assert!(owner.revoke_key(key.id).await.expect("revokes"));
+    let ended = tokio::time::timeout(Duration::from_mins(1), watch.message()).await.expect("ends by itself");
+    assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");
 }
 
 #[tokio::test]

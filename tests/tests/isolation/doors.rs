@@ -1,10 +1,10 @@
 //! The ports: TLS, certificates of clients, and connections that only take room.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
-use anneal_tests::{Anneal, Folder, House, eventually, pb};
+use anneal_tests::{Anneal, Folder, House, eventually, pb, user};
 use pb::conversation_service_client::ConversationServiceClient;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use tokio::{
@@ -204,8 +204,23 @@ async fn who_connects_and_says_nothing_or_half_of_it_is_shown_out() {
 }
 
 #[tokio::test]
+async fn those_who_never_finish_a_handshake_keep_nobody_out() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    let house = House::guarded(authority.server(&folder), AuthSettings { api_keys: true, ..Default::default() }).await;
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        silent.push(TcpStream::connect(house.addresses.grpc).await.expect("connects"));
+    }
+    let channel = tokio::time::timeout(Duration::from_secs(4), authority.channel(house.addresses.grpc, None)).await;
+    let channel = channel.expect("before the silent ones are shown out").expect("shakes hands");
+    assert_eq!(list(channel).await.expect_err("no credential").code(), Code::Unauthenticated);
+    assert!(is_closed(&mut silent[0]).await);
+}
+
+#[tokio::test]
 async fn when_there_is_no_room_whoever_is_silent_longest_makes_it() {
-    let settings = ServerSettings { connections: 20, ..Default::default() };
+    let connections = NonZeroU32::new(20).expect("not 0");
+    let settings = ServerSettings { connections, ..Default::default() };
     let house = House::guarded(settings, AuthSettings::default()).await;
     list(house.channel()).await.expect("is answered");
     let mut idle = Vec::new();
@@ -239,4 +254,39 @@ async fn when_there_is_no_room_whoever_is_silent_longest_makes_it() {
         }
     }
     assert!(closed >= 1, "somebody had to go");
+}
+
+/// Whether the server's end of this connection is still open, as the system says.
+#[cfg(target_os = "linux")]
+fn is_open(server: SocketAddr, client: SocketAddr) -> bool {
+    const ESTABLISHED: &str = "01";
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let end = |address: SocketAddr| format!(":{:04X}", address.port());
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.any(|row| {
+        row.len() > 3 && row[1].ends_with(&end(server)) && row[2].ends_with(&end(client)) && row[3] == ESTABLISHED
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn who_takes_nothing_of_an_answer_is_shown_out() {
+    const BYTES: usize = 24 * 1024 * 1024;
+    let house = House::start().await;
+    let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
+    let talk = house.conversation_with(ask).await;
+    for _ in 0..8 {
+        talk.append_all(vec![user(&"x".repeat(BYTES / 8))]).await;
+    }
+    let path = format!("/api/agents/a/sessions/{}", talk.id);
+    assert!(house.web().get(&path).await.text.len() > BYTES, "more than the system holds for who does not read");
+    let mut stream = TcpStream::connect(house.addresses.http).await.expect("connects");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("is taken");
+    let (server, client) = (house.addresses.http, stream.local_addr().expect("an address"));
+    eventually("the connection is given up", async || !is_open(server, client)).await;
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(!rest.is_empty() && rest.len() < BYTES, "{} bytes came", rest.len());
+    list(house.channel()).await.expect("others are answered");
 }

@@ -4,7 +4,7 @@ use std::{future::IntoFuture as _, process::Stdio};
 
 use anneal_core::caller::{Caller, TenantId};
 use anneal_store::{ConversationFilter, Pooling};
-use anneal_tests::{Folder, House, assistant, eventually, pb, user};
+use anneal_tests::{Folder, House, assistant, direct, eventually, pb, user};
 use tokio::{
     net::{TcpListener, TcpStream},
     process::{Child, Command},
@@ -58,8 +58,8 @@ async fn is_root() -> bool {
 
 #[tokio::test]
 async fn conversations_live_behind_pgbouncer_in_transaction_mode() {
-    let direct = House::start().await;
-    let Some(pooler) = pooler(&direct.url).await else {
+    let beside = House::start().await;
+    let Some(pooler) = pooler(&beside.url).await else {
         println!("skipped: there is no pgbouncer");
         return;
     };
@@ -82,6 +82,20 @@ async fn conversations_live_behind_pgbouncer_in_transaction_mode() {
         assert!(!talk.checkpoints().await.is_empty());
         talk.context().await.assert_covers(24);
         talk.verify().await;
+    }
+    let ask = pb::CreateConversationRequest { request_id: "one".into(), ..Default::default() };
+    let made = house.conversations().create_conversation(ask.clone()).await.expect("creates").into_inner();
+    let same = house.conversations().create_conversation(ask).await.expect("repeats").into_inner();
+    assert_eq!(made, same);
+    let other = pb::CreateConversationRequest { request_id: "one".into(), title: "x".into(), ..Default::default() };
+    let reused = house.conversations().create_conversation(other).await.expect_err("another body");
+    assert_eq!(reused.code(), tonic::Code::AlreadyExists);
+    let first = house.rotate(&direct("anna"), "n1").await.expect("rotates");
+    let repeated = house.rotate(&direct("anna"), "n1").await.expect("repeats");
+    assert_eq!(house.talk(&repeated).id, house.talk(&first).id);
+    for id in [made.conversation_id, house.talk(&first).id] {
+        let ask = pb::DeleteConversationRequest { conversation_id: id, ..Default::default() };
+        house.conversations().delete_conversation(ask).await.expect("deletes");
     }
     let again = talks[0].append("else").request_id("r3").send().await;
     assert_eq!(again.expect_err("another body").code(), tonic::Code::AlreadyExists);

@@ -120,7 +120,7 @@ fn measurement(line: &str, counts: &Path) -> Result<Measurement> {
 /// named so that foreign crates get the features that they have in tests.
 fn build(root: &Path) -> Result<PathBuf> {
     let mut build = cargo(root);
-    build.args(["build", "--quiet", "--locked", "--workspace", "--all-features", "--bin", BINARY]);
+    build.args(["build", "--quiet", "--locked", "--workspace", "--bin", BINARY]);
     for (package, opt_level) in OPT_LEVELS {
         let settings = [("opt-level", opt_level.to_string()), ("codegen-units", "1".into())];
         let off = ["debug-assertions", "overflow-checks"].map(|setting| (setting, "false".into()));
