@@ -4,6 +4,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anneal_llm::{Extractive, ModelAccess, provider::Model};
 use anneal_process::{
+    files,
     http::{self, Readiness},
     shutdown, telemetry,
 };
@@ -24,6 +25,7 @@ pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
     let stop = shutdown::on_signals()?;
     let models = config.model_access()?;
+    check_files(config.server.connections.get());
     let store = open(&config).await?;
     let (open, _) = oneshot::channel();
     let mut serving = std::pin::pin!(serve(store, config.setup(models), metrics, open, stop.clone()));
@@ -35,6 +37,21 @@ pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
     }
     info!("stopped serving");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Files beside connections of callers: the database's, logs, certificates.
+const OTHER_FILES: u64 = 128;
+
+/// Makes room for as many connections as there may be, or says that there is none.
+fn check_files(connections: u32) {
+    let most = files::allow_many();
+    if let Some(most) = most.filter(|most| *most < u64::from(connections) + OTHER_FILES) {
+        warn!(
+            most,
+            "this process may have {most} files open, fewer than server.connections ({connections}): raise the limit \
+             (ulimit -n), or lower the setting, so that connections are chosen and not refused at random"
+        );
+    }
 }
 
 /// Runs a worker until it is asked to stop.

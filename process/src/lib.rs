@@ -1,5 +1,6 @@
 //! What every process of anneal needs: logs, metrics, health, shutdown. Knows nothing of conversations.
 
+pub mod files;
 pub mod http;
 pub mod shutdown;
 pub mod telemetry;
