@@ -299,6 +299,11 @@ impl Process {
         memory(self.child.id().expect("it runs")).expect("Linux says it")
     }
 
+    /// The most memory that it has taken so far, in MiB; None where the system does not say, or it has ended.
+    pub fn memory(&self) -> Option<u64> {
+        self.child.id().and_then(memory)
+    }
+
     /// Waits for its end; its exit code, and the most memory that was seen until shortly before, in MiB.
     pub async fn ended_with_memory(mut self) -> (Option<i32>, u64) {
         let mut most = 0;

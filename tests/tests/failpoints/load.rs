@@ -131,11 +131,14 @@ impl<'a> Load<'a> {
     /// The same while another transaction holds the conversation, until the append waits for it.
     async fn append_contended(&mut self, stack: &mut Stack, id: &str, message: pb::NewMessage) {
         let house = self.house;
+        // Nobody but the append may be the one that waits.
+        stack.signal_worker("STOP").await;
         let held = house.holding(CONVERSATION, id.parse::<Uuid>().expect("an id")).await;
         tokio::join!(self.append(stack, id, vec![message]), async {
             house.waiting(1).await;
             held.let_go().await;
         });
+        stack.signal_worker("CONT").await;
     }
 
     async fn delete(&mut self, stack: &mut Stack, id: &str) {

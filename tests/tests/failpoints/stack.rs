@@ -48,6 +48,11 @@ impl Stack {
         }
     }
 
+    /// Sends the worker a signal: STOP and CONT make it stand still for a while.
+    pub(crate) async fn signal_worker(&self, name: &str) {
+        self.worker.signal(name).await;
+    }
+
     /// Waits until somebody has come by the place, and where that is deadly, is gone.
     async fn came_by(&mut self, name: &str, fault: Fault) {
         let words = format!("failpoint {name}: ");

@@ -290,3 +290,31 @@ async fn who_takes_nothing_of_an_answer_is_shown_out() {
     assert!(!rest.is_empty() && rest.len() < BYTES, "{} bytes came", rest.len());
     list(house.channel()).await.expect("others are answered");
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_connections_that_only_stand_there_take_little_and_keep_nobody_out() {
+    const STANDING: usize = 10_000;
+    if anneal_process::files::allow_many().is_some_and(|most| most < STANDING as u64 + 500) {
+        println!("skipped: this process may not have {STANDING} files open");
+        return;
+    }
+    let (house, folder) = (House::start().await, Folder::new());
+    let anneal = Anneal::new(BINARY, &folder, &house.url);
+    let (server, port) = anneal.server().await;
+    let mut standing = Vec::new();
+    for _ in 0..STANDING {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("connects");
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("is taken");
+        standing.push(stream);
+    }
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address");
+    eventually("others are let in and answered", async || match endpoint.connect().await {
+        Ok(channel) => list(channel).await.is_ok(),
+        Err(_) => false,
+    })
+    .await;
+    let taken = server.memory().expect("Linux says it");
+    println!("{STANDING} connections that only stand there: {taken} MiB");
+    assert!(taken <= 512, "{taken} MiB");
+}
