@@ -30,17 +30,19 @@ const BROKEN: [&str; 16] = [
 ];
 /// A broken promise is noticed by then.
 const NOTICED_WITHIN: Duration = Duration::from_mins(1);
+/// Plans that are tried, each with its own seed: whether a promise shows may take a moment that a plan does not come by.
+const PLANS: u64 = 3;
 /// Clusters in which promises are broken side by side.
 const LANES: usize = 2;
 
 /// A lost lease takes a stalled worker, and twenty seconds; everything else shows without.
-fn campaign(sabotage: Option<&'static str>) -> Campaign {
+fn campaign(sabotage: Option<&'static str>, seed: u64) -> Campaign {
     let crashes = [(Fault::StopDatabase, 6), (Fault::KillServer, 3), (Fault::KillWorker, 3)];
     let stall = [(Fault::StallWorker, 1)];
     let plan = match sabotage {
-        Some("no_lease_token") => Plan::of(seed(), &stall),
-        Some(_) => Plan::of(seed(), &crashes),
-        None => Plan::of(seed(), &[crashes.as_slice(), &stall].concat()),
+        Some("no_lease_token") => Plan::of(seed, &stall),
+        Some(_) => Plan::of(seed, &crashes),
+        None => Plan::of(seed, &[crashes.as_slice(), &stall].concat()),
     };
     Campaign { sabotage, servers: 1, ..Campaign::new(BINARY, plan) }
 }
@@ -53,9 +55,16 @@ async fn lane(left: &Mutex<Vec<Option<&'static str>>>) -> Vec<String> {
     loop {
         let next = left.lock().expect("nobody panics while holding it").pop();
         let Some(sabotage) = next else { return wrong };
-        let began = Instant::now();
-        let outcome = campaign(sabotage).first_finding(&mut cluster).await;
-        let took = began.elapsed();
+        let plans = if sabotage.is_some() { PLANS } else { 1 };
+        let (mut outcome, mut took) = (Err(String::from("no plan")), Duration::ZERO);
+        for seed in (seed()..).take(plans as usize) {
+            let began = Instant::now();
+            outcome = campaign(sabotage, seed).first_finding(&mut cluster).await.map_err(|report| report.to_string());
+            took = began.elapsed();
+            if outcome.is_ok() {
+                break;
+            }
+        }
         match (sabotage, outcome) {
             (Some(broken), Ok(finding)) => {
                 println!("{broken}: {finding}");
