@@ -11,7 +11,6 @@ use tonic::Status;
 use tower::{Layer, Service};
 
 use super::Auth;
-use crate::listen::Peer;
 
 /// What is asked without a credential: whether the server is healthy.
 pub(crate) const OPEN: &str = "/grpc.health.v1.Health/";
@@ -56,17 +55,12 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
             if !request.uri().path().starts_with(OPEN) {
-                let peer = request.extensions().get::<Peer>().cloned();
-                let certificate = peer.as_ref().and_then(|peer| peer.certificate.as_ref());
-                match auth.proof(request.headers(), certificate).await {
+                match auth.admit(request.headers(), request.extensions()).await {
                     Ok((caller, proof)) => {
                         request.extensions_mut().insert(caller);
                         proof.map(|proof| request.extensions_mut().insert(proof));
                     }
                     Err(failure) => return Ok(Status::from(failure).into_http()),
-                }
-                if let Some(peer) = peer {
-                    peer.place.is_known();
                 }
             }
             inner.call(request).await

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use anneal_core::caller::{Caller, TenantId, Verbs};
 use anneal_store::{Store, StoreError};
-use http::{HeaderMap, header};
+use http::{Extensions, HeaderMap, header};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -25,7 +25,7 @@ pub use self::{
 };
 
 use self::{certificates::Clients, keys::Keys, tokens::Tokens};
-use crate::status::Failure;
+use crate::{listen::Peer, status::Failure};
 
 /// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,13 +85,19 @@ impl Auth {
         }
     }
 
-    /// The same, and what it takes to ask again; None: nothing can change.
-    pub(crate) async fn proof(
+    /// Who makes a request with these headers and extensions, and what it takes to ask again (None: nothing can change). Its
+    /// connection is known from then on.
+    pub(crate) async fn admit(
         &self,
         headers: &HeaderMap,
-        certificate: Option<&Certificate>,
+        extensions: &Extensions,
     ) -> Result<(Caller, Option<Proof>), Failure> {
+        let peer = extensions.get::<Peer>();
+        let certificate = peer.and_then(|peer| peer.certificate.as_ref());
         let caller = self.caller(headers, certificate).await?;
+        if let Some(peer) = peer {
+            peer.place.becomes_known();
+        }
         if self.is_open() {
             return Ok((caller, None));
         }
@@ -101,11 +107,7 @@ impl Auth {
     }
 
     /// Who calls with these headers, over a connection of this certificate.
-    pub(crate) async fn caller(
-        &self,
-        headers: &HeaderMap,
-        certificate: Option<&Certificate>,
-    ) -> Result<Caller, Failure> {
+    async fn caller(&self, headers: &HeaderMap, certificate: Option<&Certificate>) -> Result<Caller, Failure> {
         let Some(known) = self.known.as_deref() else { return Ok(Caller::of(TenantId::DEFAULT)) };
         let Known { tokens, keys, clients, tenants } = known;
         let Some(credential) = bearer(headers)? else {

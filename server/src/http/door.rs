@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 
 use super::{live::Live, problem::Problem};
-use crate::{auth::Auth, listen::Peer, services::Services, status::Failure};
+use crate::{auth::Auth, services::Services, status::Failure};
 
 /// What endpoints share. Cheap to clone.
 #[derive(Clone)]
@@ -55,11 +55,7 @@ impl FromRequestParts<Door> for Visitor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let certificate = parts.extensions.get::<Peer>().and_then(|peer| peer.certificate.as_ref());
-        let (caller, proof) = door.auth.proof(&parts.headers, certificate).await?;
-        if let Some(peer) = parts.extensions.get::<Peer>() {
-            peer.place.is_known();
-        }
+        let (caller, proof) = door.auth.admit(&parts.headers, &parts.extensions).await?;
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
         proof.map(|proof| extensions.insert(proof));
@@ -78,9 +74,8 @@ pub(super) async fn only_while_open(State(door): State<Door>, request: Request, 
 /// Refuses the process's figures to whoever may not see those of all tenants; whether it lives, everybody may ask.
 pub(super) async fn figures_for_operators(State(door): State<Door>, request: Request, next: Next) -> Response {
     if request.uri().path() == "/metrics" {
-        let certificate = request.extensions().get::<Peer>().and_then(|peer| peer.certificate.as_ref());
-        let refused = match door.auth.caller(request.headers(), certificate).await {
-            Ok(caller) if caller.may(Verb::Operator) => None,
+        let refused = match door.auth.admit(request.headers(), request.extensions()).await {
+            Ok((caller, _)) if caller.may(Verb::Operator) => None,
             Ok(_) => Some(Failure::VerbMissing(Verb::Operator)),
             Err(failure) => Some(failure),
         };

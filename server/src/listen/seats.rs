@@ -142,7 +142,7 @@ impl Drop for Seat {
 
 impl Place {
     /// Takes down that a call has come whose caller is known.
-    pub(crate) fn is_known(&self) {
+    pub(crate) fn becomes_known(&self) {
         self.0.is_known.store(true, Ordering::Relaxed);
     }
 
@@ -165,7 +165,7 @@ mod tests {
 
     fn silent(seat: &Seat, order: u64) {
         // As if the room had been open for long.
-        seat.place().is_known();
+        seat.place().becomes_known();
         seat.state.heard.store(order, Ordering::Relaxed);
     }
 
