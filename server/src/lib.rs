@@ -5,6 +5,8 @@ mod beginning;
 mod build;
 mod call;
 mod context;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod house;
 mod http;
 mod learning;

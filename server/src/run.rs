@@ -185,7 +185,9 @@ fn grpc_server(settings: &ServerSettings) -> Server {
         .concurrency_limit_per_connection(settings.concurrent_calls as usize)
 }
 
-fn routes(house: House, settings: &ServerSettings, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
+/// Every service of the gRPC door.
+pub(crate) fn routes(
+    house: House, settings: &ServerSettings, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
     let services = Services { house };
     macro_rules! service {
         ($server:ident) => {

@@ -19,6 +19,8 @@ pub(crate) use self::{
     certificates::Certificate,
     layer::{AuthLayer, OPEN},
 };
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::tokens::Tokens as Jwts;
 pub use self::{
     keys::{KeyText, NewSecret},
     settings::{AuthError, AuthSettings, ClientSettings},
@@ -126,7 +128,7 @@ impl Auth {
 }
 
 /// The credential of the authorization header; None where there is no such header.
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let Some(first) = given.next() else { return Ok(None) };
     if given.next().is_some() {

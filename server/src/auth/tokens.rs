@@ -26,7 +26,7 @@ const SCOPE_PREFIX: &str = "anneal.";
 type Keys = HashMap<String, (DecodingKey, Algorithm)>;
 
 /// What checks tokens.
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     keys: Reloaded<Keys>,
     audience: String,
     issuer: String,
@@ -34,7 +34,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub(super) fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
+    pub(crate) fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
         let path = PathBuf::from(&settings.jwks_file);
         let keys = Reloaded::read(vec![path.clone()], |files| keys(&files[0])).map_err(|error| match error {
             crate::reload::Unread::File(path, error) => AuthError::File(path, error),
@@ -54,7 +54,7 @@ impl Tokens {
     }
 
     /// The tenant that a token names, and what it allows.
-    pub(super) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
+    pub(crate) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
         let header = decode_header(token).map_err(|_| Stranger::Unknown)?;
         let id = header.kid.ok_or(Stranger::Token("it names no key (kid)"))?;
         let keys: Arc<Keys> = self.keys.now();

@@ -17,6 +17,8 @@ use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
 
 pub(crate) use pieces::in_pieces;
+#[cfg(feature = "fuzzing")]
+pub(crate) use position::{Position, Scope};
 pub(crate) use registry::Watching;
 
 use self::watcher::Watcher;
