@@ -5,9 +5,9 @@
 
 use std::collections::HashSet;
 
-use anneal_server::fuzzing::{Answer, Doors, Method, Refusal, methods};
+use anneal_server::fuzzing::{Answer, Doors, Refusal, Rpc, rpcs};
 use arbitrary::{Arbitrary as _, Unstructured};
-use http::{Request, header};
+use http::{Method, Request, header};
 use serde_json::Value;
 use tokio::{runtime::Runtime, time};
 
@@ -26,7 +26,7 @@ const ALL_DAY: time::Duration = time::Duration::from_secs(24 * 3_600);
 struct House {
     runtime: Runtime,
     doors: Doors,
-    methods: Vec<Method>,
+    rpcs: Vec<Rpc>,
     reasons: HashSet<&'static str>,
 }
 
@@ -37,18 +37,18 @@ impl House {
         let runtime = runtime.expect("the system has a timer");
         let doors = runtime.block_on(async { Doors::open() });
         let headings = ERRORS.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
-        Self { runtime, doors, methods: methods(), reasons: headings.collect() }
+        Self { runtime, doors, rpcs: rpcs(), reasons: headings.collect() }
     }
 
-    fn rpc(&self, method: &Method, body: &[u8]) {
-        let messages = if method.streams { pieces(body) } else { vec![body] };
+    fn rpc(&self, rpc: &Rpc, body: &[u8]) {
+        let messages = if rpc.streams { pieces(body) } else { vec![body] };
         let refusal = self.runtime.block_on(async {
-            let refusal = self.doors.call(&method.path, &messages).await;
+            let refusal = self.doors.call(&rpc.path, &messages).await;
             settled().await;
             refusal
         });
         if let Some(refusal) = refusal {
-            self.is_documented(&method.path, &refusal);
+            self.is_documented(&rpc.path, &refusal);
         }
     }
 
@@ -64,6 +64,7 @@ impl House {
 
     fn http(&self, request: Request<Vec<u8>>) {
         let asked = format!("{} {}", request.method(), request.uri());
+        let has_body = request.method() != Method::HEAD;
         let answer = self.runtime.block_on(async {
             let answer = self.doors.request(request).await;
             settled().await;
@@ -75,6 +76,9 @@ impl House {
         }
         assert!(status.is_client_error() || status.as_u16() == 503, "{asked} is answered with {status}");
         assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json", "{asked}");
+        if !has_body {
+            return;
+        }
         let problem: Value = serde_json::from_slice(&body).expect("a problem is JSON");
         assert_eq!(problem["status"], status.as_u16(), "{asked}");
         let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
@@ -136,8 +140,8 @@ fn request(from: &mut Unstructured<'_>) -> arbitrary::Result<Option<Request<Vec<
 pub fn check(data: &[u8]) {
     thread_local!(static HOUSE: House = House::new());
     let Some((first, rest)) = data.split_first() else { return };
-    HOUSE.with(|house| match house.methods.get(usize::from(*first) % (house.methods.len() + 8)) {
-        Some(method) => house.rpc(method, rest),
+    HOUSE.with(|house| match house.rpcs.get(usize::from(*first) % (house.rpcs.len() + 8)) {
+        Some(rpc) => house.rpc(rpc, rest),
         None => {
             if let Ok(Some(request)) = request(&mut Unstructured::new(rest)) {
                 house.http(request);

@@ -156,7 +156,7 @@ where
 
 /// An RPC of the descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Method {
+pub struct Rpc {
     /// `/package.Service/Method`.
     pub path: String,
     /// Whether callers send any number of messages.
@@ -164,11 +164,11 @@ pub struct Method {
 }
 
 /// Every RPC there is, in the order of the descriptors.
-pub fn methods() -> Vec<Method> {
+pub fn rpcs() -> Vec<Rpc> {
     let set = prost_types::FileDescriptorSet::decode(anneal_proto::DESCRIPTORS).expect("the build has written it");
     let services = set.file.iter().flat_map(|file| file.service.iter().map(move |service| (file.package(), service)));
     let methods = services.flat_map(|(package, service)| {
-        service.method.iter().map(move |method| Method {
+        service.method.iter().map(move |method| Rpc {
             path: format!("/{package}.{}/{}", service.name(), method.name()),
             streams: method.client_streaming(),
         })

@@ -187,7 +187,10 @@ fn grpc_server(settings: &ServerSettings) -> Server {
 
 /// Every service of the gRPC door.
 pub(crate) fn routes(
-    house: House, settings: &ServerSettings, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
+    house: House,
+    settings: &ServerSettings,
+    health: HealthServer<impl Health>,
+) -> Result<Routes, ServerError> {
     let services = Services { house };
     macro_rules! service {
         ($server:ident) => {

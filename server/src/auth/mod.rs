@@ -15,12 +15,12 @@ use http::{Extensions, HeaderMap, header};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::tokens::Tokens as Jwts;
 pub(crate) use self::{
     certificates::Certificate,
     layer::{AuthLayer, OPEN},
 };
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::tokens::Tokens as Jwts;
 pub use self::{
     keys::{KeyText, NewSecret},
     settings::{AuthError, AuthSettings, ClientSettings},

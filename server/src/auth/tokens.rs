@@ -56,6 +56,10 @@ impl Tokens {
     /// The tenant that a token names, and what it allows.
     pub(crate) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
         let header = decode_header(token).map_err(|_| Stranger::Unknown)?;
+        if header.crit.is_some() {
+            // Its owner wants it refused by whoever does not understand these (RFC 7515, 4.1.11), and we understand none.
+            return Err(Stranger::Token("its header demands what is not understood here (crit)"));
+        }
         let id = header.kid.ok_or(Stranger::Token("it names no key (kid)"))?;
         let keys: Arc<Keys> = self.keys.now();
         let (key, algorithm) = keys.get(&id).ok_or(Stranger::Token("its key (kid) is not known here"))?;

@@ -181,12 +181,15 @@ impl Provider {
     }
 
     fn token_by(&self, id: &str, claims: &Value) -> String {
+        self.token_under(Header { kid: Some(id.into()), ..Header::new(self.algorithm) }, claims)
+    }
+
+    fn token_under(&self, header: Header, claims: &Value) -> String {
         let der = self.key.serialize_der();
         let key = match self.algorithm {
             Algorithm::EdDSA => EncodingKey::from_ed_der(&der),
             _ => EncodingKey::from_ec_der(&der),
         };
-        let header = Header { kid: Some(id.into()), ..Header::new(self.algorithm) };
         jsonwebtoken::encode(&header, claims, &key).expect("signs")
     }
 }
@@ -276,6 +279,24 @@ async fn tokens_are_taken_when_everything_in_them_holds() {
     }
     let reader = ed.token(&claims(&json!({"scope": "anneal.append read"})));
     assert_refused(list(&by(&reader)).await, Code::PermissionDenied, "VERB_MISSING", "");
+}
+
+#[tokio::test]
+async fn a_token_whose_header_demands_what_nobody_here_understands_is_refused() {
+    let ed = Provider::new(Algorithm::EdDSA, "ed");
+    let folder = Folder::new();
+    let file = folder.file("jwks.json", &jwks(&[&ed]));
+    let auth =
+        AuthSettings { jwks_file: file.display().to_string(), audience: AUDIENCE.into(), ..AuthSettings::default() };
+    let house = House::guarded(ServerSettings::default(), auth).await;
+    house.tenant("anna").await;
+    let plain = Header { kid: Some("ed".into()), ..Header::new(Algorithm::EdDSA) };
+    let demanding = Header { crit: Some(vec!["https://idp.example/bound".into()]), ..plain.clone() };
+    let by = |header| house.showing(&format!("Bearer {}", ed.token_under(header, &claims(&json!({})))));
+    list(&by(plain)).await.expect("is let in");
+    let refused = list(&by(demanding)).await.expect_err("its owner wants it refused");
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("crit"), "{refused:?}");
 }
 
 #[tokio::test]
