@@ -9,13 +9,14 @@ use std::{
 
 use anneal_core::{
     digest::Digest,
+    limits::FOCUS_BYTES,
     message::{MessageId, Role},
     tokens::{Encoding, Tokens},
 };
 use anneal_llm::{
     BoxFuture, Desk, Extractive, ModelSummarizer, Purpose, Quote, Source, SourceBody, Summarizer, Summary, SummaryAsk,
     SummaryFailure,
-    provider::{Answer, Call, CallUsage, CallableModels, End, Model, StopReason},
+    provider::{Answer, Call, CallFailure, CallUsage, CallableModels, End, Model, StopReason},
 };
 use arbitrary::Unstructured;
 use serde_json::{Value, json};
@@ -172,6 +173,7 @@ fn checked(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<()> 
     let quoted = if from.ratio(1, 4)? { Some(said::text(from)?) } else { None };
     let previous = if from.ratio(1, 4)? { Some(said::text(from)?) } else { None };
     let focus = if from.ratio(1, 4)? { Some(said::text(from)?) } else { None };
+    let focus = focus.filter(|focus| focus.len() <= FOCUS_BYTES);
     let sources = sources(from, purpose)?;
     if sources.is_empty() {
         return Ok(());
@@ -199,6 +201,11 @@ fn checked(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<()> 
         }
         Err(SummaryFailure::Filtered) => assert!(filtered, "nothing was filtered"),
         Err(SummaryFailure::NothingSaid | SummaryFailure::NotShorter | SummaryFailure::NoRoom(_)) => {}
+        // Control characters are told as six letters each: so much of a wish takes a small window for itself.
+        Err(SummaryFailure::Call(CallFailure::Overflow { .. })) => {
+            let wish = serde_json::to_string(&focus).expect("a text is JSON");
+            assert!(measure(&wish).get() > WINDOW / 4, "a window of {WINDOW} is too small");
+        }
         Err(failure) => assert!(failure.is_bad_writing(), "{failure:?}"),
     }
     Ok(())
