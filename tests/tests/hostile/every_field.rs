@@ -68,6 +68,13 @@ fn broken(field: &Field) -> Vec<Filling> {
     }
 }
 
+/// Those that are sent of so many: a third, another third for each field, so that each kind of nonsense meets many fields. All
+/// of them where `ANNEAL_HOSTILE` is `all`.
+fn chosen<T>(all: impl IntoIterator<Item = T>, place: usize) -> impl Iterator<Item = T> {
+    let third = std::env::var("ANNEAL_HOSTILE").is_ok_and(|said| said == "all").then_some(1).unwrap_or(3);
+    all.into_iter().enumerate().filter(move |(n, _)| (n + place).is_multiple_of(third)).map(|(_, one)| one)
+}
+
 /// What came of a request that should have been answered, or refused for this field with a documented reason.
 async fn judge(house: &House, sent: &Sent, field: &Field) -> Option<String> {
     let status = sent.send(house).await.err()?;
@@ -76,7 +83,11 @@ async fn judge(house: &House, sent: &Sent, field: &Field) -> Option<String> {
     if !is_documented(&said, &documented()) {
         return told();
     }
-    let is_blamed = said.code != Code::InvalidArgument || field.is_blamed_as(&said.field) || said.field == "request";
+    // A frame is a header or a chunk, and without its header a stream is refused for that.
+    let is_blamed = said.field == "header"
+        || said.code != Code::InvalidArgument
+        || field.is_blamed_as(&said.field)
+        || said.field == "request";
     if is_blamed { None } else { told() }
 }
 
@@ -87,8 +98,8 @@ async fn every_field_of_every_rpc_takes_nonsense_or_refuses_it_with_a_documented
     let (house, id) = house(&model).await;
     let (mut asked, mut wrong) = (0, Vec::new());
     let fields = every_field();
-    for field in &fields {
-        for filling in nonsense(field.kind()) {
+    for (place, field) in fields.iter().enumerate() {
+        for filling in chosen(nonsense(field.kind()), place) {
             asked += 1;
             // Who is deleted can be asked nothing more.
             let spare = if field.rpc == "DeleteConversation" { house.conversation().await.id } else { id.clone() };
@@ -108,8 +119,8 @@ async fn every_field_on_a_wire_that_is_not_its_own_is_a_malformed_request() {
     let house = House::start().await;
     let id = house.conversation().await.id;
     let (mut asked, mut wrong) = (0, Vec::new());
-    for field in every_field() {
-        for filling in broken(&field) {
+    for (place, field) in every_field().into_iter().enumerate() {
+        for filling in chosen(broken(&field), place) {
             asked += 1;
             let sent = Sent::raw(&field.rpc, field.filled(&filling, &id, "r"));
             let said = sent.send(&house).await.map_err(|status| refusal(&status));
@@ -130,9 +141,9 @@ async fn every_beginning_of_every_request_is_answered_or_refused_with_a_document
     let id = house.conversation().await.id;
     let documented = documented();
     let mut asked = 0;
-    for rpc in every_rpc() {
+    for (place, rpc) in every_rpc().into_iter().enumerate() {
         let whole = sound_request(&rpc.name, &id, "r");
-        for cut in 0..whole.len() {
+        for cut in chosen(0..whole.len(), place) {
             asked += 1;
             let sent = Sent::raw(&rpc.name, whole[..cut].to_vec());
             if let Err(status) = sent.send(&house).await {

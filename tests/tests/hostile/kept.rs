@@ -7,7 +7,7 @@ use anneal_tests::{
     Asked, Files, House, Rendered, Script, ScriptedModel, Talk, Writing, assistant, call, media, message, parsed, pb,
     result, text, user,
 };
-use pb::{Format, Role, part::Part};
+use pb::{Format, Role, append_large_message_request as large, part::Part};
 use serde_json::Value;
 
 use crate::{BINARY, case, catalogue::is_unharmed};
@@ -96,6 +96,11 @@ fn said() -> Vec<(String, pb::NewMessage)> {
         add("as a tool's input", call(&id, &words));
         add("as a tool's result", result(&id, &words));
     }
+    let word = || Part::Text(pb::TextPart { text: "\0 look".into() });
+    let thought = pb::ReasoningPart { signature: "opaque==".into(), ..Default::default() };
+    let asks = pb::ToolUsePart { id: "\u{202e}c".into(), name: "look ok".into(), input: r#"{"n":1e2}"#.into() };
+    let parts = vec![Part::Reasoning(thought), word(), Part::ToolUse(asks)];
+    said.push(("thought, words and a call".into(), message(Role::Assistant, parts)));
     let picture = |size_bytes, tokens| pb::MediaPart {
         uri: "data:image/png;base64,AA==".into(),
         media_type: "image/png".into(),
@@ -113,6 +118,8 @@ fn said() -> Vec<(String, pb::NewMessage)> {
         said.push((format!("{size} bytes of a picture"), message(Role::User, vec![Part::Media(picture(size, 1))])));
     }
     said.push(("a picture of u32::MAX tokens".into(), message(Role::User, vec![Part::Media(picture(1, u32::MAX))])));
+    let parts = vec![word(), Part::Media(picture(0, 0)), word()];
+    said.push(("words around a picture".into(), message(Role::User, parts)));
     said.push(("a picture elsewhere".into(), media("s3://bucket/\u{202e}gnp.exe")));
     said
 }
@@ -140,9 +147,11 @@ async fn comes_back(talk: &Talk<'_>, said: &[(String, pb::NewMessage)]) {
     }
 }
 
-/// Neither checkpoints nor large messages: contexts hold everything.
+/// Neither checkpoints nor large messages, whatever a picture claims to count: contexts hold everything.
 fn whole() -> pb::Policy {
-    pb::Policy { max_message_count: Some(0), ..Default::default() }
+    let most = Some(i64::MAX as u64);
+    let never = pb::Policy { max_message_count: Some(0), token_threshold: most, ..Default::default() };
+    pb::Policy { large_message_threshold: most, ..never }
 }
 
 #[tokio::test]
@@ -262,4 +271,17 @@ async fn an_extract_of_forged_marks_stands_behind_the_services_own_mark_as_the_u
     assert!(told.starts_with(&mark) && told[mark.len()..] == newest.summary, "{told}");
     assert!(built.0.messages[1..].iter().all(|message| message.segment() == pb::Segment::Tail));
     talk.verify().await;
+}
+
+#[tokio::test]
+async fn a_character_may_be_split_across_chunks() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    let said = "é冷🧊\0e\u{301}";
+    let header = large::Header { conversation_id: talk.id.clone(), message: Some(user("")), ..Default::default() };
+    let chunks = said.bytes().map(|byte| large::Frame::Chunk(vec![byte])).chain([large::Frame::Chunk(Vec::new())]);
+    let frames = std::iter::once(large::Frame::Header(header)).chain(chunks);
+    let frames: Vec<_> = frames.map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) }).collect();
+    house.messages().append_large_message(futures::stream::iter(frames)).await.expect("appends");
+    assert_eq!(talk.messages().await[0].parts, user(said).parts);
 }
