@@ -81,7 +81,7 @@ impl World<'_> {
             return Err(format!("{:?} was the file's, {} is now", self.beside.imported, talk.id));
         }
         self.beside.imported = Some(talk.id.clone());
-        let (given, wanted) = (talk.given().await.len(), 5 * self.beside.turns);
+        let (given, wanted) = (talk.given().await.len(), 4 * self.beside.turns);
         talk.verify().await;
         self.note("imports");
         if given == wanted { Ok(()) } else { Err(format!("{given} messages of a file of {wanted}")) }
