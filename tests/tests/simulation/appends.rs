@@ -7,7 +7,7 @@ use anneal_tests::{message as said_by, parsed, pb, refusal};
 use pb::part::Part;
 
 use crate::{
-    materials::{keeps_tools, said},
+    materials::{CALL, RESULT, keeps_tools, said},
     world::{Broken, World},
 };
 
@@ -45,6 +45,8 @@ impl World<'_> {
         // Under a request id the same numbers always say the same.
         let place = request.map_or(self.said.len() + 10, usize::from);
         let open = request.is_none().then(|| self.open_call()).flatten();
+        // Who waits for a result asks for nothing new; two calls at once are asked for as before.
+        let body = if body == CALL && open.is_some() { RESULT } else { body };
         let first = std::iter::once(said(body, place, open.as_deref()));
         let new: Vec<pb::NewMessage> =
             first.chain((1..usize::from(messages)).map(|n| said(body % 3, place + n, None))).collect();

@@ -1,7 +1,6 @@
 //! Conversations beside the one that everything is about: a place's, which changes, and a file's, which grows.
 
-use std::collections::BTreeMap;
-
+use anneal_core::caller::ConversationId;
 use anneal_tests::{Files, claw0, direct, pb, refusal};
 use tonic::Code;
 
@@ -17,12 +16,19 @@ pub(crate) struct Beside {
     active: Option<String>,
     /// Conversations that were the place's before.
     past: Vec<String>,
-    /// By request id: the conversation that it began.
-    rotations: BTreeMap<u8, String>,
+    /// The conversation that the one request id began.
+    rotation: Option<String>,
     /// Turns in the file.
     turns: usize,
     /// The conversation of the file.
     imported: Option<String>,
+}
+
+impl Beside {
+    /// Whether it is the file's conversation.
+    pub(crate) fn is_imported(&self, id: ConversationId) -> bool {
+        self.imported.as_deref() == Some(id.to_string().as_str())
+    }
 }
 
 fn begun(session: &pb::Session) -> String {
@@ -44,29 +50,27 @@ impl World<'_> {
         }
     }
 
-    pub(crate) async fn rotate(&mut self, request: Option<u8>) -> Result<(), Broken> {
-        let name = request.map(|id| format!("n{id}")).unwrap_or_default();
-        let rotated =
-            self.house.rotate(&direct("anna"), &name).await.map_err(|status| format!("not rotated: {status}"))?;
-        let found = begun(&rotated);
-        if let Some(known) = request.and_then(|id| self.beside.rotations.get(&id).cloned()) {
+    pub(crate) async fn rotate(&mut self, repeatable: bool) -> Result<(), Broken> {
+        let name = if repeatable { "n" } else { "" };
+        let rotated = self.house.rotate(&direct("anna"), name).await;
+        let found = begun(&rotated.map_err(|status| format!("not rotated: {status}"))?);
+        if let Some(known) = self.beside.rotation.clone().filter(|_| repeatable) {
             self.note("rotations repeated");
             return if known == found { Ok(()) } else { Err(format!("{known} was begun, and {found} is told")) };
         }
-        let known = self.beside.past.iter().chain(&self.beside.active).any(|known| *known == found);
-        if known {
+        if self.beside.past.iter().chain(&self.beside.active).any(|known| *known == found) {
             return Err(format!("{found} was there before"));
         }
         self.beside.past.extend(self.beside.active.replace(found.clone()));
-        if let Some(id) = request {
-            self.beside.rotations.insert(id, found);
+        if repeatable {
+            self.beside.rotation = Some(found);
         }
         Ok(())
     }
 
     pub(crate) async fn leave(&mut self) -> Result<(), Broken> {
         let Some(active) = self.beside.active.take() else { return Ok(()) };
-        self.beside.rotations.retain(|_, begun| *begun != active);
+        self.beside.rotation.take_if(|begun| *begun == active);
         self.delete(active).await
     }
 

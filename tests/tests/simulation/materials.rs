@@ -35,6 +35,10 @@ pub(crate) fn policy(number: u8) -> PolicyOverrides {
 
 /// Kinds of things to say.
 pub(crate) const BODIES: u8 = 8;
+/// Of these: a call of a tool.
+pub(crate) const CALL: u8 = 3;
+/// Of these: a small result.
+pub(crate) const RESULT: u8 = 4;
 
 /// A text: small, middling, large; another at each place.
 fn text(body: u8, place: usize) -> String {
@@ -53,8 +57,8 @@ pub(crate) fn said(body: u8, place: usize, open: Option<&str>) -> pb::NewMessage
     match body {
         0..3 if place.is_multiple_of(2) => user(&text(body, place)),
         0..3 => assistant(&text(body, place)),
-        3 => call(&format!("c{place}"), "{}"),
-        4 => result(&answer, &text(1, place)),
+        CALL => call(&format!("c{place}"), "{}"),
+        RESULT => result(&answer, &text(1, place)),
         5 => result(&answer, &text(2, place)),
         6 => {
             let thought = pb::ReasoningPart { text: "Hm.".into(), provider: "anthropic".into(), ..Default::default() };
