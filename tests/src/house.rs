@@ -137,6 +137,11 @@ impl House {
         Self::on(self.url.clone(), self.store.session().clone(), self.calling.clone()).await
     }
 
+    /// The same by way of this URL, which leads to the same database.
+    pub async fn beside_at(&self, url: &str) -> Self {
+        Self::on(url.to_owned(), self.store.session().clone(), self.calling.clone()).await
+    }
+
     /// A house whose server has settings of these agents.
     pub async fn with_agents(agents: Agents) -> Self {
         let applications = ApplicationSettings { agents, ..ApplicationSettings::default() };

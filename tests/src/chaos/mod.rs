@@ -29,3 +29,4 @@ pub use orphans::{Orphans, Poison, orphans, poison, silence};
 pub use plan::{Fault, Plan, Step};
 pub use proxy::{Commits, Proxy};
 pub use standby::takeover;
+pub(crate) use wire::{Frame, first};
