@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test check soak bench
+.PHONY: help up test check soak drill bench
 
 help: ## lists what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ check: ## the quick part of the gate: format, rules, lints
 soak: ## crashes everything under load for MINUTES (60) and checks every promise; prints seeds and figures
 	@scripts/postgres.sh
 	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults soak -- --nocapture
+
+drill: ## loses a PostgreSQL of its own under load, restores it from backup and archive, and checks what came back
+	cargo build --locked --package anneal-cli
+	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
 
 # Replays play through a server and a worker in their own process: only they build it into the benchmark.
 # make bench SCENARIO=append for one, PLOTS=1 to draw docs/performance/, QUICK=1 to see whether everything runs.
