@@ -26,6 +26,7 @@ test: ## the gate: format, rules, query data, lints, docs, instruction counts; t
 	@scripts/postgres.sh
 	@scripts/valgrind.sh
 	@scripts/pgbouncer.sh
+	@scripts/faketime.sh
 	@scripts/python_client.sh .tools/python
 	cargo xtask ci --steps fmt,tidy,sql,clippy,docs,instructions
 ifneq ($(DATABASE_CRATES),)

@@ -1,6 +1,9 @@
 //! The database's own clock goes ahead and is set back: it is the only one that anything is compared with.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use super::{
     campaign::{Campaign, Report, Stage},
@@ -18,6 +21,7 @@ const NOTICED: Duration = Duration::from_millis(1_500);
 /// appends go on. Everything ends in the usual time afterwards, though all that waited was set an hour ahead.
 pub async fn set_back(campaign: &Campaign, cluster: &mut Cluster, clocks: &Clocks, name: &str, times: u32) -> Report {
     let mut stage = Stage::set(campaign, cluster, Arc::<Findings>::default()).await;
+    stage.nemesis.scene.clock_jumps.store(true, Ordering::SeqCst);
     for _ in 0..times {
         for ahead in [HOUR, 0] {
             stage.nemesis.goes_on(20).await;
