@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test check soak fuzz bench advisories sbom
+.PHONY: help up test check soak fuzz drill bench advisories sbom
 
 help: ## lists what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,7 @@ test: ## the gate: format, rules, licences, query data, lints, docs, instruction
 	@scripts/postgres.sh
 	@scripts/valgrind.sh
 	@scripts/pgbouncer.sh
+	@scripts/faketime.sh
 	@scripts/python_client.sh .tools/python
 	cargo xtask ci --steps fmt,tidy,deny,sql,clippy,docs,instructions,fuzz
 ifneq ($(DATABASE_CRATES),)
@@ -53,6 +54,10 @@ advisories: ## looks for known vulnerabilities in everything that is linked
 sbom: ## writes what the binary is made of to target/anneal.cdx.json (CycloneDX)
 	@scripts/cargo_tool.sh cargo-cyclonedx .tools
 	scripts/sbom.sh target/anneal.cdx.json
+
+drill: ## loses a PostgreSQL of its own under load, restores it from backup and archive, and checks what came back
+	cargo build --locked --package anneal-cli
+	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
 
 # Replays play through a server and a worker in their own process: only they build it into the benchmark.
 # make bench SCENARIO=append for one, PLOTS=1 to draw docs/performance/, QUICK=1 to see whether everything runs.

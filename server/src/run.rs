@@ -92,6 +92,8 @@ pub async fn serve(
     let house = House::new(store.clone(), &settings, models, applications);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
+    // Nobody is told that it serves, or that there is no such service, before the database has answered.
+    announce(&health, false).await;
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();

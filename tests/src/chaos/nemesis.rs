@@ -98,6 +98,12 @@ impl Nemesis<'_> {
                         .demand(code == Some(0), "migrations", || format!("a migrator ended with {code:?}"));
                 }
             }
+            Fault::JumpClocks => {
+                if !self.crew.jump_clocks(choice) {
+                    return;
+                }
+                self.lasts(A_MOMENT).await;
+            }
         }
         self.scene.tally.one(step.fault.name());
     }
@@ -107,7 +113,7 @@ impl Nemesis<'_> {
     }
 
     /// Lets time pass in which something lasts.
-    async fn lasts(&self, how_long: Duration) {
+    pub(super) async fn lasts(&self, how_long: Duration) {
         // Nothing of it can be waited for: that nothing happens meanwhile is the point.
         let _ = timeout(how_long, std::future::pending::<()>()).await;
     }
