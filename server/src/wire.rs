@@ -15,13 +15,17 @@ pub(crate) fn explain<B: Default>(response: Response<B>) -> Response<B> {
     }
 }
 
-/// tonic answers so (0.14): INTERNAL "failed to decode Protobuf message: …", OUT_OF_RANGE "… decoded message length too large …".
+/// tonic answers so (0.14): INTERNAL "failed to decode Protobuf message: …" and "protocol error: received message with …",
+/// OUT_OF_RANGE "… decoded message length too large …".
 fn refused(headers: &HeaderMap) -> Option<Failure> {
     let status = Status::from_header_map(headers)?;
     let text = status.message();
     match status.code() {
         Code::Internal if text.starts_with("failed to decode Protobuf message") => {
             Some(Failure::Malformed(text.trim_start_matches("failed to decode Protobuf message: ").to_owned()))
+        }
+        Code::Internal if text.starts_with("protocol error: received message with") => {
+            Some(Failure::Malformed(text.trim_start_matches("protocol error: ").to_owned()))
         }
         Code::OutOfRange if text.contains("decoded message length too large") => {
             Some(Failure::limit("request", REQUEST_BYTES, "bytes; AppendLargeMessage takes more"))
