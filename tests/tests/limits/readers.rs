@@ -25,8 +25,8 @@ async fn a_reader_who_gives_no_leave_to_send_is_shown_out_and_one_whom_nobody_ha
     let key = house.key("eve", &ALL).await;
     let shown = format!("Bearer {}", key.text);
     let guest = house.showing(&shown);
-    let made =
-        ConversationServiceClient::new(guest.clone()).create_conversation(pb::CreateConversationRequest::default());
+    let mut conversations = ConversationServiceClient::new(guest.clone());
+    let made = conversations.create_conversation(pb::CreateConversationRequest::default());
     let id = made.await.expect("creates").into_inner().conversation_id;
 
     // A watch that has nothing to say, read by somebody who would take it.
