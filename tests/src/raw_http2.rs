@@ -25,8 +25,10 @@ pub mod kind {
     pub const WINDOW_UPDATE: u8 = 8;
     /// More of a head.
     pub const CONTINUATION: u8 = 9;
-    /// A flag: the last frame of its stream. Of settings and pings: an answer.
+    /// A flag: the last frame of its stream.
     pub const END_STREAM: u8 = 1;
+    /// A flag of settings and pings: an answer.
+    pub const ACK: u8 = 1;
     /// A flag: the last frame of its head.
     pub const END_HEADERS: u8 = 4;
     /// A setting: how much a stream may send before it is given leave.
@@ -60,14 +62,18 @@ pub struct RawHttp2 {
 }
 
 impl RawHttp2 {
-    /// Connects, sends the preface and these settings.
+    /// Connects, sends the preface and these settings, and takes those of the server.
     pub async fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
         let mut stream = TcpStream::connect(address).await.expect("connects");
         let pairs = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
         let hello =
             [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>())];
         stream.write_all(&hello.concat()).await.expect("is taken");
-        Self { stream }
+        let mut client = Self { stream };
+        client.next_of(kind::SETTINGS).await.expect("the server has settings");
+        // From then on they hold: its window, above all.
+        client.send(&frame(kind::SETTINGS, kind::ACK, 0, &[])).await.expect("is taken");
+        client
     }
 
     /// Sends bytes as they are; an error: the server has closed the connection.

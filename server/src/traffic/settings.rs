@@ -37,7 +37,7 @@ impl Default for LimitSettings {
             waiting_bytes: 256 * 1024 * 1024,
             receive_seconds: 60,
             stall_seconds: 60,
-            connection_age_seconds: 600,
+            connection_age_seconds: 0,
             connection_grace_seconds: 600,
         }
     }

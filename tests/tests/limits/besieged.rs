@@ -18,7 +18,7 @@ const MEMORY: u64 = 512;
 /// An honest call's deadline.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long an attack that the server does not end goes on, in seconds; `ANNEAL_FLOOD_SECONDS` makes it longer.
-const FLOOD_SECONDS: u64 = 2;
+const FLOOD_SECONDS: u64 = 1;
 
 /// How long a flood lasts that the server does not end.
 pub(crate) fn flood_lasts() -> Duration {
@@ -60,7 +60,7 @@ impl Besieged {
     }
 
     /// A channel of somebody's own to this server.
-    fn guest(&self, authorization: &str) -> Guest {
+    pub(crate) fn guest(&self, authorization: &str) -> Guest {
         let channel = Channel::from_shared(format!("http://{}", self.grpc)).expect("an address").connect_lazy();
         self.house.showing_on(channel, authorization)
     }
@@ -72,9 +72,12 @@ impl Besieged {
         // Boxed, so that its connections are gone as soon as it is over.
         let mut attack = Some(Box::pin(tokio::time::timeout(lasts, attack)));
         let (mut calls, mut slowest) = (0, Duration::ZERO);
+        // As often as an honest client would ask.
+        let mut pace = tokio::time::interval(Duration::from_millis(200));
         while attack.is_some() || calls < 2 {
             let begun = Instant::now();
             let honest = async {
+                pace.tick().await;
                 self.works(&kept).await;
                 self.works(&self.guest(&self.anna)).await;
             };
