@@ -15,12 +15,18 @@ use tonic::Status;
 use super::accounts::{Room, Tab, WEIGHT};
 use crate::status::Failure;
 
+/// Frames of a body, whatever their size, and bytes that those beyond must have on average: each costs more than what is in it.
+const CRUMBS: u64 = 4_096;
+const CRUMB_BYTES: u64 = 64;
+
 /// A body that takes room until it is whole, and ends with a [`Status`] where it does not come in time or has no room.
 pub(crate) struct Coming<B> {
     body: B,
     tab: Tab,
     /// None: what reads it has room of its own.
     room: Option<Room>,
+    frames: u64,
+    bytes: u64,
     until: Instant,
     /// Set once something has to be waited for.
     patience: Option<Pin<Box<Sleep>>>,
@@ -29,7 +35,7 @@ pub(crate) struct Coming<B> {
 impl<B> Coming<B> {
     /// A body that has so much time from now on.
     pub(super) fn new(body: B, tab: Tab, room: Option<Room>, within: Duration) -> Self {
-        Self { body, tab, room, until: Instant::now() + within, patience: None }
+        Self { body, tab, room, frames: 0, bytes: 0, until: Instant::now() + within, patience: None }
     }
 
     /// Notes that the rest is still to come.
@@ -64,6 +70,11 @@ where
         if let Some(bytes) = frame.data_ref() {
             self.tab.passed(bytes.len());
             let bytes = bytes.len() as u64;
+            self.frames += 1;
+            self.bytes += bytes;
+            if self.frames > CRUMBS + self.bytes / CRUMB_BYTES {
+                return refused(Failure::Malformed("it comes in too many pieces for its size".to_owned()));
+            }
             if let Some(Err(failure)) = self.room.as_mut().map(|room| room.grow(bytes)) {
                 return refused(failure);
             }

@@ -10,6 +10,6 @@ mod settings;
 
 pub use self::settings::LimitSettings;
 pub(crate) use self::{
-    accounts::{Tab, Traffic},
+    accounts::{Tab, Traffic, UnderWay},
     layer::TrafficLayer,
 };
