@@ -109,13 +109,17 @@ async fn a_request_whose_end_is_in_doubt_is_refused_or_is_one_request() {
 }
 
 #[tokio::test]
-async fn heads_that_are_too_large_and_codings_that_would_have_to_be_undone_are_refused() {
+async fn heads_that_are_too_large_bodies_in_crumbs_and_codings_are_refused() {
     let server = Besieged::start(&[]).await;
     let many: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
     let said = said_to(&server, head(&server, &many).as_bytes()).await;
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
     let said = said_to(&server, head(&server, &format!("X-Large: {}\r\n", "y".repeat(100_000))).as_bytes()).await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    let crumbs = "1\r\n \r\n".repeat(5_000);
+    let chunked = head(&server, "Transfer-Encoding: chunked\r\n");
+    let said = said_to(&server, format!("{chunked}{crumbs}0\r\n\r\n").as_bytes()).await;
+    assert!(said.starts_with("HTTP/1.1 400") && said.contains("too many pieces"), "{said}");
     let web = Web::at(server.http);
     for coding in ["gzip", "deflate", "br", "zstd", "identity, gzip"] {
         let asked = web.request("POST", "/api/agents/a/chat").header("authorization", &server.eve);
