@@ -24,10 +24,11 @@ use uuid::Uuid;
 use crate::{
     auth::{Auth, AuthError, AuthLayer, AuthSettings, Jwts},
     house::House,
-    http as api, page, run,
+    grpc, http as api, page,
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     status::Failure,
+    traffic::{LimitSettings, Traffic},
     watch::{self, Position},
     wire,
 };
@@ -95,14 +96,15 @@ impl Doors {
         let auth = Auth::new(&AuthSettings::default(), &store).expect("nobody is known, so no file is read");
         let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default());
         let (_, health) = tonic_health::server::health_reporter();
-        let routes = run::routes(house.clone(), &settings, health).expect("the descriptors can be read");
+        let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let routes = routes.prepare();
         let answering = AuthLayer(auth.clone()).layer(routes);
         let answering = tower::util::MapResponseLayer::new(watch::in_pieces).layer(answering);
         let answering = tower::util::MapResponseLayer::new(wire::explain::<Body>).layer(answering);
+        let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
         let door = api::Door::new(Services { house }, auth, CancellationToken::new());
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
-        Self { grpc: Grpc::new(answering), http: api::router(None, door, address, &settings.cors_origins) }
+        Self { grpc: Grpc::new(answering), http: api::router(None, door, traffic, (address, &settings.cors_origins)) }
     }
 
     /// Calls the RPC of this path with these messages; None: nothing was refused, as far as the answer was read.

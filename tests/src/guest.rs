@@ -35,8 +35,13 @@ impl Interceptor for Shown {
 impl House {
     /// A channel whose calls show this `authorization`; an empty one: none.
     pub fn showing(&self, authorization: &str) -> Guest {
+        self.showing_on(self.channel(), authorization)
+    }
+
+    /// The same over a channel of the test's own.
+    pub fn showing_on(&self, channel: Channel, authorization: &str) -> Guest {
         let value = (!authorization.is_empty()).then(|| authorization.parse().expect("may stand in a header"));
-        InterceptedService::new(self.channel(), Shown(value))
+        InterceptedService::new(channel, Shown(value))
     }
 
     /// A tenant of this name, which is made if it is not there.

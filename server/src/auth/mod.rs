@@ -27,7 +27,7 @@ pub use self::{
 };
 
 use self::{certificates::Clients, keys::Keys, tokens::Tokens};
-use crate::{listen::Peer, status::Failure};
+use crate::{listen::Peer, status::Failure, traffic::Tab};
 
 /// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Auth {
     }
 
     /// Who makes a request with these headers and extensions, and what it takes to ask again (None: nothing can change). Its
-    /// connection is known from then on.
+    /// connection is known from then on, and the call is on its tenant's account.
     pub(crate) async fn admit(
         &self,
         headers: &HeaderMap,
@@ -99,6 +99,9 @@ impl Auth {
         let caller = self.caller(headers, certificate).await?;
         if let Some(peer) = peer {
             peer.place.becomes_known();
+        }
+        if let Some(tab) = extensions.get::<Tab>() {
+            tab.begin(caller.tenant())?;
         }
         if self.is_open() {
             return Ok((caller, None));

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 
 use super::{live::Live, problem::Problem};
-use crate::{auth::Auth, services::Services, status::Failure};
+use crate::{auth::Auth, services::Services, status::Failure, traffic::Tab};
 
 /// What endpoints share. Cheap to clone.
 #[derive(Clone)]
@@ -59,6 +59,7 @@ impl FromRequestParts<Door> for Visitor {
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
         proof.map(|proof| extensions.insert(proof));
+        parts.extensions.get::<Tab>().map(|tab| extensions.insert(tab.clone()));
         Ok(Self { services: door.services.clone(), caller, metadata, extensions })
     }
 }

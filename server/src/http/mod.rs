@@ -45,7 +45,10 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
 }
 
 use self::problem::Problem;
-use crate::{listen::OccupiedLayer, status::Failure};
+use crate::{
+    status::Failure,
+    traffic::{Traffic, TrafficLayer},
+};
 
 /// A route: its path, and who answers which of its methods.
 type Route = (&'static str, fn() -> MethodRouter<Door>);
@@ -64,7 +67,12 @@ const ROUTES: [Route; 5] = [
 ];
 
 /// The API, and beside it the probes where they have no port of their own; what is neither is a problem too.
-pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, origins: &CorsOrigins) -> Router {
+pub(crate) fn router(
+    probes: Option<Router>,
+    door: Door,
+    traffic: Traffic,
+    (address, origins): (SocketAddr, &CorsOrigins),
+) -> Router {
     let is_open = door.auth.is_open();
     let mut api = Router::new();
     for (path, answering) in ROUTES {
@@ -87,9 +95,12 @@ pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, or
         let probes = probes.method_not_allowed_fallback(no_such_method);
         api = api.merge(guarded(probes.layer(middleware::from_fn_with_state(door, door::figures_for_operators))));
     }
-    api.layer(
-        ServiceBuilder::new().layer(OccupiedLayer).map_response(|answer: http::Response<_>| answer.map(Body::new)),
-    )
+    let counted = TrafficLayer { traffic, refuse: |failure| Problem::from(failure).into_response() };
+    let whole = ServiceBuilder::new()
+        .map_response(|answer: http::Response<_>| answer.map(Body::new))
+        .layer(counted)
+        .map_request(|request: http::Request<_>| request.map(Body::new));
+    api.layer(whole)
 }
 
 /// The same, but a bug in one answer does not take its connection away.

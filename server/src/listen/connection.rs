@@ -171,11 +171,3 @@ impl AsyncWrite for Connection {
         self.wrote(context, wrote)
     }
 }
-
-impl tonic::transport::server::Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer()
-    }
-}

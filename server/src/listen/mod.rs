@@ -1,7 +1,7 @@
 //! The ports: who is let in, how long they may take to say something, and what they hold meanwhile. Both doors stand on this.
 
 mod connection;
-mod occupied;
+mod lifetime;
 mod seats;
 mod tls;
 
@@ -19,8 +19,8 @@ use tracing::{debug, warn};
 pub use self::tls::TlsError;
 pub(crate) use self::{
     connection::{Connection, Peer},
-    occupied::OccupiedLayer,
-    seats::Seats,
+    lifetime::Lifetime,
+    seats::{Occupied, Offered, Place, Seats},
     tls::{Protocol, Tls},
 };
 
