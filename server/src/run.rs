@@ -108,7 +108,7 @@ pub async fn serve(
             None
         }
     };
-    let router = api::router(beside, door, addresses.http, &settings.cors_origins);
+    let router = api::router(beside, door, addresses.http, &settings.cors_origins, &settings.http_hosts);
     let web = tokio::spawn(api::serve(web.connections(background.clone()), router, background.clone()));
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);

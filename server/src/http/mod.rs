@@ -11,6 +11,7 @@ mod json;
 mod list_sessions;
 mod live;
 mod message;
+mod names;
 mod openapi;
 mod patch_session;
 mod problem;
@@ -38,7 +39,7 @@ pub use cors::CorsOrigins;
 pub(crate) use door::Door;
 pub(crate) use serve::serve;
 
-use self::problem::Problem;
+use self::{names::Names, problem::Problem};
 use crate::{listen::OccupiedLayer, status::Failure};
 
 /// A route: its path, and who answers which of its methods.
@@ -58,7 +59,13 @@ const ROUTES: [Route; 5] = [
 ];
 
 /// The API, and beside it the probes where they have no port of their own; what is neither is a problem too.
-pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, origins: &CorsOrigins) -> Router {
+pub(crate) fn router(
+    probes: Option<Router>,
+    door: Door,
+    address: SocketAddr,
+    origins: &CorsOrigins,
+    hosts: &[String],
+) -> Router {
     let is_open = door.auth.is_open();
     let mut api = Router::new();
     for (path, answering) in ROUTES {
@@ -66,8 +73,8 @@ pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, or
     }
     // Before the layers, which hold for whatever stands when they are put on.
     api = api.method_not_allowed_fallback(no_such_method);
-    if address.ip().is_loopback() && is_open {
-        api = api.layer(middleware::from_fn(door::only_loopback_names));
+    if is_open {
+        api = api.layer(middleware::from_fn_with_state(Names::new(address, hosts), door::only_own_names));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
     api = api.layer(middleware::from_fn_with_state(door.clone(), door::only_while_open));
