@@ -11,19 +11,19 @@ use super::{settings::ClientSettings, validity};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Certificate {
     names: Arc<[String]>,
-    /// From then on it counts for nothing: that of its chain which ends first.
+    /// Since 1970; from then on it counts for nothing.
     ends: Duration,
 }
 
 impl Certificate {
     /// The DNS names and URIs in the first of a chain (subject alternative names); None where it cannot be read.
     pub(crate) fn read(chain: &[CertificateDer<'_>]) -> Option<Self> {
-        let certificate = EndEntityCert::try_from(chain.first()?).ok()?;
-        let ends: Option<Vec<Duration>> = chain.iter().map(|one| validity::not_after(one)).collect();
-        // The library checks the form of neither: what stands among the URIs must not pass for a DNS name.
+        let first = chain.first()?;
+        let certificate = EndEntityCert::try_from(first).ok()?;
+        // Any text may stand among the URIs: none of it must pass for a DNS name.
         let uris = certificate.valid_uri_names().filter(|name| is_uri(name));
         let names = uris.chain(certificate.valid_dns_names().filter(|name| !is_uri(name)));
-        Some(Self { names: names.map(str::to_owned).collect(), ends: ends?.into_iter().min()? })
+        Some(Self { names: names.map(str::to_owned).collect(), ends: validity::not_after(first)? })
     }
 
     /// Whether its time is over.

@@ -147,5 +147,5 @@ async fn a_document_breaks_off_when_the_key_that_began_it_is_revoked() {
     let (bytes, is_whole) = rest(slow).await;
     assert!(!is_whole, "{bytes} bytes came");
     let (bytes, is_whole) = rest(read(&other.text).await).await;
-    assert!(is_whole && bytes > BYTES, "another key reads on to the end: {bytes} bytes");
+    assert!(is_whole && bytes > BYTES - 4_096, "another key reads on to the end: {bytes} bytes");
 }

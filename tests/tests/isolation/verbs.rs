@@ -215,7 +215,7 @@ async fn a_turn_is_for_who_may_append_and_read() {
     let house = with_keys().await;
     let id = conversation(&house).await;
     let ask = || pb::ChatRequest { conversation_id: id.clone(), messages: vec![user("Hello?")], ..Default::default() };
-    let mut turn = async |verbs| ChatServiceClient::new(who_may(&house, verbs).await).chat(ask()).await.map(|_| ());
+    let turn = async |verbs| ChatServiceClient::new(who_may(&house, verbs).await).chat(ask()).await.map(|_| ());
     lacks(turn(APPEND).await, "read");
     lacks(turn(READ).await, "append");
     for (verbs, status) in [(APPEND, 403), (READ, 403), (BOTH, 422)] {
