@@ -99,6 +99,11 @@ impl Call {
         Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room, share: None })
     }
 
+    /// Refuses a call whose caller lacks this verb besides its own.
+    pub(crate) fn needs(&self, verb: Verb) -> Result<(), Status> {
+        if self.caller.may(verb) { Ok(()) } else { Err(Failure::VerbMissing(verb).into()) }
+    }
+
     /// The same call, given `wait` more: what the caller asked to wait for does not count as slowness.
     pub(crate) const fn patient(mut self, wait: Duration) -> Self {
         self.deadline = self.deadline.saturating_add(wait);
@@ -117,8 +122,8 @@ impl Call {
         outcome
     }
 
-    /// Returns when the caller's credential does not hold any more: for calls that stay.
-    pub(crate) async fn credential_ends(&self) {
+    /// Returns, with what to tell, when the caller's credential does not hold any more: for calls that stay.
+    pub(crate) async fn credential_ends(&self) -> Failure {
         match &self.proof {
             Some(proof) => proof.ends().await,
             None => std::future::pending().await,

@@ -104,7 +104,7 @@ impl Doors {
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
         let door = api::Door::new(Services { house }, auth, CancellationToken::new());
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
-        Self { grpc: Grpc::new(answering), http: api::router(None, door, traffic, (address, &settings.cors_origins)) }
+        Self { grpc: Grpc::new(answering), http: api::router(None, door, traffic, (address, &settings)) }
     }
 
     /// Calls the RPC of this path with these messages; None: nothing was refused, as far as the answer was read.

@@ -103,7 +103,7 @@ pub async fn serve(
             None
         }
     };
-    let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings.cors_origins));
+    let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings));
     let web = tokio::spawn(api::serve(web.connections(background.clone()), router, lifetime, background.clone()));
     let routes = grpc::routes(house, settings.reflection, health_service)?;
 

@@ -11,6 +11,7 @@ mod json;
 mod list_sessions;
 mod live;
 mod message;
+mod names;
 mod openapi;
 mod patch_session;
 mod problem;
@@ -44,8 +45,9 @@ pub(crate) fn event_id(id: &[u8]) -> Option<String> {
     live::Place::parse(id).map(|place| place.id())
 }
 
-use self::problem::Problem;
+use self::{names::Names, problem::Problem};
 use crate::{
+    settings::ServerSettings,
     status::Failure,
     traffic::{Traffic, TrafficLayer},
 };
@@ -71,7 +73,7 @@ pub(crate) fn router(
     probes: Option<Router>,
     door: Door,
     traffic: Traffic,
-    (address, origins): (SocketAddr, &CorsOrigins),
+    (address, settings): (SocketAddr, &ServerSettings),
 ) -> Router {
     let is_open = door.auth.is_open();
     let mut api = Router::new();
@@ -80,15 +82,15 @@ pub(crate) fn router(
     }
     // Before the layers, which hold for whatever stands when they are put on.
     api = api.method_not_allowed_fallback(no_such_method);
-    if address.ip().is_loopback() && is_open {
-        api = api.layer(middleware::from_fn(door::only_loopback_names));
+    if is_open {
+        api = api.layer(middleware::from_fn_with_state(Names::new(address, &settings.http_hosts), door::only_own_names));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
     api = api.layer(middleware::from_fn_with_state(door.clone(), door::only_while_open));
     let mut api = guarded(api.with_state(door.clone()).fallback(no_such_path));
     // Over everything else, so that a page of a named origin can read every refusal. What the port serves beside the API is
     // for no page.
-    if let Some(allowed) = cors::layer(origins) {
+    if let Some(allowed) = cors::layer(&settings.cors_origins) {
         api = api.layer(allowed);
     }
     if let Some(probes) = probes {

@@ -59,8 +59,7 @@ impl Connection {
     }
 
     pub(super) fn secure(stream: TlsStream<TcpStream>, seat: Seat) -> Self {
-        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let certificate = shown.and_then(Certificate::read);
+        let certificate = stream.get_ref().1.peer_certificates().and_then(Certificate::read);
         Self::new(Io::Secure(Box::new(stream)), certificate, seat)
     }
 
