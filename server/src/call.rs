@@ -1,22 +1,20 @@
 //! What surrounds every RPC: whose call it is, how long it may take, room for it, its span and its figures.
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use anneal_core::{
     caller::{Caller, Verb},
     limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
 use futures::FutureExt as _;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, debug, info_span};
 
 use crate::{
     auth::{Proof, Stranger},
     house::House,
+    room::{Places, Room},
     status::Failure,
 };
 
@@ -47,7 +45,7 @@ pub(crate) struct Call {
     started: Instant,
     deadline: Duration,
     /// Its room among the calls under way, taken until it is dropped.
-    _room: OwnedSemaphorePermit,
+    _room: Places,
 }
 
 impl Call {
@@ -75,7 +73,7 @@ impl Call {
     }
 
     fn begin_among<T>(
-        room: &Arc<Semaphore>,
+        room: &Room,
         (name, verb): (&'static str, Verb),
         request: &Request<T>,
         deadlines: Deadlines,
@@ -85,7 +83,8 @@ impl Call {
         if !caller.may(verb) {
             return Err(Failure::VerbMissing(verb).into());
         }
-        let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+        let entered = room.enter(caller.tenant());
+        let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
         Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room })
@@ -141,11 +140,6 @@ impl Call {
             code_name(code)
         );
     }
-}
-
-/// Room for one more, or a refusal.
-pub(crate) fn enter(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
-    Arc::clone(room).try_acquire_owned().map_err(|_| Failure::Overloaded)
 }
 
 /// The caller's `grpc-timeout`, within what the server allows.

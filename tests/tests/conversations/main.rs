@@ -5,6 +5,7 @@ mod append_groups;
 mod bad_input;
 mod bad_messages;
 mod baseline;
+mod bytes;
 mod concurrency;
 mod content;
 mod lists;

@@ -7,3 +7,4 @@ mod credentials;
 mod doors;
 mod matrix;
 mod rows;
+mod shares;
