@@ -23,8 +23,9 @@ use uuid::Uuid;
 
 use crate::{
     auth::{Auth, AuthError, AuthLayer, AuthSettings, Jwts},
+    grpc,
     house::House,
-    grpc, http as api, page,
+    http as api, page,
     room::Sharing,
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
