@@ -107,7 +107,7 @@ pub async fn serve(
     };
     let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings));
     let web = tokio::spawn(api::serve(web.connections(background.clone()), router, lifetime, background.clone()));
-    let routes = grpc::routes(house, settings.reflection, health_service)?;
+    let services = grpc::routes(house, settings.reflection, health_service)?;
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = open.send(addresses);
@@ -132,7 +132,7 @@ pub async fn serve(
     tokio::spawn(closed);
     let incoming = grpc.connections(no_more.clone());
     tokio::select! {
-        () = grpc::serve(incoming, (routes, auth, traffic), lifetime, no_more) => {}
+        () = grpc::serve(incoming, (services, auth, traffic), lifetime, no_more) => {}
         () = left_unread(&turns, &turns_end) => {
             warn!("some callers do not read what is left of their answers, leaving them");
         }
