@@ -83,9 +83,7 @@ pub async fn serve(
     let sharing = if auth.is_open() { Sharing::Whole } else { Sharing::Halves };
     let house = House::new(store.clone(), &settings, models, applications, sharing);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
-    let (health, health_service) = tonic_health::server::health_reporter();
-    // Nobody is told that it serves, or that there is no such service, before the database has answered.
-    announce(&health, false).await;
+    let (health, health_service) = not_serving_yet().await;
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
@@ -182,6 +180,13 @@ async fn watch(store: Store, readiness: Readiness, health: HealthReporter, stop:
         tokio::spawn(async move { announce(&health, ready).await });
     };
     readiness.watch(check, changed, stop).await;
+}
+
+/// Nobody is told that it serves, or that there is no such service, before the database has answered.
+async fn not_serving_yet() -> (HealthReporter, HealthServer<impl Health>) {
+    let (reporter, service) = tonic_health::server::health_reporter();
+    announce(&reporter, false).await;
+    (reporter, service)
 }
 
 async fn announce(health: &HealthReporter, ready: bool) {
