@@ -12,7 +12,7 @@ async fn a_statement_that_fails_leaves_nothing_of_the_row_in_the_log() {
     let (house, folder) = (House::start().await, Folder::new());
     let talk = house.conversation().await;
     // PostgreSQL says where it could not read on, and quotes what stands there.
-    let broken = "alter table ai_message add check (('no JSON ' || content::text)::json is not null) not valid";
+    let broken = "alter table ai_message add check ((content::text || ' no JSON')::json is not null) not valid";
     sqlx::raw_sql(broken).execute(&mut house.db().await).await.expect("alters");
     let (server, port) = Anneal::new(BINARY, &folder, &house.url).server().await;
     let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address").connect_lazy();
