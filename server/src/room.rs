@@ -45,10 +45,7 @@ impl Room {
     /// A room of so many places.
     pub(crate) fn new(places: usize, sharing: Sharing) -> Self {
         let share = || Shares { places: places.div_ceil(2).max(1), of: Mutex::default() };
-        Self {
-            all: Arc::new(Semaphore::new(places)),
-            shares: (sharing == Sharing::Halves).then(|| Arc::new(share())),
-        }
+        Self { all: Arc::new(Semaphore::new(places)), shares: (sharing == Sharing::Halves).then(|| Arc::new(share())) }
     }
 
     /// A place for a caller of this tenant, or a refusal.

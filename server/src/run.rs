@@ -31,7 +31,6 @@ use crate::{
     http as api,
     listen::{OccupiedLayer, Tls, TlsError},
     ports::{Ports, Unprotected},
-    room::Sharing,
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     wire,
@@ -90,8 +89,7 @@ pub async fn serve(
     let Setup { server: settings, auth, models, applications } = setup;
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
-    let sharing = if auth.is_open() { Sharing::Whole } else { Sharing::Halves };
-    let house = House::new(store.clone(), &settings, models, applications, sharing);
+    let house = House::new(store.clone(), &settings, models, applications, auth.sharing());
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     let readiness = Readiness::default();

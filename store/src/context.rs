@@ -4,7 +4,8 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     context::{
-        Body, BreakReason, CheckpointSummary, LeftOut, Made, Material, NewVersion, PrefixVersion, ReadySummary, TailMessage,
+        Body, BreakReason, CheckpointSummary, LeftOut, Made, Material, NewVersion, PrefixVersion, ReadySummary,
+        TailMessage,
     },
     digest::Digest,
     limits::CONTEXT_CONTENT_BYTES,

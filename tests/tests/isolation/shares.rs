@@ -32,8 +32,7 @@ impl Owner {
 
     /// A watch that stays.
     async fn watch(&self) -> Result<Streaming<pb::ConversationEvent>, Status> {
-        let ask =
-            pb::WatchConversationRequest { conversation_id: self.conversation.clone(), ..Default::default() };
+        let ask = pb::WatchConversationRequest { conversation_id: self.conversation.clone(), ..Default::default() };
         let mut watch = self.messages().watch_conversation(ask).await?.into_inner();
         watch.message().await?;
         Ok(watch)
@@ -85,7 +84,8 @@ async fn a_tenant_whose_large_appends_stand_still_leaves_room_for_those_of_other
 
 #[tokio::test]
 async fn callers_that_need_no_credential_have_the_whole_room() {
-    let house = House::guarded(ServerSettings { concurrent_watches: 2, ..Default::default() }, AuthSettings::default()).await;
+    let house =
+        House::guarded(ServerSettings { concurrent_watches: 2, ..Default::default() }, AuthSettings::default()).await;
     let talk = house.conversation().await;
     let watches = [talk.watch().await, talk.watch().await];
     assert_refused(talk.open_watch(Default::default()).await.map(drop), Code::ResourceExhausted, "OVERLOADED", "");
