@@ -228,7 +228,7 @@ impl Tenants {
 
     async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
         let (store, wanted) = (self.store.clone(), name.to_owned());
-        let found = self.known.find(name.to_owned(), async move { store.find_tenant(&wanted).await }).await?;
+        let found = self.known.find(name.to_owned(), Box::pin(async move { store.find_tenant(&wanted).await })).await?;
         Ok(Caller::with(found.ok_or(otherwise)?, verbs))
     }
 }
