@@ -320,9 +320,9 @@ async fn a_token_whose_header_demands_what_nobody_here_understands_is_refused() 
     house.tenant("anna").await;
     let plain = Header { kid: Some("ed".into()), ..Header::new(Algorithm::EdDSA) };
     let demanding = Header { crit: Some(vec!["https://idp.example/bound".into()]), ..plain.clone() };
-    let by = |header| house.showing(&format!("Bearer {}", ed.token_under(&header, &claims(&json!({})))));
-    list(&by(plain)).await.expect("is let in");
-    let refused = list(&by(demanding)).await.expect_err("its owner wants it refused");
+    let by = |header: &Header| house.showing(&format!("Bearer {}", ed.token_under(header, &claims(&json!({})))));
+    list(&by(&plain)).await.expect("is let in");
+    let refused = list(&by(&demanding)).await.expect_err("its owner wants it refused");
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert!(refused.message().contains("crit"), "{refused:?}");
 }
