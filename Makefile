@@ -1,4 +1,4 @@
-# A person's front door. Nothing here that CI does not run, but `up`, `soak` and `bench`.
+# A person's front door. Nothing here that CI does not run, but `up`, `soak`, `fuzz`, `bench`, `advisories` and `sbom`.
 
 # The main job on the conversation shipped with the project.
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
@@ -11,10 +11,10 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test check soak bench
+.PHONY: help up test check soak fuzz drill bench advisories sbom
 
 help: ## lists what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## installs what is missing, builds, runs the main job on a sample conversation
 	@scripts/postgres.sh
@@ -22,12 +22,13 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 	$(UP_COMMAND)
 
 # The whole suite comes last, so that the last lines count every test.
-test: ## the gate: format, rules, query data, lints, docs, instruction counts; tests on the newest PostgreSQL (appends ungrouped) and on the installed one
+test: ## the gate: format, rules, licences, query data, lints, docs, instruction counts, a little fuzzing; tests on the newest PostgreSQL (appends ungrouped) and on the installed one
 	@scripts/postgres.sh
 	@scripts/valgrind.sh
 	@scripts/pgbouncer.sh
+	@scripts/faketime.sh
 	@scripts/python_client.sh .tools/python
-	cargo xtask ci --steps fmt,tidy,sql,clippy,docs,instructions
+	cargo xtask ci --steps fmt,tidy,deny,sql,clippy,docs,instructions,fuzz
 ifneq ($(DATABASE_CRATES),)
 	ANNEAL_APPEND_GROUPING=off ANNEAL_PG_BIN="$$(scripts/postgres18.sh .tools/postgres18)" cargo xtask ci --steps test $(DATABASE_CRATES)
 endif
@@ -40,6 +41,23 @@ check: ## the quick part of the gate: format, rules, lints
 soak: ## crashes everything under load for MINUTES (60) and checks every promise; prints seeds and figures
 	@scripts/postgres.sh
 	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults soak -- --nocapture
+
+# make fuzz TARGET=importers for one. What is found stays in target/fuzz/; KEEP=1 takes it into fuzz/corpus/ at the end.
+fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUTES (60) in all; prints executions and coverage
+	cargo xtask fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET)) $(if $(KEEP),--keep)
+
+# Needs https://github.com/RustSec/advisory-db, which CI cannot reach.
+advisories: ## looks for known vulnerabilities in everything that is linked
+	@scripts/cargo_tool.sh cargo-deny .tools
+	cargo deny --locked check advisories
+
+sbom: ## writes what the binary is made of to target/anneal.cdx.json (CycloneDX)
+	@scripts/cargo_tool.sh cargo-cyclonedx .tools
+	scripts/sbom.sh target/anneal.cdx.json
+
+drill: ## loses a PostgreSQL of its own under load, restores it from backup and archive, and checks what came back
+	cargo build --locked --package anneal-cli
+	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
 
 # Replays play through a server and a worker in their own process: only they build it into the benchmark.
 # make bench SCENARIO=append for one, PLOTS=1 to draw docs/performance/, QUICK=1 to see whether everything runs.

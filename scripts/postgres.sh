@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that PostgreSQL 15 or newer is installed. Says nothing when it is; installs it on Debian and Ubuntu; says
-# what to do elsewhere. ANNEAL_PG_BIN=/folder/with/initdb overrides the search, as in anneal itself.
+# what to do elsewhere. ANNEAL_PG_BIN=/folder/with/initdb overrides the search, as in anneal itself. With --bin it prints the
+# folder.
 set -eu
 
 oldest=15
@@ -13,7 +14,8 @@ serves() { # FOLDER: holds initdb and postgres of a version that will do
 
 found() {
     if [ -n "${ANNEAL_PG_BIN:-}" ]; then
-        serves "$ANNEAL_PG_BIN" && return 0
+        folder=$ANNEAL_PG_BIN
+        serves "$folder" && return 0
         echo "postgres.sh: ANNEAL_PG_BIN=$ANNEAL_PG_BIN holds no PostgreSQL $oldest or newer" >&2
         exit 1
     fi
@@ -42,14 +44,16 @@ install_on_debian() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
 }
 
-if found; then exit 0; fi
+tell() { if [ "${1:-}" = --bin ]; then echo "$folder"; fi; }
+
+if found; then tell "$@"; exit 0; fi
 if [ "$(uname -s)" = Darwin ]; then
     echo "postgres.sh: PostgreSQL $oldest or newer is missing. Install it with: brew install postgresql@18" >&2
     exit 1
 fi
 if command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null; }; then
     install_on_debian >&2
-    if found; then exit 0; fi
+    if found; then tell "$@"; exit 0; fi
     echo "postgres.sh: the distribution's PostgreSQL is older than $oldest; see https://www.postgresql.org/download/" >&2
     exit 1
 fi

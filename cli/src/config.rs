@@ -13,7 +13,7 @@ use anneal_llm::{
     provider::{CallableModels, Model, Providers},
 };
 use anneal_process::telemetry::LogSettings;
-use anneal_server::{Agents, ApplicationSettings, AuthSettings, ChatSettings, ServerSettings, Setup};
+use anneal_server::{Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup};
 use anneal_store::{AppendSettings, StoreSettings};
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) append: AppendSettings,
     /// The gRPC server.
     pub(crate) server: ServerSettings,
+    /// What callers may take of a server.
+    pub(crate) limits: LimitSettings,
     /// How callers are known.
     pub(crate) auth: AuthSettings,
     /// The workers.
@@ -68,8 +70,20 @@ pub(crate) struct BudgetSettings {
 }
 
 /// Sections that variables can set. Models, providers and agents have names of their own: they belong in the file.
-const SECTIONS: [&str; 11] =
-    ["database", "append", "server", "auth", "worker", "session", "summarizer", "chat", "breaker", "budget", "log"];
+const SECTIONS: [&str; 12] = [
+    "database",
+    "append",
+    "server",
+    "limits",
+    "auth",
+    "worker",
+    "session",
+    "summarizer",
+    "chat",
+    "breaker",
+    "budget",
+    "log",
+];
 const FILE: &str = "anneal.toml";
 
 /// The settings in force, checked.
@@ -205,7 +219,8 @@ impl Config {
     /// What the server is made of, with these models to call.
     pub(crate) fn setup(&self, models: Arc<ModelAccess>) -> Setup {
         let applications = ApplicationSettings { chat: self.chat.clone(), agents: self.agents.clone() };
-        Setup { server: self.server.clone(), auth: self.auth.clone(), models, applications }
+        let (server, limits, auth) = (self.server.clone(), self.limits.clone(), self.auth.clone());
+        Setup { server, limits, auth, models, applications }
     }
 
     /// The models that this process may call, or what to do about the settings that forbid it.

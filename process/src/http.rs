@@ -10,8 +10,15 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, extract::State, http::StatusCode, routing::get, serve::ListenerExt as _};
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Failed checks in a row after which a process counts as not ready: one lost connection is not an outage.
@@ -102,13 +109,44 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<tokio::net::TcpListene
     tokio::net::TcpListener::bind(address).await
 }
 
-/// Serves until cancelled.
+/// Connections at once; who comes when there are so many waits until one ends.
+const CONNECTIONS: usize = 256;
+/// How long a client may take for the head of a request, and for beginning the next one.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client may take for all of a connection: a probe is done in milliseconds, and comes again.
+const CONNECTION_WITHIN: Duration = Duration::from_mins(1);
+/// Bytes of a request's head, and headers in it.
+const HEAD_BYTES: usize = 16 * 1024;
+const HEADERS: usize = 100;
+/// After an accept that failed: out of files, most likely, and the next one would fail at once.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// Serves until cancelled, and then what is under way. Whoever says nothing, or half of it, or takes nothing, is shown out.
 pub async fn serve(listener: tokio::net::TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    // Without it the last part of an answer waits 40 ms for the acknowledgement of what came before.
-    let listener = listener.tap_io(|stream| {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    let (leaving, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    loop {
+        let entering = async {
+            let place = Arc::clone(&room).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let Some((place, accepted)) = stop.run_until_cancelled(entering).await else { break };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(AFTER_FAILURE).await;
+            continue;
+        };
+        // Without it the last part of an answer waits 40 ms for the acknowledgement of what came before.
         let _ = stream.set_nodelay(true);
-    });
-    axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
+        let serving = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let serving = leaving.watch(serving);
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
+        });
+    }
+    leaving.shutdown().await;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -124,5 +162,33 @@ mod tests {
         assert!(readiness.note(false), "the third failure in a row");
         assert!(!readiness.is_ready());
         assert!(readiness.note(true));
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_or_half_of_it_is_shown_out_and_others_are_answered() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (router, stop) = (Router::new().route("/healthz", get(|| async { "ok" })), CancellationToken::new());
+        let serving = tokio::spawn(serve(listener, router, stop.clone()));
+        let silent = ["", "GET /healthz HT", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "].map(|said| async move {
+            let mut stream = tokio::net::TcpStream::connect(address).await.expect("connects");
+            stream.write_all(said.as_bytes()).await.expect("is taken");
+            let mut rest = Vec::new();
+            let ended = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
+            assert!(ended.is_ok(), "{said} is shown out");
+        });
+        let asking = async {
+            let mut stream = tokio::net::TcpStream::connect(address).await.expect("connects");
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("is taken");
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.expect("is answered");
+            assert_eq!(&answer, b"HTTP/1.1 200");
+        };
+        let [nothing, half, most] = silent;
+        tokio::join!(nothing, half, most, asking);
+        stop.cancel();
+        serving.await.expect("ends").expect("in good order");
     }
 }

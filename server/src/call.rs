@@ -18,6 +18,7 @@ use crate::{
     auth::{Proof, Stranger},
     house::House,
     status::Failure,
+    traffic::{Tab, UnderWay},
 };
 
 /// How long calls of a kind may take, in seconds.
@@ -48,12 +49,19 @@ pub(crate) struct Call {
     deadline: Duration,
     /// Its room among the calls under way, taken until it is dropped.
     _room: OwnedSemaphorePermit,
+    /// What it takes of its tenant's share of that room.
+    share: Option<UnderWay>,
 }
 
 impl Call {
     /// Takes in a call: finds its caller and its deadline, refuses it when its caller may not, or too many are under way.
     pub(crate) fn begin<T>(house: &House, rpc: (&'static str, Verb), request: &Request<T>) -> Result<Self, Status> {
-        Self::begin_among(&house.calls, rpc, request, Deadlines::UNARY)
+        let shed = |_: &Failure| metrics::counter!("shed_total", "rpc" => rpc.0).increment(1);
+        let tab = request.extensions().get::<Tab>();
+        let share = tab.map_or(Ok(None), |tab| tab.under_way(house.most_calls)).inspect_err(shed)?;
+        let mut call = Self::begin_among(&house.calls, rpc, request, Deadlines::UNARY)?;
+        call.share = share;
+        Ok(call)
     }
 
     /// The same for a turn, which has room of its own: those that wait for a model must not keep out those that do not.
@@ -88,7 +96,12 @@ impl Call {
         let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
-        Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room })
+        Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room, share: None })
+    }
+
+    /// Refuses a call whose caller lacks this verb besides its own.
+    pub(crate) fn needs(&self, verb: Verb) -> Result<(), Status> {
+        if self.caller.may(verb) { Ok(()) } else { Err(Failure::VerbMissing(verb).into()) }
     }
 
     /// The same call, given `wait` more: what the caller asked to wait for does not count as slowness.
@@ -109,8 +122,8 @@ impl Call {
         outcome
     }
 
-    /// Returns when the caller's credential does not hold any more: for calls that stay.
-    pub(crate) async fn credential_ends(&self) {
+    /// Returns, with what to tell, when the caller's credential does not hold any more: for calls that stay.
+    pub(crate) async fn credential_ends(&self) -> Failure {
         match &self.proof {
             Some(proof) => proof.ends().await,
             None => std::future::pending().await,

@@ -1,7 +1,7 @@
 //! Contexts of stored conversations: read, decided, and remembered as the beginning that providers cache.
 
 use anneal_core::{
-    caller::{Caller, ConversationId},
+    caller::{Caller, ConversationId, Verb},
     context::{Ask, BudgetTooSmall, Context},
     job::JobKind,
     message::{MessageId, Role},
@@ -31,6 +31,15 @@ pub(crate) struct Wanted {
     pub(crate) dry_run: bool,
     /// The model's tokens for each token counted here, where the caller knows better than what is stored.
     pub(crate) ratio: Option<f64>,
+}
+
+impl Wanted {
+    /// Whether a new version of its beginning is the conversation's from then on. Not from who may only read and asks for a
+    /// model or a system prompt of its own: what others are sent next would be compared with it, and swapped as it is.
+    fn may_be_recorded(&self, caller: Caller) -> bool {
+        let is_own = self.ask.system_prompt.is_some() || self.overrides.model.is_some();
+        !self.dry_run && (caller.may(Verb::Append) || !is_own)
+    }
 }
 
 /// A context, and what is known of the model that it is for.
@@ -74,7 +83,7 @@ async fn recorded(house: &House, caller: Caller, wanted: &Wanted) -> Result<Buil
         let Decided { context, rendered } = build::decide(material, ask).await?;
         let built = Built { context, rendered, policy, ratio, learnt_window };
         tries -= 1;
-        let new = built.context.prefix.new.as_ref().filter(|_| !wanted.dry_run && tries > 0);
+        let new = built.context.prefix.new.as_ref().filter(|_| wanted.may_be_recorded(caller) && tries > 0);
         let recorded = match new {
             Some(new) => house.store.record_prefix(caller, wanted.id, new).await,
             None => Ok(true),

@@ -32,6 +32,8 @@ pub struct House {
     /// Who watches which conversation.
     pub(crate) watching: Watching,
     pub(crate) calls: Arc<Semaphore>,
+    /// How many calls that is room for.
+    pub(crate) most_calls: u32,
     pub(crate) turn_room: Arc<Semaphore>,
     pub(crate) large_appends: Arc<Semaphore>,
 }
@@ -53,6 +55,7 @@ impl House {
             turns: TaskTracker::new(),
             turns_end: CancellationToken::new(),
             watching: Watching::new(settings),
+            most_calls: settings.concurrent_calls,
             calls: Arc::new(Semaphore::new(settings.concurrent_calls as usize)),
             turn_room: Arc::new(Semaphore::new(settings.concurrent_turns.get() as usize)),
             large_appends: Arc::new(Semaphore::new(settings.concurrent_large_appends as usize)),

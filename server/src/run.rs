@@ -2,38 +2,26 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use anneal_core::{
-    limits::{FRAMING_BYTES, REQUEST_BYTES, RESPONSE_BYTES, STREAMS_PER_CONNECTION},
-    tokens::Encoding,
-};
+use anneal_core::tokens::Encoding;
 use anneal_llm::ModelAccess;
 use anneal_process::http::{self, Readiness};
-use anneal_proto::v1::{
-    chat_service_server::ChatServiceServer, context_service_server::ContextServiceServer,
-    conversation_service_server::ConversationServiceServer, message_service_server::MessageServiceServer,
-    operator_service_server::OperatorServiceServer,
-};
 use anneal_store::Store;
-use futures::StreamExt as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{service::Routes, transport::Server};
-use tonic_health::{
-    pb::health_server::{Health, HealthServer},
-    server::HealthReporter,
-};
+use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 
 use crate::{
-    auth::{Auth, AuthError, AuthLayer, AuthSettings},
+    auth::{Auth, AuthError, AuthSettings},
+    grpc,
     house::House,
     http as api,
-    listen::{OccupiedLayer, Tls, TlsError},
+    listen::{Lifetime, Tls, TlsError},
     ports::{Ports, Unprotected},
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
-    wire,
+    traffic::{LimitSettings, Traffic},
 };
 
 /// Why the server did not start, or stopped.
@@ -61,6 +49,8 @@ pub enum ServerError {
 pub struct Setup {
     /// Addresses and limits.
     pub server: ServerSettings,
+    /// What callers may take.
+    pub limits: LimitSettings,
     /// How callers are known.
     pub auth: AuthSettings,
     /// The models that may be called.
@@ -86,17 +76,22 @@ pub async fn serve(
     open: oneshot::Sender<Addresses>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let Setup { server: settings, auth, models, applications } = setup;
+    let Setup { server: settings, limits, auth, models, applications } = setup;
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
     let house = House::new(store.clone(), &settings, models, applications);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
+    // Nobody is told that it serves, or that there is no such service, before the database has answered.
+    announce(&health, false).await;
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
     tokio::spawn(watch(store.clone(), readiness.clone(), health.clone(), stop.clone()));
     keep_up(&background, auth.clone(), tls, &house, store);
+    let stall = Duration::from_secs(u64::from(limits.stall_seconds));
+    tokio::spawn(background.clone().run_until_cancelled_owned(grpc.seats.clone().watch_readers(stall)));
+    let (traffic, lifetime) = (Traffic::new(&limits, auth.is_open()), Lifetime::new(&limits));
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
     let door = api::Door::new(Services { house: house.clone() }, auth.clone(), closing.clone());
@@ -108,8 +103,9 @@ pub async fn serve(
             None
         }
     };
-    let router = api::router(beside, door, addresses.http, &settings.cors_origins);
-    let web = tokio::spawn(api::serve(web.connections(background.clone()), router, background.clone()));
+    let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings));
+    let web = tokio::spawn(api::serve(web.connections(background.clone()), router, lifetime, background.clone()));
+    let routes = grpc::routes(house, settings.reflection, health_service)?;
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = open.send(addresses);
@@ -117,9 +113,8 @@ pub async fn serve(
     let drain = drain(stop, readiness, health, Duration::from_millis(u64::from(settings.drain_delay_ms)));
     let patience = Duration::from_secs(u64::from(settings.stop_seconds));
     let no_more = CancellationToken::new();
-    let incoming = grpc.connections(no_more.clone()).map(Ok::<_, std::io::Error>);
     let closed = {
-        let turns_end = turns_end.clone();
+        let (turns_end, no_more) = (turns_end.clone(), no_more.clone());
         async move {
             drain.await;
             // Load balancers have noticed: who watches finds another server.
@@ -132,25 +127,18 @@ pub async fn serve(
             });
         }
     };
-    let serving = grpc_server(&settings)
-        .layer(OccupiedLayer)
-        .layer(tower::util::MapResponseLayer::new(wire::explain::<tonic::body::Body>))
-        .layer(tower::util::MapResponseLayer::new(crate::watch::in_pieces))
-        .layer(AuthLayer(auth))
-        .add_routes(routes(house, &settings, health_service)?)
-        .serve_with_incoming_shutdown(incoming, closed);
-    let served = tokio::select! {
-        served = serving => served,
+    tokio::spawn(closed);
+    let incoming = grpc.connections(no_more.clone());
+    tokio::select! {
+        () = grpc::serve(incoming, (routes, auth, traffic), lifetime, no_more) => {}
         () = left_unread(&turns, &turns_end) => {
             warn!("some callers do not read what is left of their answers, leaving them");
-            Ok(())
         }
-    };
+    }
     // A turn whose caller has gone may still be storing its answer.
     turns.close();
     turns.wait().await;
     background.cancel();
-    served.map_err(|error| ServerError::Serving(error.into()))?;
     tokio::select! {
         ended = web => ended.map_err(|error| ServerError::Serving(error.into())),
         () = left_unread(&turns, &turns_end) => {
@@ -170,45 +158,6 @@ fn keep_up(background: &CancellationToken, auth: Auth, tls: Option<Tls>, house: 
     }
     tokio::spawn(until_then().run_until_cancelled_owned(async move { watching.run(store).await }));
     tokio::spawn(until_then().run_until_cancelled_owned(async move { bell.run(ringing).await }));
-}
-
-/// Streams that a client has reset and nobody has taken up yet; more close the connection (CVE-2023-44487).
-const PENDING_RESETS: usize = 20;
-
-fn grpc_server(settings: &ServerSettings) -> Server {
-    Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
-        .http2_max_header_list_size(16 * 1024)
-        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
-        .concurrency_limit_per_connection(settings.concurrent_calls as usize)
-}
-
-fn routes(house: House, settings: &ServerSettings, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
-    let services = Services { house };
-    macro_rules! service {
-        ($server:ident) => {
-            $server::new(services.clone())
-                .max_decoding_message_size(REQUEST_BYTES + FRAMING_BYTES)
-                .max_encoding_message_size(RESPONSE_BYTES)
-        };
-    }
-    let mut routes = Routes::new(health)
-        .add_service(service!(ConversationServiceServer))
-        .add_service(service!(MessageServiceServer))
-        .add_service(service!(ContextServiceServer))
-        .add_service(service!(ChatServiceServer))
-        .add_service(service!(OperatorServiceServer));
-    if settings.reflection {
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(anneal_proto::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .map_err(|error| ServerError::Serving(error.into()))?;
-        routes = routes.add_service(reflection);
-    }
-    Ok(routes)
 }
 
 /// Keeps readiness and the gRPC health service in step with the database, and the pools' figures in the metrics.

@@ -199,6 +199,8 @@ impl ChatService for Services {
 
     async fn chat(&self, request: Request<pb::ChatRequest>) -> Result<Response<Self::ChatStream>, Status> {
         let call = Call::begin_turn(&self.house, ("chat", Verb::Append), &request)?;
+        // The answer is made of all that was said: who hears it may read.
+        call.needs(Verb::Read)?;
         rpc::chat::chat(&self.house, call, request.into_inner())
     }
 }

@@ -1,6 +1,7 @@
 //! Sessions on the wire: the scope of a chat, and how its conversations begin.
 
 use anneal_core::{
+    caller::Caller,
     limits::ID_BYTES,
     session_key::{ChatType, Place, Scope, ScopeError},
 };
@@ -10,7 +11,7 @@ use anneal_store::StoredSession;
 use crate::{
     beginning::{self, Beginning},
     house::House,
-    reply,
+    reply::{self, Own},
     status::Failure,
 };
 
@@ -66,8 +67,8 @@ pub(crate) fn begin(
     beginning::parse(house, ask).map_err(|failure| failure.within("defaults"))
 }
 
-/// A session on the wire.
-pub(crate) fn reply(spot: Spot, session: StoredSession) -> pb::Session {
+/// A session on the wire. Its conversation may be older than the call, and hold what others have said of it.
+pub(crate) fn reply(caller: Caller, spot: Spot, session: StoredSession) -> pb::Session {
     let chat_type = match spot.place.chat_type {
         ChatType::Unknown => pb::ChatType::Unknown,
         ChatType::Direct => pb::ChatType::Direct,
@@ -76,7 +77,7 @@ pub(crate) fn reply(spot: Spot, session: StoredSession) -> pb::Session {
     };
     pb::Session {
         session_key: spot.place.key.into_string(),
-        conversation: Some(reply::conversation(session.conversation)),
+        conversation: Some(reply::conversation_for(caller, session.conversation, &Own::default())),
         chat_type: chat_type.into(),
         created: session.made,
         created_time: session.seen.map(reply::timestamp),

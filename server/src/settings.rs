@@ -28,6 +28,8 @@ pub struct ServerSettings {
     pub probe_address: Option<SocketAddr>,
     /// The origins whose pages may ask over HTTP; empty: none.
     pub cors_origins: CorsOrigins,
+    /// Names under which HTTP answers besides its own while callers need no credential; with credentials it answers to any.
+    pub http_hosts: Vec<String>,
     /// The certificate chain of both ports (PEM); empty: no TLS.
     pub tls_certificate_file: String,
     /// Its key (PEM).
@@ -139,6 +141,7 @@ impl Default for ServerSettings {
             http_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8_080)),
             probe_address: None,
             cors_origins: CorsOrigins::default(),
+            http_hosts: Vec::new(),
             tls_certificate_file: String::new(),
             tls_key_file: String::new(),
             tls_client_ca_file: String::new(),

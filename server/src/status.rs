@@ -42,6 +42,7 @@ pub(crate) enum Reason {
     ModelUnavailable,
     ModelBusy,
     TenantBudgetSpent,
+    TenantRateExceeded,
     WatcherTooSlow,
     Overloaded,
     ServerStopping,
@@ -78,6 +79,7 @@ impl Reason {
             Self::ModelUnavailable => "MODEL_UNAVAILABLE",
             Self::ModelBusy => "MODEL_BUSY",
             Self::TenantBudgetSpent => "TENANT_BUDGET_SPENT",
+            Self::TenantRateExceeded => "TENANT_RATE_EXCEEDED",
             Self::WatcherTooSlow => "WATCHER_TOO_SLOW",
             Self::Overloaded => "OVERLOADED",
             Self::ServerStopping => "SERVER_STOPPING",
@@ -109,6 +111,7 @@ impl Reason {
             Self::BudgetTooSmall
             | Self::ModelBusy
             | Self::TenantBudgetSpent
+            | Self::TenantRateExceeded
             | Self::WatcherTooSlow
             | Self::Overloaded => Code::ResourceExhausted,
             Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
@@ -184,9 +187,15 @@ pub(crate) enum Failure {
     /// This process stops, and what it was watching goes on elsewhere.
     #[error("the server stops; watch on with another one")]
     ServerStopping,
-    /// Too many calls under way.
+    /// Too many calls under way, or too much that waits.
     #[error("too many calls are under way")]
     Overloaded,
+    /// The caller's tenant calls too often, or has sent and read too much.
+    #[error("the tenant is above limits.{limit}")]
+    TooFast { limit: &'static str, wait: Duration },
+    /// The request's body has not come whole in its time.
+    #[error("the request did not come in time")]
+    NotWhole,
     /// A bug: the call's work panicked.
     #[error("the call panicked")]
     Panicked,
@@ -259,7 +268,8 @@ impl Failure {
             Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,
             Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,
-            Self::Deadline => Reason::DeadlineExceeded,
+            Self::TooFast { .. } => Reason::TenantRateExceeded,
+            Self::Deadline | Self::NotWhole => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
             Self::Store(error) => match error {
                 StoreError::NotFound(Entity::Conversation) => Reason::ConversationNotFound,
@@ -318,6 +328,9 @@ impl Failure {
                 facts.insert("output_tokens".to_owned(), sizes.output.to_string());
                 facts.insert("attempts".to_owned(), sizes.attempts.to_string());
             }
+            Self::TooFast { limit, .. } => {
+                facts.insert("limit".to_owned(), (*limit).to_owned());
+            }
             Self::WatcherTooSlow { position } => {
                 facts.insert("position".to_owned(), position.clone());
             }
@@ -337,6 +350,7 @@ impl Failure {
             Self::NotAdmitted { closed: Closed::Breaker { opens_in, .. } | Closed::Budget { opens_in }, .. } => {
                 Some(*opens_in)
             }
+            Self::TooFast { wait, .. } => Some(*wait),
             _ => None,
         };
         said.or_else(|| reason.retry_after())

@@ -1,5 +1,5 @@
-//! Requests that tonic refuses before any of our code sees them: what cannot be decoded or is too large gets its own reason
-//! instead of INTERNAL.
+//! Requests that tonic refuses before any of our code sees them: what cannot be decoded, breaks off or is too large gets its own
+//! reason instead of INTERNAL.
 
 use anneal_core::limits::REQUEST_BYTES;
 use http::{HeaderMap, Response};
@@ -15,6 +15,10 @@ pub(crate) fn explain<B: Default>(response: Response<B>) -> Response<B> {
     }
 }
 
+/// What tonic (0.14) says with INTERNAL of a request that is none, or of none at all.
+const NOT_A_REQUEST: [&str; 3] =
+    ["Missing request message", "Unexpected EOF decoding stream", "protocol error: received message with"];
+
 /// tonic answers so (0.14): INTERNAL "failed to decode Protobuf message: …", OUT_OF_RANGE "… decoded message length too large …".
 fn refused(headers: &HeaderMap) -> Option<Failure> {
     let status = Status::from_header_map(headers)?;
@@ -22,6 +26,9 @@ fn refused(headers: &HeaderMap) -> Option<Failure> {
     match status.code() {
         Code::Internal if text.starts_with("failed to decode Protobuf message") => {
             Some(Failure::Malformed(text.trim_start_matches("failed to decode Protobuf message: ").to_owned()))
+        }
+        Code::Internal if NOT_A_REQUEST.iter().any(|begins| text.starts_with(begins)) => {
+            Some(Failure::Malformed(text.trim_end_matches('.').to_owned()))
         }
         Code::OutOfRange if text.contains("decoded message length too large") => {
             Some(Failure::limit("request", REQUEST_BYTES, "bytes; AppendLargeMessage takes more"))

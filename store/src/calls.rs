@@ -104,7 +104,7 @@ impl Store {
         let mut db = self.calls_pool(ask.purpose).checkout(Scope::TenantInFleet(caller.tenant())).await?;
         match admitted(&mut db, caller, ask).await {
             // A turn of the same conversation with another model came between.
-            Err(StoreError::Database(error)) if violated(&error) == Some("ai_model_lease_turn_unique") => {
+            Err(StoreError::Database(error)) if violated(error.error()) == Some("ai_model_lease_turn_unique") => {
                 db.undo().await.map(|()| Err(Closed::Turn))
             }
             admitted => db.settle(admitted).await,

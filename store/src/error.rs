@@ -1,6 +1,7 @@
 //! What can go wrong in the store, by what the caller does about it.
 
 use anneal_core::{adoption::Unsound, message::MessageId};
+use sqlx::postgres::PgDatabaseError;
 
 /// What was looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,28 +61,28 @@ pub enum StoreError {
     LeaseLost,
     /// Two transactions were in each other's way; a retry can succeed.
     #[error("transactions were in each other's way")]
-    Conflict(#[source] sqlx::Error),
+    Conflict(#[source] Cause),
     /// Every connection of the pool was busy for too long.
     #[error("no free connection")]
     Busy,
     /// The database cannot be reached, or is shutting down; a retry can succeed.
     #[error("database unavailable")]
-    Unavailable(#[source] sqlx::Error),
+    Unavailable(#[source] Cause),
     /// The database has not answered in the time that its asker gives it; a retry can succeed.
     #[error("the database does not answer")]
     Silent,
     /// The statement took longer than it may.
     #[error("statement took too long")]
-    Slow(#[source] sqlx::Error),
+    Slow(#[source] Cause),
     /// A bug, or a schema that does not fit.
     #[error("database failed")]
-    Database(#[source] sqlx::Error),
+    Database(#[source] Cause),
     /// A stored value that the code cannot read: a newer version wrote it, or a bug.
     #[error("stored {0} cannot be read")]
     Unreadable(&'static str),
     /// The settings do not make a connection.
     #[error("database_url cannot be used")]
-    BadUrl(#[source] sqlx::Error),
+    BadUrl(#[source] Cause),
 }
 
 impl StoreError {
@@ -106,19 +107,67 @@ impl From<sqlx::Error> for StoreError {
         let Some(code) = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned))
         else {
             return match error {
-                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Unavailable(error),
+                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Unavailable(error.into()),
                 sqlx::Error::PoolTimedOut => Self::Busy,
-                other => Self::Database(other),
+                other => Self::Database(other.into()),
             };
         };
         match code.as_str() {
-            "40001" | "40P01" | "55P03" => Self::Conflict(error),
-            "57014" => Self::Slow(error),
+            "40001" | "40P01" | "55P03" => Self::Conflict(error.into()),
+            "57014" => Self::Slow(error.into()),
             // Read-only: a standby answers. A transaction idle for too long: this process was stopped. Starting up or going down, out of connections, out of resources.
-            "25006" | "25P03" | "57P01" | "57P02" | "57P03" => Self::Unavailable(error),
-            class if class.starts_with("08") || class.starts_with("53") => Self::Unavailable(error),
-            _ => Self::Database(error),
+            "25006" | "25P03" | "57P01" | "57P02" | "57P03" => Self::Unavailable(error.into()),
+            class if class.starts_with("08") || class.starts_with("53") => Self::Unavailable(error.into()),
+            _ => Self::Database(error.into()),
         }
+    }
+}
+
+/// What the driver says of a failure. Shown, for a reader or for a developer, it is the code, the message, the constraint and
+/// the place in PostgreSQL's source: never the row or the value that it speaks of, which may be what somebody said.
+pub struct Cause(sqlx::Error);
+
+impl Cause {
+    pub(crate) const fn error(&self) -> &sqlx::Error {
+        &self.0
+    }
+}
+
+impl From<sqlx::Error> for Cause {
+    fn from(error: sqlx::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+impl std::fmt::Debug for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cause({self})")
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(error) = self.0.as_database_error() else {
+            return match &self.0 {
+                sqlx::Error::ColumnDecode { index, .. } => write!(f, "column {index} cannot be decoded"),
+                sqlx::Error::Decode(_) => f.write_str("a value cannot be decoded"),
+                sqlx::Error::Encode(_) => f.write_str("a value cannot be encoded"),
+                other => other.fmt(f),
+            };
+        };
+        let code = error.code().unwrap_or_default();
+        // Class 22 is about a value, which its message quotes.
+        let message = if code.starts_with("22") { "a value cannot be taken" } else { error.message() };
+        write!(f, "{message} ({code}")?;
+        if let Some(constraint) = error.constraint() {
+            write!(f, ", constraint {constraint}")?;
+        }
+        if let Some(routine) = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::routine) {
+            write!(f, ", {routine}")?;
+        }
+        f.write_str(")")
     }
 }
 

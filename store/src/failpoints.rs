@@ -34,7 +34,7 @@ pub async fn pass(point: &'static str) -> Result<(), StoreError> {
         }
         None if fault == "error" => {
             let lost = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "a test has cut the connection");
-            Err(StoreError::Unavailable(sqlx::Error::Io(lost)))
+            Err(StoreError::Unavailable(sqlx::Error::Io(lost).into()))
         }
         None if fault == "abort" => std::process::abort(),
         _ => panic!("nobody knows the fault {fault}"),

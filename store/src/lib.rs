@@ -6,6 +6,7 @@ mod audit;
 mod calls;
 mod checkpoints;
 mod claims;
+mod clock;
 mod compaction;
 mod context;
 mod conversations;

@@ -97,7 +97,9 @@ fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
 
 /// Parses the URL and sets what every session needs.
 fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(&settings.url).map_err(StoreError::BadUrl)?.application_name("anneal");
+    let options = PgConnectOptions::from_str(&settings.url)
+        .map_err(|error| StoreError::BadUrl(error.into()))?
+        .application_name("anneal");
     let options = match settings.pooling {
         Pooling::Session => options.statement_cache_capacity(200).options(session_settings(settings)),
         Pooling::Transaction => options.statement_cache_capacity(0),
@@ -232,9 +234,9 @@ impl Pool {
     /// A connection for who does not know yet whose rows it is for.
     pub(crate) async fn reserve(&self) -> Result<Reserved, StoreError> {
         let object = self.connections.get().await.map_err(|error| match error {
-            managed::PoolError::Backend(error) => StoreError::Unavailable(error),
+            managed::PoolError::Backend(error) => StoreError::Unavailable(error.into()),
             managed::PoolError::Timeout(managed::TimeoutType::Create) => {
-                StoreError::Unavailable(sqlx::Error::PoolTimedOut)
+                StoreError::Unavailable(sqlx::Error::PoolTimedOut.into())
             }
             _ => StoreError::Busy,
         })?;

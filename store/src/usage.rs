@@ -80,11 +80,26 @@ pub struct Spend {
     pub written: Tokens,
 }
 
+/// What is to be learnt of a model.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lesson {
+    /// Its tokens for each token counted here.
+    ratio: Option<f64>,
+    /// The window that an error has named.
+    window: Option<i64>,
+    /// Tokens that it has read in one call.
+    read: Option<i64>,
+}
+
+/// Models of which something is learnt for one tenant: names are callers' text, and more of them are nobody's models.
+const MODELS_LEARNT: i64 = 1_000;
+
 /// Messages that a replay looks at: the newest.
 const REPLAYED: i64 = 10_000;
 
 impl Store {
-    /// Stores a usage report, once per `request_id`, and calibrates its model.
+    /// Stores a usage report, once per `request_id`, and calibrates its model; a window that was learnt of it and that the
+    /// call went beyond is forgotten.
     pub async fn report_usage(
         &self,
         caller: Caller,
@@ -93,18 +108,19 @@ impl Store {
     ) -> Result<Calibration, StoreError> {
         let fresh = self.put_report(caller, id, report).await?;
         let ratio = if fresh { report.usage.ratio() } else { None };
-        self.calibrate(caller, &report.model, ratio, None).await
+        let lesson = Lesson { ratio, read: Some(column(report.usage.input)), ..Lesson::default() };
+        self.calibrate(caller, &report.model, lesson).await
     }
 
     /// Takes in how an error of the model's provider has counted a context: its tokens for each token counted here.
     pub async fn learn_ratio(&self, caller: Caller, model: &str, ratio: f64) -> Result<(), StoreError> {
-        self.calibrate(caller, model, Some(ratio), None).await?;
+        self.calibrate(caller, model, Lesson { ratio: Some(ratio), ..Lesson::default() }).await?;
         Ok(())
     }
 
     /// Remembers the context window that an error of the model's provider has named.
     pub async fn learn_window(&self, caller: Caller, model: &str, window: Tokens) -> Result<(), StoreError> {
-        self.calibrate(caller, model, None, Some(column(window))).await?;
+        self.calibrate(caller, model, Lesson { window: Some(column(window)), ..Lesson::default() }).await?;
         Ok(())
     }
 
@@ -150,19 +166,22 @@ impl Store {
         }
     }
 
-    async fn calibrate(
-        &self,
-        caller: Caller,
-        model: &str,
-        ratio: Option<f64>,
-        window: Option<i64>,
-    ) -> Result<Calibration, StoreError> {
+    async fn calibrate(&self, caller: Caller, model: &str, lesson: Lesson) -> Result<Calibration, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let row = sqlx::query_file!("sql/calibrate_model.sql", caller.tenant().0, model, ratio, window)
-            .fetch_one(&mut *db)
-            .await?;
+        let row = sqlx::query_file!(
+            "sql/calibrate_model.sql",
+            caller.tenant().0,
+            model,
+            lesson.ratio,
+            lesson.window,
+            lesson.read,
+            MODELS_LEARNT,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
         db.release().await?;
-        Ok(Calibration { ratio: row.tokens_ratio.unwrap_or(0.0), reports: row.reports })
+        let learnt = row.map(|row| Calibration { ratio: row.tokens_ratio.unwrap_or(0.0), reports: row.reports });
+        Ok(learnt.unwrap_or_default())
     }
 
     /// What a conversation's calls were made of: its newest 10,000 messages, and what was reported.

@@ -35,8 +35,13 @@ impl Interceptor for Shown {
 impl House {
     /// A channel whose calls show this `authorization`; an empty one: none.
     pub fn showing(&self, authorization: &str) -> Guest {
+        self.showing_on(self.channel(), authorization)
+    }
+
+    /// The same over a channel of the test's own.
+    pub fn showing_on(&self, channel: Channel, authorization: &str) -> Guest {
         let value = (!authorization.is_empty()).then(|| authorization.parse().expect("may stand in a header"));
-        InterceptedService::new(self.channel(), Shown(value))
+        InterceptedService::new(channel, Shown(value))
     }
 
     /// A tenant of this name, which is made if it is not there.
@@ -102,11 +107,16 @@ fn find<'m>(messages: &[&'m DescriptorProto], path: &str) -> Option<&'m Descript
 
 /// Calls any RPC with a request as bytes; the first message of its answer as bytes (none: the answer is empty).
 pub async fn call_raw(line: Guest, path: &str, request: Vec<u8>) -> Result<Option<Vec<u8>>, Status> {
+    call_frames(line, path, vec![request]).await
+}
+
+/// The same with as many messages as the caller likes.
+pub async fn call_frames(line: Guest, path: &str, request: Vec<Vec<u8>>) -> Result<Option<Vec<u8>>, Status> {
     let mut grpc = tonic::client::Grpc::new(line).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let path = path.parse().expect("a path");
     // To the wire every call is a stream of messages on both sides.
-    let asked = Request::new(futures::stream::iter([request]));
+    let asked = Request::new(futures::stream::iter(request));
     grpc.streaming(asked, path, Bytes).await?.into_inner().message().await
 }
 

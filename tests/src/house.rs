@@ -16,7 +16,9 @@ use anneal_proto::v1::{
     conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
     operator_service_client::OperatorServiceClient,
 };
-use anneal_server::{Addresses, Agents, ApplicationSettings, AuthSettings, ChatSettings, ServerSettings, Setup, serve};
+use anneal_server::{
+    Addresses, Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup, serve,
+};
 use anneal_store::{AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -51,6 +53,7 @@ struct Calling {
     access: Arc<ModelAccess>,
     applications: ApplicationSettings,
     server: ServerSettings,
+    limits: LimitSettings,
     auth: AuthSettings,
     pooling: Pooling,
 }
@@ -137,6 +140,11 @@ impl House {
         Self::on(self.url.clone(), self.store.session().clone(), self.calling.clone()).await
     }
 
+    /// The same by way of this URL, which leads to the same database.
+    pub async fn beside_at(&self, url: &str) -> Self {
+        Self::on(url.to_owned(), self.store.session().clone(), self.calling.clone()).await
+    }
+
     /// A house whose server has settings of these agents.
     pub async fn with_agents(agents: Agents) -> Self {
         let applications = ApplicationSettings { agents, ..ApplicationSettings::default() };
@@ -154,6 +162,18 @@ impl House {
     pub async fn guarded(server: ServerSettings, auth: AuthSettings) -> Self {
         let calling = Calling { server, auth, ..Calling::default() };
         Self::on(database().await, Session::default(), calling).await
+    }
+
+    /// A house whose callers need an API key and may take so much of its server.
+    pub async fn limited(limits: LimitSettings) -> Self {
+        let auth = AuthSettings { api_keys: true, ..AuthSettings::default() };
+        let calling = Calling { limits, auth, ..Calling::default() };
+        Self::on(database().await, Session::default(), calling).await
+    }
+
+    /// A house whose server lets callers take so much, and asks nobody who they are.
+    pub async fn within(limits: LimitSettings) -> Self {
+        Self::on(database().await, Session::default(), Calling { limits, ..Calling::default() }).await
     }
 
     /// A house that reaches this database by way of a pooler.
@@ -203,8 +223,8 @@ impl House {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         tokio::spawn({
             let (store, stop) = (store.clone(), stop.clone());
-            let Calling { access, applications, auth, .. } = calling.clone();
-            let setup = Setup { server, auth, models: access, applications };
+            let Calling { access, applications, limits, auth, .. } = calling.clone();
+            let setup = Setup { server, limits, auth, models: access, applications };
             async move { serve(store, setup, metrics, open, stop).await.expect("serves") }
         });
         let addresses = opened.await.expect("the server opens its ports");

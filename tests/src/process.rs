@@ -289,6 +289,11 @@ impl Process {
         }
     }
 
+    /// Its number among the system's processes; None when it has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// kill -9, and waits until it is gone.
     pub async fn kill(mut self) {
         self.child.kill().await.expect("kills");

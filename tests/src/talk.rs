@@ -38,6 +38,13 @@ pub struct Talk<'a> {
     pub id: String,
 }
 
+impl House {
+    /// The conversation under this id.
+    pub fn talk_of(&self, id: &str) -> Talk<'_> {
+        Talk::new(self, id.to_owned())
+    }
+}
+
 impl<'a> Talk<'a> {
     pub(crate) fn new(house: &'a House, id: String) -> Self {
         Self { house, id }

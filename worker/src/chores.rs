@@ -6,15 +6,18 @@ use anneal_core::job::LEASE_SECONDS;
 use anneal_store::Store;
 use tracing::{debug, info, warn};
 
-use crate::{patience::answered, run::jitter};
+use crate::{clock::DatabaseClock, patience::answered, run::jitter};
 
 /// Jobs freed in one round.
 const RESCUED: i64 = 100;
 
-/// Frees orphaned jobs every quarter of a lease, until the future is dropped.
+/// Frees orphaned jobs every quarter of a lease, until the future is dropped; those too whose leases end late because the
+/// database's clock was set back.
 pub(crate) async fn rescue(store: &Store) {
     let pause = Duration::from_secs(u64::from(LEASE_SECONDS)) / 4;
+    let mut clock = DatabaseClock::default();
     loop {
+        clock.look(store).await;
         tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * jitter())).await;
         rescue_once(store).await;
     }

@@ -3,6 +3,7 @@
 
 mod auditor;
 mod chores;
+mod clock;
 mod counting;
 mod desk;
 mod jobs;

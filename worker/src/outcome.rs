@@ -44,7 +44,7 @@ pub(crate) enum What {
 const STARTS_OF_BAD_WRITING: i16 = 3;
 /// The longest that a job waits for a breaker or a budget before it looks again.
 const DEFERRED_MOST: Duration = Duration::from_mins(10);
-/// How long a job waits for room among a model's calls, after it has waited for it in vain.
+/// How long a job waits for room among a model's calls, or for a connection, after it has waited for it in vain.
 const BUSY: Duration = Duration::from_secs(1);
 
 impl JobError {
@@ -62,6 +62,8 @@ impl JobError {
             Self::Summary(SummaryFailure::Call(failure)) if failure.is_retryable() => {
                 retry(failure.retry_after(), MAX_ATTEMPTS)
             }
+            // The worker's own connections are in use: that says nothing of the job, and must not have it given up.
+            Self::Store(StoreError::Busy) => What::Defer { delay: BUSY },
             Self::Summary(failure) if failure.is_bad_writing() => retry(None, STARTS_OF_BAD_WRITING),
             // The same request would be refused again.
             Self::Summary(_) => retry(None, 1),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::{instructions, sql, tidy};
+use crate::{fuzz, instructions, sql, tidy};
 
 /// Where tools that the machine lacks are installed, below the root; ignored by git.
 const TOOLS: &str = ".tools";
@@ -28,6 +28,8 @@ enum Step {
     Fmt,
     /// `cargo xtask tidy`
     Tidy,
+    /// `cargo deny check licenses bans sources`; what is advised against it cannot ask where only registries are reached
+    Deny,
     /// `cargo xtask sql --check`, before clippy: stale query data would fail there with a worse message
     Sql,
     /// `cargo clippy`, warnings are errors
@@ -36,6 +38,8 @@ enum Step {
     Docs,
     /// `cargo xtask instructions`
     Instructions,
+    /// `cargo xtask fuzz`
+    Fuzz,
     /// `cargo nextest run`
     Test,
 }
@@ -73,6 +77,7 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
     match step {
         Step::Fmt => status(cargo(root).args(["fmt", "--all", "--check"])),
         Step::Tidy => tidy::run(root),
+        Step::Deny => deny(root),
         Step::Sql => sql::run(root, &sql::Ask { check: true }),
         Step::Clippy => status(cargo(root).args([
             "clippy",
@@ -90,8 +95,21 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
             status(doc.args(["doc", "--no-deps", "--workspace", "--all-features", "--locked", "--quiet"]))
         }
         Step::Instructions => instructions::run(root, &instructions::Ask { write: false }),
+        Step::Fuzz => fuzz::run(root, &fuzz::Ask::short()),
         Step::Test => test(root, &ask.packages),
     }
+}
+
+/// Checks licences, sources and bans of everything that is linked, as `deny.toml` says.
+fn deny(root: &Path) -> Result<ExitCode> {
+    let mut install = Command::new(root.join("scripts/cargo_tool.sh"));
+    let installed = status(install.arg("cargo-deny").arg(root.join(TOOLS)))?;
+    if installed != ExitCode::SUCCESS {
+        return Ok(installed);
+    }
+    let mut check = cargo(root);
+    check.env("PATH", path_with_tools(root)?);
+    status(check.args(["deny", "--log-level", "error", "--locked", "check", "licenses", "bans", "sources"]))
 }
 
 /// Runs the tests through nextest; through `cargo test` where nextest is neither there nor can be installed.
@@ -154,7 +172,7 @@ mod tests {
     #[test]
     fn without_steps_the_whole_gate_runs_and_tests_come_last() {
         let steps = chosen(&[]);
-        assert_eq!(steps.len(), 7);
+        assert_eq!(steps.len(), 9);
         assert_eq!(steps.last(), Some(&Step::Test));
     }
 

@@ -1,6 +1,7 @@
-//! The project's own chores, run as `cargo xtask ci | tidy | sql | instructions`.
+//! The project's own chores, run as `cargo xtask ci | tidy | sql | instructions | fuzz`.
 
 mod ci;
+mod fuzz;
 mod instructions;
 mod sql;
 mod tidy;
@@ -29,6 +30,8 @@ enum Chore {
     Sql(sql::Ask),
     /// Counts the instructions of what every append and context runs, and compares them with the recorded ones.
     Instructions(instructions::Ask),
+    /// Fuzzes what comes from outside: a few seconds for each target, or for as many minutes as there are.
+    Fuzz(fuzz::Ask),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(&root),
         Chore::Sql(ask) => sql::run(&root, &ask),
         Chore::Instructions(ask) => instructions::run(&root, &ask),
+        Chore::Fuzz(ask) => fuzz::run(&root, &ask),
     });
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -78,7 +78,7 @@ fn what_to_do(reason: &str) -> Option<&'static str> {
             "What you said is kept, unless the model is left alone after many failures. Type /retry to ask again; \
              `anneal models` shows how the model fares."
         }
-        "MODEL_BUSY" | "OVERLOADED" => "Nothing was stored. Type /retry in a moment.",
+        "MODEL_BUSY" | "OVERLOADED" | "TENANT_RATE_EXCEEDED" => "Nothing was stored. Type /retry in a moment.",
         "MODEL_REFUSED" => {
             "What you said is kept. The key, the model's name or a setting of the provider is wrong: see \
              [providers] and [models] in the server's settings, then type /retry."

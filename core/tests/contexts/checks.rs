@@ -6,11 +6,11 @@ use anneal_core::{
     context::{Context, ManifestEntry, Representation, Segment},
     message::{MessageId, Part, Role, part_text},
     render::Format,
-    tokens::{FRAMING_PER_MESSAGE, Tokens, count_parts},
+    tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens, count_parts},
 };
 use serde_json::Value;
 
-use super::histories::ENCODING;
+pub(crate) const ENCODING: Encoding = Encoding::O200kBase;
 
 /// The manifest covers 1 to `last`, each id once, in order.
 pub(crate) fn covers(context: &Context, last: MessageId) -> bool {

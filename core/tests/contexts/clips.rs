@@ -4,7 +4,7 @@ use anneal_core::tokens::{Tokens, clip_json};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map, Value};
 
-use super::histories::ENCODING;
+use super::checks::ENCODING;
 
 fn value() -> impl Strategy<Value = Value> {
     let text = (select(vec!["a", "海", "\u{1f600}", "\"\\", "\n\u{1}", "[{,"]), 0..400_usize)

@@ -7,12 +7,12 @@ use anneal_core::{
     message::{Media, Message, MessageId, Part, Role, ToolMark, outline, plain_text_bytes},
     policy::Policy,
     render::Format,
-    tokens::{Encoding, Tokens, count_parts},
+    tokens::{Tokens, count_parts},
     turn,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-pub(crate) const ENCODING: Encoding = Encoding::O200kBase;
+use super::checks::ENCODING;
 
 fn words() -> impl Strategy<Value = String> {
     let word = select(vec![

@@ -1,23 +1,40 @@
 //! Clients that are known by their certificate. The handshake has checked who signed it; here it is read whom it names.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::EndEntityCert;
 
-use super::settings::ClientSettings;
+use super::{settings::ClientSettings, validity};
 
-/// The names in a certificate that a connection was opened with. Cheap to clone.
+/// Who a certificate that a connection was opened with is of. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Certificate(Arc<[String]>);
+pub(crate) struct Certificate {
+    names: Arc<[String]>,
+    /// Since 1970; from then on it counts for nothing.
+    ends: Duration,
+}
 
 impl Certificate {
-    /// The DNS names and URIs in it (subject alternative names); None where it cannot be read.
-    pub(crate) fn read(der: &CertificateDer<'_>) -> Option<Self> {
-        let certificate = EndEntityCert::try_from(der).ok()?;
-        let names = certificate.valid_uri_names().chain(certificate.valid_dns_names());
-        Some(Self(names.map(str::to_owned).collect()))
+    /// The DNS names and URIs in the first of a chain (subject alternative names); None where it cannot be read.
+    pub(crate) fn read(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let first = chain.first()?;
+        let certificate = EndEntityCert::try_from(first).ok()?;
+        // Any text may stand among the URIs: none of it must pass for a DNS name.
+        let uris = certificate.valid_uri_names().filter(|name| is_uri(name));
+        let names = uris.chain(certificate.valid_dns_names().filter(|name| !is_uri(name)));
+        Some(Self { names: names.map(str::to_owned).collect(), ends: validity::not_after(first)? })
     }
+
+    /// Whether its time is over.
+    pub(super) fn has_expired(&self) -> bool {
+        UnixTime::now().as_secs() > self.ends.as_secs()
+    }
+}
+
+/// Whether a client's name is looked for among a certificate's URIs, and not among its DNS names.
+pub(super) fn is_uri(name: &str) -> bool {
+    name.contains("://")
 }
 
 /// Who may come with a certificate.
@@ -30,7 +47,7 @@ impl Clients {
 
     /// The client that a certificate names. One that names two who speak for different tenants names nobody.
     pub(super) fn find(&self, certificate: &Certificate) -> Option<&ClientSettings> {
-        let mut named = certificate.0.iter().filter_map(|name| self.0.get(name));
+        let mut named = certificate.names.iter().filter_map(|name| self.0.get(name));
         let first = named.next()?;
         named.all(|other| other == first).then_some(first)
     }
@@ -41,7 +58,7 @@ mod tests {
     use super::*;
 
     fn certificate(names: &[&str]) -> Certificate {
-        Certificate(names.iter().map(|name| (*name).to_owned()).collect())
+        Certificate { names: names.iter().map(|name| (*name).to_owned()).collect(), ends: Duration::MAX }
     }
 
     #[test]

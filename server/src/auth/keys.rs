@@ -1,16 +1,18 @@
 //! API keys. A key is `anneal_`, its id, `_` and its secret; the database keeps the secret's digest alone.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use anneal_core::caller::Caller;
 use anneal_store::{KnownKey, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Stranger, bounded, remembered, unanswered};
+use super::{
+    Stranger,
+    memory::{Lookups, Memory},
+};
 use crate::status::Failure;
 
 const PREFIX: &str = "anneal_";
@@ -71,19 +73,18 @@ impl NewSecret {
 /// The keys in the database, as far as they were asked for.
 pub(super) struct Keys {
     store: Store,
-    lookups: Arc<Semaphore>,
-    known: moka::future::Cache<Uuid, Option<KnownKey>>,
+    known: Memory<Uuid, KnownKey>,
 }
 
 impl Keys {
-    pub(super) fn new(store: Store, lookups: Arc<Semaphore>) -> Self {
-        Self { store, lookups, known: remembered() }
+    pub(super) fn new(store: Store, lookups: Lookups) -> Self {
+        Self { store, known: Memory::new(lookups) }
     }
 
     /// For whom a key speaks.
     pub(super) async fn caller(&self, key: &KeyText) -> Result<Caller, Failure> {
-        let asked = bounded(&self.lookups, self.store.find_key(key.id));
-        let known = Box::pin(self.known.try_get_with(key.id, asked)).await.map_err(unanswered)?;
+        let (store, id) = (self.store.clone(), key.id);
+        let known = self.known.find(id, async move { store.find_key(id).await }).await?;
         // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
         let known = known.filter(|known| bool::from(known.secret_digest.as_slice().ct_eq(&key.digest())));
         let known = known.ok_or(Stranger::Unknown)?;

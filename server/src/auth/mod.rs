@@ -4,17 +4,19 @@
 mod certificates;
 mod keys;
 mod layer;
+mod memory;
 mod settings;
 mod tokens;
+mod validity;
 
 use std::{sync::Arc, time::Duration};
 
 use anneal_core::caller::{Caller, TenantId, Verbs};
-use anneal_store::{Store, StoreError};
+use anneal_store::Store;
 use http::{Extensions, HeaderMap, header};
-use tokio::sync::Semaphore;
-use tracing::warn;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::tokens::Tokens as Jwts;
 pub(crate) use self::{
     certificates::Certificate,
     layer::{AuthLayer, OPEN},
@@ -24,8 +26,13 @@ pub use self::{
     settings::{AuthError, AuthSettings, ClientSettings},
 };
 
-use self::{certificates::Clients, keys::Keys, tokens::Tokens};
-use crate::{listen::Peer, status::Failure};
+use self::{
+    certificates::Clients,
+    keys::Keys,
+    memory::{BELIEVED, Lookups, Memory},
+    tokens::Tokens,
+};
+use crate::{listen::Peer, status::Failure, traffic::Tab};
 
 /// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +47,8 @@ pub(crate) enum Stranger {
     Token(&'static str),
     #[error("the client certificate names nobody who is known here")]
     Certificate,
+    #[error("the client certificate has expired")]
+    Expired,
 }
 
 /// What knows callers. Cheap to clone.
@@ -63,10 +72,10 @@ impl Auth {
         if !settings.is_on() {
             return Ok(Self { known: None });
         }
-        let lookups = Arc::new(Semaphore::new(LOOKUPS));
+        let lookups = Lookups::default();
         let known = Known {
             tokens: (!settings.jwks_file.is_empty()).then(|| Tokens::new(settings)).transpose()?,
-            keys: settings.api_keys.then(|| Keys::new(store.clone(), Arc::clone(&lookups))),
+            keys: settings.api_keys.then(|| Keys::new(store.clone(), lookups.clone())),
             clients: Clients::new(&settings.clients),
             tenants: Tenants::new(store.clone(), lookups),
         };
@@ -86,7 +95,7 @@ impl Auth {
     }
 
     /// Who makes a request with these headers and extensions, and what it takes to ask again (None: nothing can change). Its
-    /// connection is known from then on.
+    /// connection is known from then on, and the call is on its tenant's account.
     pub(crate) async fn admit(
         &self,
         headers: &HeaderMap,
@@ -97,6 +106,9 @@ impl Auth {
         let caller = self.caller(headers, certificate).await?;
         if let Some(peer) = peer {
             peer.place.becomes_known();
+        }
+        if let Some(tab) = extensions.get::<Tab>() {
+            tab.begin(caller.tenant())?;
         }
         if self.is_open() {
             return Ok((caller, None));
@@ -112,6 +124,9 @@ impl Auth {
         let Known { tokens, keys, clients, tenants } = known;
         let Some(credential) = bearer(headers)? else {
             let certificate = certificate.ok_or(Stranger::NoCredential)?;
+            if certificate.has_expired() {
+                return Err(Stranger::Expired.into());
+            }
             let client = clients.find(certificate).ok_or(Stranger::Certificate)?;
             return tenants.caller(&client.tenant, client.verbs(), Stranger::Certificate).await;
         };
@@ -126,7 +141,7 @@ impl Auth {
 }
 
 /// The credential of the authorization header; None where there is no such header.
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let Some(first) = given.next() else { return Ok(None) };
     if given.next().is_some() {
@@ -140,13 +155,10 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
     Ok(Some(credential))
 }
 
-/// Seconds that what the database says of a credential is believed: so long a revoked key may still be taken.
-const BELIEVED_SECONDS: u64 = 10;
-/// Credentials and tenants that are remembered at once.
-const REMEMBERED: u64 = 10_000;
-
 /// How often a call that stays is asked again whether its caller is still known.
-const ASKED_AGAIN: Duration = Duration::from_secs(BELIEVED_SECONDS);
+const ASKED_AGAIN: Duration = BELIEVED;
+/// A call that stays ends when so many of these in a row were not answered, beyond those that what was known bridges.
+const UNANSWERED: u32 = 3;
 
 /// What a call was let in with: it is looked at again where the call stays.
 #[derive(Clone)]
@@ -158,69 +170,79 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Returns when the credential does not hold any more: revoked, expired, or no longer for the same tenant and verbs. A
-    /// database that does not answer ends nothing.
-    pub(crate) async fn ends(&self) {
+    /// Returns, with what to tell, when the credential does not hold any more: revoked, expired, or no longer for the same
+    /// tenant and verbs; or when for about a minute nobody could say.
+    pub(crate) async fn ends(&self) -> Failure {
+        let mut unanswered = Unanswered::default();
         loop {
             tokio::time::sleep(ASKED_AGAIN).await;
-            match self.auth.caller(&self.headers, self.certificate.as_ref()).await {
-                Ok(caller) if caller == self.caller => {}
-                Err(Failure::Store(_)) => {}
-                Ok(_) | Err(_) => return,
+            if let Some(failure) = unanswered.after(self.holds().await) {
+                return failure;
             }
+        }
+    }
+
+    /// Whether the credential holds now.
+    pub(crate) async fn holds(&self) -> Result<(), Failure> {
+        let caller = self.auth.caller(&self.headers, self.certificate.as_ref()).await?;
+        if caller == self.caller { Ok(()) } else { Err(Stranger::Unknown.into()) }
+    }
+}
+
+/// Checks of a credential in a row that nobody has answered.
+#[derive(Default)]
+struct Unanswered(u32);
+
+impl Unanswered {
+    /// Takes in a check; whether it was the last, and how it all ended.
+    fn after(&mut self, check: Result<(), Failure>) -> Option<Failure> {
+        match check {
+            Ok(()) => {
+                self.0 = 0;
+                None
+            }
+            Err(failure @ Failure::Store(_)) => {
+                self.0 += 1;
+                (self.0 >= UNANSWERED).then_some(failure)
+            }
+            Err(failure) => Some(failure),
         }
     }
 }
 
-/// A cache of what the database says, for a while. Many who ask for the same at once ask it once.
-fn remembered<K, V>() -> moka::future::Cache<K, V>
-where
-    K: std::hash::Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    moka::future::Cache::builder().max_capacity(REMEMBERED).time_to_live(Duration::from_secs(BELIEVED_SECONDS)).build()
-}
-
-/// Lookups of credentials under way at once: whoever makes up keys must not take the database from those who have one.
-const LOOKUPS: usize = 32;
-
 /// Tenants by name.
 struct Tenants {
     store: Store,
-    lookups: Arc<Semaphore>,
-    known: moka::future::Cache<String, Option<TenantId>>,
+    known: Memory<String, TenantId>,
 }
 
 impl Tenants {
-    fn new(store: Store, lookups: Arc<Semaphore>) -> Self {
-        Self { store, lookups, known: remembered() }
+    fn new(store: Store, lookups: Lookups) -> Self {
+        Self { store, known: Memory::new(lookups) }
     }
 
     async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
-        let asked = bounded(&self.lookups, self.store.find_tenant(name));
-        let found = Box::pin(self.known.try_get_with_by_ref(name, asked)).await.map_err(unanswered)?;
+        let (store, wanted) = (self.store.clone(), name.to_owned());
+        let found = self.known.find(name.to_owned(), async move { store.find_tenant(&wanted).await }).await?;
         Ok(Caller::with(found.ok_or(otherwise)?, verbs))
     }
 }
 
-/// A lookup, if not too many are under way.
-fn bounded<T>(
-    lookups: &Arc<Semaphore>,
-    asked: impl Future<Output = Result<T, StoreError>>,
-) -> impl Future<Output = Result<T, StoreError>> {
-    let (lookups, asked) = (Arc::clone(lookups), Box::pin(asked));
-    async move {
-        let _room = lookups.try_acquire().map_err(|_| StoreError::Busy)?;
-        asked.await
-    }
-}
+#[cfg(test)]
+mod tests {
+    use anneal_store::StoreError;
 
-/// The same failure for everyone who waited for it: the database did not answer, and may do so later.
-#[expect(clippy::needless_pass_by_value, reason = "the shape of the cache's errors")]
-fn unanswered(error: Arc<StoreError>) -> Failure {
-    warn!("cannot look up a credential: {error}");
-    Failure::Store(match *error {
-        StoreError::Busy => StoreError::Busy,
-        _ => StoreError::Silent,
-    })
+    use super::*;
+
+    #[test]
+    fn what_stays_ends_when_its_credential_does_or_when_nobody_can_say_for_long() {
+        let mut unanswered = Unanswered::default();
+        for check in ["holds", "busy", "busy", "holds", "busy", "busy"] {
+            let check = if check == "holds" { Ok(()) } else { Err(StoreError::Busy.into()) };
+            assert!(unanswered.after(check).is_none());
+        }
+        assert!(matches!(unanswered.after(Err(StoreError::Busy.into())), Some(Failure::Store(_))));
+        let revoked = Unanswered::default().after(Err(Stranger::Unknown.into()));
+        assert!(matches!(revoked, Some(Failure::Stranger(_))), "{revoked:?}");
+    }
 }

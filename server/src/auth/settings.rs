@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use anneal_core::caller::{Verb, Verbs};
 use serde::{Deserialize, Serialize};
 
+use super::certificates::is_uri;
+
 /// Credentials that are taken; with none of them set, callers need none, and the server listens on loopback alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -58,6 +60,9 @@ pub enum AuthError {
         /// What was written.
         verb: String,
     },
+    /// Neither a DNS name nor a URI that a certificate's could be compared with.
+    #[error("auth.clients.{0:?}: a client is named by a DNS name, or by a URI with its scheme and ://")]
+    NoName(String),
     /// Certificates that nobody checks.
     #[error("auth.clients needs server.tls_client_ca_file: certificates are taken from whom that authority has signed")]
     NoAuthority,
@@ -97,6 +102,9 @@ impl AuthSettings {
             return Err(AuthError::NoAuthority);
         }
         for (client, settings) in &self.clients {
+            if client.is_empty() || client.contains(':') && !is_uri(client) {
+                return Err(AuthError::NoName(client.clone()));
+            }
             if let Some(verb) = settings.verbs.iter().find(|verb| Verb::named(verb).is_none()) {
                 return Err(AuthError::NoSuchVerb { client: client.clone(), verb: verb.clone() });
             }

@@ -1,15 +1,21 @@
 //! Tokens of an identity provider (JWT), signed with EdDSA or ES256 by a key in a file. Nothing is asked over the network;
 //! whoever rotates keys replaces the file.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use anneal_core::caller::{Verb, Verbs};
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
     errors::ErrorKind,
-    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse},
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
 };
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use tracing::warn;
 
 use super::{
     Stranger,
@@ -26,7 +32,7 @@ const SCOPE_PREFIX: &str = "anneal.";
 type Keys = HashMap<String, (DecodingKey, Algorithm)>;
 
 /// What checks tokens.
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     keys: Reloaded<Keys>,
     audience: String,
     issuer: String,
@@ -34,12 +40,16 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub(super) fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
+    pub(crate) fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
         let path = PathBuf::from(&settings.jwks_file);
         let keys = Reloaded::read(vec![path.clone()], |files| keys(&files[0])).map_err(|error| match error {
-            crate::reload::Unread::File(path, error) => AuthError::File(path, error),
-            crate::reload::Unread::Content(why) => AuthError::Keys(path, why),
+            crate::reload::Unread::File(unread, error) => AuthError::File(unread, error),
+            crate::reload::Unread::Content(why) => AuthError::Keys(path.clone(), why),
         })?;
+        // Later it may be emptied, to withdraw them all. To begin so is a mistake.
+        if keys.now().is_empty() {
+            return Err(AuthError::Keys(path, "it takes an Ed25519 or P-256 key with a kid".into()));
+        }
         Ok(Self {
             keys,
             audience: settings.audience.clone(),
@@ -54,8 +64,12 @@ impl Tokens {
     }
 
     /// The tenant that a token names, and what it allows.
-    pub(super) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
+    pub(crate) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
         let header = decode_header(token).map_err(|_| Stranger::Unknown)?;
+        if header.crit.is_some() {
+            // Its owner wants it refused by whoever does not understand these (RFC 7515, 4.1.11), and we understand none.
+            return Err(Stranger::Token("its header demands what is not understood here (crit)"));
+        }
         let id = header.kid.ok_or(Stranger::Token("it names no key (kid)"))?;
         let keys: Arc<Keys> = self.keys.now();
         let (key, algorithm) = keys.get(&id).ok_or(Stranger::Token("its key (kid) is not known here"))?;
@@ -91,19 +105,45 @@ impl Tokens {
     }
 }
 
-/// The keys of a JWK Set that tokens can be checked by; others are passed over.
+/// The keys of a JWK Set that tokens can be checked by; others are passed over, so that what is wrong with one keeps no other
+/// from being taken out. An empty set is a set: no token is taken.
 fn keys(text: &[u8]) -> Result<Keys, String> {
-    let set: JwkSet = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let set: KeySet = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut keys = Keys::new();
-    for jwk in &set.keys {
-        let Some(algorithm) = algorithm(jwk) else { continue };
+    let mut twice = HashSet::new();
+    for (place, value) in set.keys.into_iter().enumerate() {
+        let jwk = match serde_json::from_value::<Jwk>(value) {
+            Ok(jwk) => jwk,
+            Err(error) => {
+                warn!("keys[{place}] of the JWK Set is not taken: {error}");
+                continue;
+            }
+        };
+        let Some(algorithm) = algorithm(&jwk) else { continue };
         let Some(id) = jwk.common.key_id.clone() else { continue };
-        let key = DecodingKey::from_jwk(jwk).map_err(|error| format!("key {id}: {error}"))?;
-        if keys.insert(id.clone(), (key, algorithm)).is_some() {
-            return Err(format!("two keys have the id {id}"));
+        match DecodingKey::from_jwk(&jwk) {
+            Ok(key) => {
+                if keys.insert(id.clone(), (key, algorithm)).is_some() {
+                    twice.insert(id);
+                }
+            }
+            Err(error) => warn!("the key {id} of the JWK Set is not taken: {error}"),
         }
     }
-    if keys.is_empty() { Err("it takes an Ed25519 or P-256 key with a kid".into()) } else { Ok(keys) }
+    for id in twice {
+        warn!("none of the keys {id} of the JWK Set is taken: there are several of this id");
+        keys.remove(&id);
+    }
+    if keys.is_empty() {
+        warn!("the JWK Set holds no Ed25519 or P-256 key with a kid: no token is taken");
+    }
+    Ok(keys)
+}
+
+/// A JWK Set whose keys are looked at one by one.
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Value>,
 }
 
 /// The algorithm that a key is for, if it is one of ours. Never the token's own word.

@@ -78,8 +78,8 @@ pub(super) async fn chat(
 ) -> Result<Response, Problem> {
     session::agent(&agent)?;
     // Whoever joins a turn that runs already makes no call of its own.
-    if !visitor.caller.may(Verb::Append) {
-        return Err(Failure::VerbMissing(Verb::Append).into());
+    if let Some(missing) = [Verb::Append, Verb::Read].into_iter().find(|verb| !visitor.caller.may(*verb)) {
+        return Err(Failure::VerbMissing(missing).into());
     }
     let Some(id) = headers.get(LAST_EVENT_ID) else {
         return Ok(told(begin(&door, visitor, &agent, body.unwrap_or_default()).await?));

@@ -6,15 +6,20 @@ use std::sync::Arc;
 use anneal_core::caller::{Caller, Verb};
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{Extensions, StatusCode, Uri, header, request::Parts, uri::Authority},
+    http::{Extensions, StatusCode, header, request::Parts, uri::Authority},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 
-use super::{live::Live, problem::Problem};
-use crate::{auth::Auth, services::Services, status::Failure};
+use super::{live::Live, names::Names, problem::Problem};
+use crate::{
+    auth::{Auth, Proof},
+    services::Services,
+    status::Failure,
+    traffic::Tab,
+};
 
 /// What endpoints share. Cheap to clone.
 #[derive(Clone)]
@@ -51,6 +56,18 @@ impl Visitor {
     }
 }
 
+impl Visitor {
+    /// Refuses to go on for who is not known any more: for answers that take long. A database that does not say ends nothing
+    /// here.
+    pub(super) async fn is_still_known(&self) -> Result<(), Failure> {
+        let Some(proof) = self.extensions.get::<Proof>() else { return Ok(()) };
+        match proof.holds().await {
+            Ok(()) | Err(Failure::Store(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
 impl FromRequestParts<Door> for Visitor {
     type Rejection = Problem;
 
@@ -59,6 +76,7 @@ impl FromRequestParts<Door> for Visitor {
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
         proof.map(|proof| extensions.insert(proof));
+        parts.extensions.get::<Tab>().map(|tab| extensions.insert(tab.clone()));
         Ok(Self { services: door.services.clone(), caller, metadata, extensions })
     }
 }
@@ -86,42 +104,13 @@ pub(super) async fn figures_for_operators(State(door): State<Door>, request: Req
     next.run(request).await
 }
 
-/// Refuses names that are not this machine's own: without authentication, a page whose name was pointed at loopback
-/// (DNS rebinding) would otherwise speak for whoever looks at it.
-pub(super) async fn only_loopback_names(request: Request, next: Next) -> Response {
+/// Refuses names that a page could have pointed here (DNS rebinding): without authentication it would speak for whoever
+/// looks at it.
+pub(super) async fn only_own_names(State(names): State<Names>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let named = |uri: &Uri| uri.authority().map(|authority| is_loopback(authority.as_str()));
-    if !named(request.uri()).unwrap_or_else(|| host.is_some_and(is_loopback)) {
-        let detail = "the Host is no name of this machine's loopback: localhost, 127.0.0.1 or [::1]";
-        return Problem::malformed(StatusCode::MISDIRECTED_REQUEST, detail).into_response();
+    let named = request.uri().authority().map(Authority::as_str);
+    if !named.or(host).is_some_and(|name| names.allow(name)) {
+        return Problem::malformed(StatusCode::MISDIRECTED_REQUEST, names.refusal()).into_response();
     }
     next.run(request).await
-}
-
-/// Whether `host[:port]` names loopback.
-fn is_loopback(text: &str) -> bool {
-    let Ok(authority) = text.parse::<Authority>() else { return false };
-    let host = authority.host();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<std::net::IpAddr>() {
-        Ok(address) => address.is_loopback(),
-        Err(_) => host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_that_cannot_be_pointed_elsewhere_are_loopback() {
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "127.8.8.8", "[::1]:8080", "panel.localhost:80"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in
-            ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "[::2]", "a b"]
-        {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
 }

@@ -157,6 +157,8 @@ fn pieces(writing: Writing) -> impl Stream<Item = Result<Bytes, Problem>> + Send
 impl Writing {
     /// The next piece of the document; None: it is written.
     async fn piece(&mut self) -> Result<Option<Vec<u8>>, Problem> {
+        // Who reads slowly may be read to for hours.
+        self.visitor.is_still_known().await?;
         let mut piece = Vec::new();
         match std::mem::replace(&mut self.next, Next::End) {
             Next::Messages(session) => {

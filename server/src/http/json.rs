@@ -1,8 +1,8 @@
 //! What comes in: paths, queries, JSON bodies. What cannot be read is a problem that names the field.
 
-use std::time::Duration;
+use std::error::Error;
 
-use anneal_core::limits::{DEADLINE_MOST_SECONDS, REQUEST_BYTES};
+use anneal_core::limits::REQUEST_BYTES;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use tonic::{Code, Status};
 
 use super::problem::Problem;
 
@@ -48,21 +49,24 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
 /// A JSON body; None: there is none. Fields that are not known are ignored.
 pub(super) struct Body<T>(pub(super) Option<T>);
 
-/// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(DEADLINE_MOST_SECONDS);
-
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let is_json = is_json(request.headers());
+        if request.headers().get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+            let detail = "a body must come as it is: no Content-Encoding is undone";
+            return Err(Problem::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
         let size = request.headers().get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
         if size.is_some_and(|size: u64| size > REQUEST_BYTES as u64) {
             return Err(Problem::too_large(REQUEST_BYTES));
         }
-        let reading = tokio::time::timeout(PATIENCE, Bytes::from_request(request, state));
-        let bytes = reading.await.map_err(|_| Problem::too_slow())?.map_err(|rejected| match rejected.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(REQUEST_BYTES),
+        let read = Bytes::from_request(request, state).await;
+        let bytes = read.map_err(|rejected| match (rejected.status(), refused(&rejected)) {
+            (_, Some(status)) if status.code() == Code::DeadlineExceeded => Problem::too_slow(),
+            (_, Some(status)) => Problem::from(status.clone()),
+            (StatusCode::PAYLOAD_TOO_LARGE, None) => Problem::too_large(REQUEST_BYTES),
             _ => Problem::malformed(StatusCode::BAD_REQUEST, "the body broke off"),
         })?;
         if bytes.is_empty() {
@@ -74,6 +78,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         }
         parsed(&bytes).map(|body| Self(Some(body)))
     }
+}
+
+/// How the door has ended the body, if it was the door.
+fn refused<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(status) = error.downcast_ref() {
+            return Some(status);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// A page of another origin can send other types without asking the browser's leave, so that only this one is taken.

@@ -11,6 +11,7 @@ mod json;
 mod list_sessions;
 mod live;
 mod message;
+mod names;
 mod openapi;
 mod patch_session;
 mod problem;
@@ -38,8 +39,18 @@ pub use cors::CorsOrigins;
 pub(crate) use door::Door;
 pub(crate) use serve::serve;
 
-use self::problem::Problem;
-use crate::{listen::OccupiedLayer, status::Failure};
+/// An event's id as it would be told again; None: this server has given no such id.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn event_id(id: &[u8]) -> Option<String> {
+    live::Place::parse(id).map(|place| place.id())
+}
+
+use self::{names::Names, problem::Problem};
+use crate::{
+    settings::ServerSettings,
+    status::Failure,
+    traffic::{Traffic, TrafficLayer},
+};
 
 /// A route: its path, and who answers which of its methods.
 type Route = (&'static str, fn() -> MethodRouter<Door>);
@@ -58,7 +69,12 @@ const ROUTES: [Route; 5] = [
 ];
 
 /// The API, and beside it the probes where they have no port of their own; what is neither is a problem too.
-pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, origins: &CorsOrigins) -> Router {
+pub(crate) fn router(
+    probes: Option<Router>,
+    door: Door,
+    traffic: Traffic,
+    (address, settings): (SocketAddr, &ServerSettings),
+) -> Router {
     let is_open = door.auth.is_open();
     let mut api = Router::new();
     for (path, answering) in ROUTES {
@@ -66,24 +82,27 @@ pub(crate) fn router(probes: Option<Router>, door: Door, address: SocketAddr, or
     }
     // Before the layers, which hold for whatever stands when they are put on.
     api = api.method_not_allowed_fallback(no_such_method);
-    if address.ip().is_loopback() && is_open {
-        api = api.layer(middleware::from_fn(door::only_loopback_names));
+    if is_open {
+        api = api.layer(middleware::from_fn_with_state(Names::new(address, &settings.http_hosts), door::only_own_names));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
     api = api.layer(middleware::from_fn_with_state(door.clone(), door::only_while_open));
     let mut api = guarded(api.with_state(door.clone()).fallback(no_such_path));
     // Over everything else, so that a page of a named origin can read every refusal. What the port serves beside the API is
     // for no page.
-    if let Some(allowed) = cors::layer(origins) {
+    if let Some(allowed) = cors::layer(&settings.cors_origins) {
         api = api.layer(allowed);
     }
     if let Some(probes) = probes {
         let probes = probes.method_not_allowed_fallback(no_such_method);
         api = api.merge(guarded(probes.layer(middleware::from_fn_with_state(door, door::figures_for_operators))));
     }
-    api.layer(
-        ServiceBuilder::new().layer(OccupiedLayer).map_response(|answer: http::Response<_>| answer.map(Body::new)),
-    )
+    let counted = TrafficLayer { traffic, refuse: |failure| Problem::from(failure).into_response() };
+    let whole = ServiceBuilder::new()
+        .map_response(|answer: http::Response<_>| answer.map(Body::new))
+        .layer(counted)
+        .map_request(|request: http::Request<_>| request.map(Body::new));
+    api.layer(whole)
 }
 
 /// The same, but a bug in one answer does not take its connection away.

@@ -5,15 +5,11 @@ use std::{sync::Arc, time::Duration};
 use axum::{Router, body::Body, extract::Request};
 use futures::{Stream, StreamExt as _};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-};
-use tokio_util::sync::CancellationToken;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
-use tracing::debug;
 
-use crate::listen::Connection;
+use crate::listen::{Connection, Lifetime};
 
 /// How long a client may take for the head of a request, and for beginning the next one.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -23,10 +19,15 @@ const HEAD_BYTES: usize = 64 * 1024;
 const HEADERS: usize = 100;
 
 /// Serves until `stop` is cancelled and the last answer is given.
-pub(crate) async fn serve(connections: impl Stream<Item = Connection>, router: Router, stop: CancellationToken) {
+pub(crate) async fn serve(
+    connections: impl Stream<Item = Connection>,
+    router: Router,
+    lifetime: Lifetime,
+    stop: CancellationToken,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    let (http, leaving) = (Arc::new(http), GracefulShutdown::new());
+    let (http, living) = (Arc::new(http), TaskTracker::new());
     let mut connections = std::pin::pin!(connections);
     while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
         let (peer, router) = (connection.peer(), router.clone());
@@ -35,12 +36,9 @@ pub(crate) async fn serve(connections: impl Stream<Item = Connection>, router: R
             request.extensions_mut().insert(peer.clone());
             router.clone().oneshot(request)
         });
-        let serving = leaving.watch(http.serve_connection(TokioIo::new(connection), answering));
-        tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                debug!("a connection over HTTP has ended: {error}");
-            }
-        });
+        let serving = http.serve_connection(TokioIo::new(connection), answering);
+        living.spawn(lifetime.live(serving, stop.clone()));
     }
-    leaving.shutdown().await;
+    living.close();
+    living.wait().await;
 }

@@ -59,8 +59,7 @@ impl Connection {
     }
 
     pub(super) fn secure(stream: TlsStream<TcpStream>, seat: Seat) -> Self {
-        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let certificate = shown.and_then(Certificate::read);
+        let certificate = stream.get_ref().1.peer_certificates().and_then(Certificate::read);
         Self::new(Io::Secure(Box::new(stream)), certificate, seat)
     }
 
@@ -169,13 +168,5 @@ impl AsyncWrite for Connection {
             Io::Secure(stream) => Pin::new(stream).poll_shutdown(context),
         };
         self.wrote(context, wrote)
-    }
-}
-
-impl tonic::transport::server::Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer()
     }
 }

@@ -1,7 +1,7 @@
 //! The ports: who is let in, how long they may take to say something, and what they hold meanwhile. Both doors stand on this.
 
 mod connection;
-mod occupied;
+mod lifetime;
 mod seats;
 mod tls;
 
@@ -19,13 +19,16 @@ use tracing::{debug, warn};
 pub use self::tls::TlsError;
 pub(crate) use self::{
     connection::{Connection, Peer},
-    occupied::OccupiedLayer,
-    seats::Seats,
+    lifetime::Lifetime,
+    seats::{Occupied, Offered, Place, Seats},
     tls::{Protocol, Tls},
 };
 
-/// Handshakes under way at once: each may cost milliseconds of a core.
-const HANDSHAKES: usize = 256;
+/// Handshakes of a port that compute at once, each of which may cost milliseconds of a core: half of the cores, so that those
+/// who come keep nobody waiting who is here.
+fn handshakes() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
+}
 /// How long a client may take for one.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 /// After an accept that failed: out of files, most likely, and the next one would fail at once.
@@ -58,7 +61,7 @@ impl Port {
             tls: self.tls,
             protocol: self.protocol,
             seats: self.seats,
-            handshakes: Semaphore::new(HANDSHAKES),
+            handshakes: Arc::new(Semaphore::new(handshakes())),
         });
         loop {
             let stream = match self.listener.accept().await {
@@ -87,7 +90,7 @@ struct Door {
     tls: Option<Tls>,
     protocol: Protocol,
     seats: Seats,
-    handshakes: Semaphore,
+    handshakes: Arc<Semaphore>,
 }
 
 impl Door {

@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A connection that was silent for less than this stays, whoever else would like its place.
 const SILENT: Duration = Duration::from_secs(5);
+/// From one look at readers to the next.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Room for connections. Cheap to clone: both ports share it.
 #[derive(Clone)]
@@ -42,6 +44,10 @@ struct State {
     /// Whether a call has come whose caller is known.
     is_known: AtomicBool,
     leave: CancellationToken,
+    began: Instant,
+    /// Since when what was offered to the reader of an answer was not taken, by offer; in milliseconds as above.
+    offered: Mutex<HashMap<u64, u64>>,
+    next_offer: AtomicU64,
 }
 
 /// A connection's place. Dropped, it is free.
@@ -53,6 +59,12 @@ pub(crate) struct Seat {
 
 /// What a call takes of its connection's place: while there is one, the connection stays.
 pub(crate) struct Occupied(Arc<State>);
+
+/// A piece of an answer that its reader has not taken. Dropped, it is taken.
+pub(crate) struct Offered {
+    state: Arc<State>,
+    id: u64,
+}
 
 /// The way to a connection's place for its calls. Cheap to clone.
 #[derive(Clone)]
@@ -84,11 +96,34 @@ impl Seats {
             since,
             is_known: AtomicBool::new(false),
             leave: CancellationToken::new(),
+            began: self.0.began,
+            offered: Mutex::default(),
+            next_offer: AtomicU64::new(0),
         });
         taken.seats.insert(id, Arc::clone(&state));
         metrics::gauge!("connections_open").set(taken.seats.len() as f64);
         Some(Seat { id, room: Arc::clone(&self.0), state })
     }
+
+    /// Has connections leave on which the reader of an answer takes nothing for so long, until the future is dropped.
+    pub(crate) async fn watch_readers(self, stall: Duration) {
+        let most = u64::try_from(stall.as_millis()).unwrap_or(u64::MAX);
+        let mut looks = tokio::time::interval((stall / 4).clamp(Duration::from_millis(100), LOOK));
+        loop {
+            looks.tick().await;
+            let since = self.0.now().saturating_sub(most);
+            for state in self.0.taken().seats.values() {
+                if state.offered().values().any(|offered| *offered < since) && !state.leave.is_cancelled() {
+                    state.leave.cancel();
+                    metrics::counter!("connections_closed_for_stalling_total").increment(1);
+                }
+            }
+        }
+    }
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Room {
@@ -98,7 +133,7 @@ impl Room {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        milliseconds(self.began)
     }
 
     fn may_leave(&self, state: &State) -> bool {
@@ -108,6 +143,10 @@ impl Room {
 }
 
 impl State {
+    fn offered(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it is known, and since when it keeps its place for nothing: who is not known gains nothing by sending something.
     fn standing(&self) -> (bool, u64) {
         let is_known = self.is_known.load(Ordering::Relaxed);
@@ -150,6 +189,19 @@ impl Place {
     pub(crate) fn occupy(&self) -> Occupied {
         self.0.calls.fetch_add(1, Ordering::AcqRel);
         Occupied(Arc::clone(&self.0))
+    }
+
+    /// Takes down that a piece of an answer is there for its reader, until what is returned is dropped.
+    pub(crate) fn offer(&self) -> Offered {
+        let id = self.0.next_offer.fetch_add(1, Ordering::Relaxed);
+        self.0.offered().insert(id, milliseconds(self.0.began));
+        Offered { state: Arc::clone(&self.0), id }
+    }
+}
+
+impl Drop for Offered {
+    fn drop(&mut self) {
+        self.state.offered().remove(&self.id);
     }
 }
 

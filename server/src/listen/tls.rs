@@ -1,15 +1,23 @@
 //! TLS of both ports. Certificate and key are read again when their files change; a connection keeps what it began with.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    future::Future,
+    io,
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{Acceptor, WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{Acceptor, NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use tokio::{net::TcpStream, sync::Semaphore};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+use tokio_util::sync::PollSemaphore;
 
 use crate::{
     reload::{Reloaded, Unread},
@@ -77,21 +85,39 @@ impl Tls {
         self.0.follow().await;
     }
 
-    /// Shakes hands with a client. Only from its first words on it takes one of the places for that.
+    /// Shakes hands with a client. It takes one of the places for that only while something is computed, never while the
+    /// client is waited for.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
         protocol: Protocol,
-        handshakes: &Semaphore,
+        handshakes: &Arc<Semaphore>,
     ) -> io::Result<TlsStream<TcpStream>> {
         let greeted = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let _place = handshakes.acquire().await.map_err(io::Error::other)?;
         let configs = self.0.now();
         let config = match protocol {
             Protocol::Http2 => &configs.http2,
             Protocol::Http1 => &configs.http1,
         };
-        greeted.into_stream(Arc::clone(config)).await
+        let shaking = Box::pin(greeted.into_stream(Arc::clone(config)));
+        Placed { work: shaking, places: PollSemaphore::new(Arc::clone(handshakes)) }.await
+    }
+}
+
+/// Work that goes on only where there is a place for it, and holds none while it waits for something else.
+struct Placed<F> {
+    work: Pin<Box<F>>,
+    places: PollSemaphore,
+}
+
+impl<T, F: Future<Output = io::Result<T>>> Future for Placed<F> {
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let place = ready!(self.places.poll_acquire(context));
+        let worked = self.work.as_mut().poll(context);
+        drop(place);
+        worked
     }
 }
 
@@ -111,6 +137,11 @@ fn configs(files: &[Vec<u8>]) -> Result<Configs, String> {
         let built = builder.with_single_cert(chain.clone(), key.clone_key());
         let mut config = built.map_err(|error| format!("certificate and key: {error}"))?;
         config.alpn_protocols = vec![protocol.to_vec()];
+        if authority.is_some() {
+            // A session that is taken up again brings its client's certificate along, and nobody looks at it again.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok::<_, String>(Arc::new(config))
     };
     Ok(Configs { http2: config(b"h2")?, http1: config(b"http/1.1")? })

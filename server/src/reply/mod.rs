@@ -6,8 +6,10 @@ mod economics;
 pub(crate) use context::context;
 pub(crate) use economics::economics;
 
+use std::collections::HashMap;
+
 use anneal_core::{
-    caller::ConversationId,
+    caller::{Caller, ConversationId, Verb},
     cut::Trigger,
     job::JobKind,
     message::{Media, Part, Role},
@@ -133,6 +135,32 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
         last_activity_time: Some(timestamp(stored.last_activity)),
         session_key: stored.session_key,
     }
+}
+
+/// A conversation for a caller who said `own` of it just now. Whoever may not read finds no other title, system prompt and
+/// metadata in it.
+pub(crate) fn conversation_for(caller: Caller, stored: Conversation, own: &Own<'_>) -> pb::Conversation {
+    let mut told = conversation(stored);
+    if !caller.may(Verb::Read) {
+        if own.title != Some(told.title.as_str()) {
+            told.title.clear();
+        }
+        if own.system_prompt != Some(told.system_prompt.as_str()) {
+            told.system_prompt.clear();
+        }
+        if own.metadata.is_none_or(|own| *own != told.metadata) {
+            told.metadata.clear();
+        }
+    }
+    told
+}
+
+/// What a caller has said of a conversation in the same call.
+#[derive(Default)]
+pub(crate) struct Own<'a> {
+    pub(crate) title: Option<&'a str>,
+    pub(crate) system_prompt: Option<&'a str>,
+    pub(crate) metadata: Option<&'a HashMap<String, String>>,
 }
 
 pub(crate) const fn trigger(trigger: Trigger) -> pb::CheckpointTrigger {

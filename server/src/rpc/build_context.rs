@@ -1,7 +1,7 @@
 //! BuildContext.
 
 use anneal_core::{
-    caller::Caller,
+    caller::{Caller, Verb},
     context::{Ask, Pressure},
     cut,
     render::Format,
@@ -24,8 +24,12 @@ pub(crate) async fn build_context(
     ask: pb::BuildContextRequest,
 ) -> Result<pb::BuildContextResponse, Failure> {
     let wanted = parse(house, ask)?;
+    let makes_checkpoint = wanted.ask.pressure == Pressure::Compact && !wanted.dry_run;
+    if makes_checkpoint && !caller.may(Verb::Append) {
+        return Err(Failure::VerbMissing(Verb::Append));
+    }
     let built = context::built(house, caller, &wanted).await?;
-    if wanted.ask.pressure == Pressure::Compact && !wanted.dry_run {
+    if makes_checkpoint {
         context::compact_for_good(house, caller, wanted.id, built.context.last_message_id).await?;
     }
     let due = if wanted.dry_run { due(house, caller, &wanted).await? } else { None };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anneal_core::{
-    caller::Caller,
+    caller::{Caller, Verb},
     limits::{ID_BYTES, PROVIDER_BODY_BYTES, PROVIDER_HEADERS, PROVIDER_HEADERS_BYTES},
     tokens::Tokens,
 };
@@ -34,7 +34,9 @@ pub(crate) async fn classify_error(
         sent_tokens: ask.sent_tokens,
     };
     let verdict = classify(&answer);
-    if let Some(window) = verdict.limit_tokens.filter(|_| !ask.model.is_empty()) {
+    // Whoever may only look teaches nothing: the window bounds the contexts of the whole tenant.
+    let teaches = !ask.model.is_empty() && caller.may(Verb::Append);
+    if let Some(window) = verdict.limit_tokens.filter(|_| teaches) {
         learning::window(house, caller, &ask.model, Tokens::new(window)).await;
     }
     Ok(reply(&verdict))

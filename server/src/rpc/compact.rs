@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anneal_core::{
-    caller::{Caller, ConversationId},
+    caller::{Caller, ConversationId, Verb},
     cut::{self, Trigger},
     job::JobKind,
     limits::{COMPACT_WAIT_SECONDS, FOCUS_BYTES},
@@ -40,7 +40,7 @@ pub(crate) async fn compact(
     let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let manual = ManualCompaction { focus: ask.focus, request_id, keep: None };
     match house.store.request_compaction(caller, id, &manual).await? {
-        Ok(done) => Ok(created(id, done)),
+        Ok(done) => Ok(created(caller, id, done)),
         Err(before) => {
             house.bell.ring(&[JobKind::Checkpoint]);
             outcome(house, caller, id, before, wait).await
@@ -95,7 +95,7 @@ async fn outcome(
         }
         sleep(LOOK_EVERY).await;
         match house.store.compaction(caller, id, before).await? {
-            Compaction::Created(checkpoint) => return Ok(created(id, *checkpoint)),
+            Compaction::Created(checkpoint) => return Ok(created(caller, id, *checkpoint)),
             Compaction::NoProgress => return Ok(plain(pb::CompactOutcome::NoProgress)),
             Compaction::Failed => return Ok(plain(pb::CompactOutcome::Failed)),
             Compaction::Pending => {}
@@ -103,8 +103,12 @@ async fn outcome(
     }
 }
 
-fn created(id: ConversationId, checkpoint: anneal_store::Checkpoint) -> pb::CompactResponse {
-    pb::CompactResponse { checkpoint: Some(reply::checkpoint(id, checkpoint)), ..plain(pb::CompactOutcome::Created) }
+fn created(caller: Caller, id: ConversationId, checkpoint: anneal_store::Checkpoint) -> pb::CompactResponse {
+    let mut checkpoint = reply::checkpoint(id, checkpoint);
+    if !caller.may(Verb::Read) {
+        checkpoint.summary.clear();
+    }
+    pb::CompactResponse { checkpoint: Some(checkpoint), ..plain(pb::CompactOutcome::Created) }
 }
 
 /// How long the caller wants to wait; nothing when that is refused later.

@@ -3,7 +3,13 @@
 use anneal_core::caller::Caller;
 use anneal_proto::v1 as pb;
 
-use crate::{beginning, house::House, parse, reply, status::Failure};
+use crate::{
+    beginning,
+    house::House,
+    parse,
+    reply::{self, Own},
+    status::Failure,
+};
 
 /// Makes a conversation; with a request id the same one however often.
 pub(crate) async fn create_conversation(
@@ -12,7 +18,9 @@ pub(crate) async fn create_conversation(
     ask: pb::CreateConversationRequest,
 ) -> Result<pb::Conversation, Failure> {
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
+    let (title, system_prompt, metadata) = (ask.title.clone(), ask.system_prompt.clone(), ask.metadata.clone());
     let beginning = beginning::parse(house, ask)?;
     let made = house.store.create_conversation(caller, request_id.as_deref(), beginning.asked, &beginning.new).await?;
-    Ok(reply::conversation(made))
+    let own = Own { title: Some(&title), system_prompt: Some(&system_prompt), metadata: Some(&metadata) };
+    Ok(reply::conversation_for(caller, made, &own))
 }

@@ -15,5 +15,5 @@ pub(crate) async fn resolve_session(
     let spot = session::parse(ask.scope)?;
     let beginning = session::begin(house, &spot, ask.defaults)?;
     let resolved = house.store.resolve_session(caller, &spot.place.key, &beginning.new).await?;
-    Ok(session::reply(spot, resolved))
+    Ok(session::reply(caller, spot, resolved))
 }

@@ -23,5 +23,5 @@ pub(crate) async fn rotate_session(
     };
     let rotation = Rotation { key: &spot.place.key, request_id, asked, start };
     let rotated = house.store.rotate_session(caller, &rotation).await?;
-    Ok(session::reply(spot, rotated))
+    Ok(session::reply(caller, spot, rotated))
 }

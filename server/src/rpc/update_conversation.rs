@@ -4,7 +4,12 @@ use anneal_core::{caller::Caller, digest, limits::TITLE_BYTES};
 use anneal_proto::v1 as pb;
 use anneal_store::{ConversationChange, ConversationStatus};
 
-use crate::{house::House, parse, policy, reply, status::Failure};
+use crate::{
+    house::House,
+    parse, policy,
+    reply::{self, Own},
+    status::Failure,
+};
 
 /// Changes the fields that the mask names.
 pub(crate) async fn update_conversation(
@@ -37,7 +42,12 @@ pub(crate) async fn update_conversation(
     if change.policy.is_some() {
         house.bell.ring(&anneal_core::job::JobKind::ALL);
     }
-    Ok(reply::conversation(changed))
+    let own = Own {
+        title: change.title.as_deref(),
+        system_prompt: change.system_prompt.as_deref(),
+        metadata: change.metadata.is_some().then_some(&new.metadata),
+    };
+    Ok(reply::conversation_for(caller, changed, &own))
 }
 
 fn apply(change: &mut ConversationChange, path: &str, new: &pb::Conversation) -> Result<(), Failure> {

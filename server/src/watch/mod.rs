@@ -17,10 +17,12 @@ use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
 
 pub(crate) use pieces::in_pieces;
+#[cfg(feature = "fuzzing")]
+pub(crate) use position::{Position, Scope};
 pub(crate) use registry::Watching;
 
 use self::watcher::Watcher;
-use crate::{auth::Stranger, call::Call, house::House, status::Failure};
+use crate::{call::Call, house::House, status::Failure};
 
 /// What a watcher reads.
 pub(crate) type Changes = Pin<Box<dyn Stream<Item = Result<pb::ConversationEvent, Status>> + Send>>;
@@ -56,7 +58,7 @@ pub(crate) fn begin(house: &House, call: Call, ask: Ask) -> Response<Changes> {
             () = outlet.gone() => None,
             () = house.watching.stopping().cancelled() => Some(Failure::ServerStopping),
             () = tokio::time::sleep_until(call.deadline()) => Some(Failure::Deadline),
-            () = call.credential_ends() => Some(Failure::Stranger(Stranger::Unknown)),
+            failure = call.credential_ends() => Some(failure),
             ended = run => Some(ended.unwrap_or(Failure::Panicked)),
         };
         let code = failure.map_or(Code::Cancelled, |failure| outlet.end(failure));

@@ -24,15 +24,16 @@ const DEAD: usize = 1 + 8;
 const KINDS: usize = 5;
 
 /// What positions are bound to: a conversation, and that very one where another is made under the same id.
-pub(super) struct Scope(Vec<u8>);
+pub(crate) struct Scope(Vec<u8>);
 
 impl Scope {
-    pub(super) fn of(caller: Caller, id: ConversationId, head: &Head) -> Self {
+    pub(crate) fn of(caller: Caller, id: ConversationId, head: &Head) -> Self {
         let created = head.created.0.to_be_bytes();
         Self([&b"watch"[..], caller.tenant().0.as_bytes(), id.0.as_bytes(), &created].concat())
     }
 
-    fn seal(&self, payload: &[u8]) -> [u8; SEAL] {
+    /// What stands before a payload that is bound to it.
+    pub(crate) fn seal(&self, payload: &[u8]) -> [u8; SEAL] {
         let digest = digest::of_fields([self.0.as_slice(), payload]);
         digest[..SEAL].try_into().expect("a digest is longer")
     }
@@ -40,7 +41,7 @@ impl Scope {
 
 /// Everything up to here was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// The last message.
     pub(super) last: MessageId,
     /// Counting, up to this message.
@@ -57,7 +58,7 @@ pub(super) struct Position {
 
 impl Position {
     /// Everything that has happened was told.
-    pub(super) fn now(head: &Head) -> Self {
+    pub(crate) fn now(head: &Head) -> Self {
         Self {
             last: head.last,
             counted: head.counted,
@@ -84,7 +85,7 @@ impl Position {
     }
 
     /// Reads a position of this conversation, which stands here.
-    pub(super) fn parse(text: &str, scope: &Scope, head: &Head) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &str, scope: &Scope, head: &Head) -> Result<Self, Failure> {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| broken())?;
         let (seal, payload) = bytes.split_at_checked(SEAL).ok_or_else(broken)?;
         if scope.seal(payload) != seal {
@@ -117,7 +118,7 @@ impl Position {
     }
 
     /// The position on the wire.
-    pub(super) fn text(&self, scope: &Scope) -> String {
+    pub(crate) fn text(&self, scope: &Scope) -> String {
         let mut payload = vec![VERSION];
         let replaying = self.change < self.replayed;
         let (replayed, beyond) = if replaying { (self.replayed, self.beyond) } else { (0, MessageId::NONE) };

@@ -90,7 +90,7 @@ fn unknown(append: &Append) -> Answer {
         return Answer::Alone;
     }
     let lost = io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was lost while appends were stored");
-    Answer::Ended(Err(StoreError::Unavailable(sqlx::Error::Io(lost))))
+    Answer::Ended(Err(StoreError::Unavailable(sqlx::Error::Io(lost).into())))
 }
 
 struct Lane {
@@ -187,7 +187,7 @@ fn refuse(group: Vec<Waiting>, error: &StoreError) {
     for waiting in group {
         let refusal = match error {
             StoreError::Busy => StoreError::Busy,
-            other => StoreError::Unavailable(sqlx::Error::Io(io::Error::other(other.to_string()))),
+            other => StoreError::Unavailable(sqlx::Error::Io(io::Error::other(other.to_string())).into()),
         };
         let _ = waiting.answer.send(Answer::Ended(Err(refusal)));
     }

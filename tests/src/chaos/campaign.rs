@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::{
     audit, checker,
     client::Client,
+    clocks::Clocks,
     cluster::{Cluster, Database},
     crew::Crew,
     findings::{Finding, Findings, Tally, held},
@@ -25,7 +26,7 @@ use super::{
 };
 
 /// What takes part, and what is done to it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Campaign {
     /// The binary of servers and workers.
     pub binary: &'static str,
@@ -43,6 +44,8 @@ pub struct Campaign {
     pub cut: u32,
     /// Commits of a thousand that are delayed.
     pub slow: u32,
+    /// Clocks of servers and workers that may jump; None: they have the system's.
+    pub clocks: Option<Arc<Clocks>>,
     /// The promise that servers and workers are told to break.
     pub sabotage: Option<&'static str>,
 }
@@ -77,7 +80,7 @@ impl fmt::Display for Report {
 impl Campaign {
     /// A campaign of the usual size.
     pub const fn new(binary: &'static str, plan: Plan) -> Self {
-        Self { binary, plan, servers: 2, workers: 2, writers: 6, readers: 2, cut: 50, slow: 20, sabotage: None }
+        Self { binary, plan, servers: 2, workers: 2, writers: 6, readers: 2, cut: 50, slow: 20, clocks: None, sabotage: None }
     }
 
     /// Runs it in a database of its own on the cluster.
@@ -135,6 +138,7 @@ impl<'a> Stage<'a> {
             Arc::clone(&findings),
         )
         .await;
+        crew.clocks.clone_from(&campaign.clocks);
         crew.start_all(&witness).await;
         let scene = Arc::new(Scene::new(findings, crew.channels(), foreign, PACE));
         let (stalls, url) = (Arc::new(Mutex::default()), Arc::new(Mutex::new(database.direct())));

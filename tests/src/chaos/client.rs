@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pb::{
-    append_large_message_request as large, context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
+    context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
 };
 use tokio::time::{MissedTickBehavior, interval};
@@ -14,7 +14,7 @@ use super::{
     history::{Said, Talk},
     scene::Scene,
 };
-use crate::{assistant, call, pb, refusal, result, user};
+use crate::{assistant, call, pb, result, user};
 
 /// Conversations that are in use at a time.
 const TALKS: usize = 3;

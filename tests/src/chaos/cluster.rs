@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anneal_local_postgres::{LocalPostgres, Settings, Stop, StopOnDrop};
+use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop, StopOnDrop};
 use anneal_store::{Migrations, create_database};
 use sqlx::{Connection as _, PgConnection};
 use tokio::process::Command;
@@ -24,6 +24,13 @@ impl Cluster {
         let folder = Folder::new();
         let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
         settings.extra = owned(extra);
+        Self::of(settings, folder).await
+    }
+
+    /// The same with these programs.
+    pub async fn start_with(binaries: Binaries) -> Self {
+        let folder = Folder::new();
+        let settings = Settings::new(folder.path().join("postgres"), binaries);
         Self::of(settings, folder).await
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use tonic::transport::Channel;
 
-use super::{findings::Findings, model::Witness};
+use super::{clocks::Clocks, findings::Findings, model::Witness};
 use crate::{Anneal, Folder, Line, Process};
 
 /// A worker that runs.
@@ -39,6 +39,8 @@ pub(super) struct Crew {
     jobs: u32,
     starts: u32,
     findings: Arc<Findings>,
+    /// Clocks of their own, if they have some.
+    pub(super) clocks: Option<Arc<Clocks>>,
 }
 
 impl Crew {
@@ -61,7 +63,8 @@ impl Crew {
             lines.push(Line::to_port(1).await);
         }
         let (servers, workers) = ((0..servers).map(|_| None).collect(), (0..workers).map(|_| None).collect());
-        Self { anneal, folder, lines, servers, workers, jobs: JOBS, starts: 0, findings }
+        let (clocks, jobs) = (None, JOBS);
+        Self { anneal, folder, lines, servers, workers, jobs, starts: 0, findings, clocks }
     }
 
     /// Channels to the servers, whichever processes they are.
@@ -91,6 +94,24 @@ impl Crew {
         }
     }
 
+    /// How the process in this place is started: with its clock, if it has one.
+    fn started_as(&self, what: &str, place: usize) -> Anneal {
+        let variables = self.clocks.iter().flat_map(|clocks| clocks.variables(&format!("{what}-{place}")));
+        variables.fold(self.anneal.clone(), |anneal, (name, value)| anneal.with_variable(name, &value))
+    }
+
+    /// Sets each clock an hour ahead, an hour back or right, by chance; whether there are some.
+    pub(super) fn jump_clocks(&self, choice: usize) -> bool {
+        let Some(clocks) = &self.clocks else { return false };
+        let mut random = fastrand::Rng::with_seed(choice as u64);
+        for (what, places) in [("server", self.servers()), ("worker", self.workers())] {
+            for place in 0..places {
+                clocks.set(&format!("{what}-{place}"), HOUR * random.i64(-1..=1));
+            }
+        }
+        true
+    }
+
     /// Starts a server unless it runs. One that finds no database is started again, as its supervisor would.
     pub(super) async fn start_server(&mut self, place: usize) {
         if self.servers[place].is_some() {
@@ -98,7 +119,7 @@ impl Crew {
         }
         let began = Instant::now();
         loop {
-            match self.anneal.try_server(&[]).await {
+            match self.started_as("server", place).try_server(&[]).await {
                 Ok((server, port)) => {
                     self.lines[place].leads_to(port);
                     self.servers[place] = Some(server);
@@ -118,7 +139,7 @@ impl Crew {
             self.starts += 1;
             let file = format!("worker-{place}.toml");
             self.folder.file(&file, &model.settings(self.starts, self.jobs));
-            let process = self.anneal.start(&["worker", "--config", &file]);
+            let process = self.started_as("worker", place).start(&["worker", "--config", &file]);
             if let Some(line) = process.says("working as").await {
                 let name = line.split("working as ").nth(1).and_then(|rest| rest.split('"').next());
                 let name = name.unwrap_or_default().to_owned();
@@ -199,5 +220,7 @@ impl Crew {
 
 /// Summaries of a kind that a worker makes at once: more than there are conversations, so that none waits for another.
 const JOBS: u32 = 16;
+/// Seconds.
+const HOUR: i64 = 3_600;
 /// How long starting may be tried while the database is away.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -113,6 +113,11 @@ impl Witness {
         held(&self.shared.calls).len()
     }
 
+    /// Whether a process has asked since there were so many calls.
+    pub(super) fn has_asked_since(&self, process: u32, calls: usize) -> bool {
+        held(&self.shared.calls)[calls..].iter().any(|shown| shown.process == process)
+    }
+
     /// The call that wrote this summary; None: no model did.
     pub(super) fn wrote(&self, summary: &str) -> Option<Shown> {
         let number = number_in(summary)?;

@@ -103,6 +103,11 @@ impl Nemesis<'_> {
                 self.migrate_twice().await;
                 true
             }
+            Fault::JumpClocks => {
+                let jumped = self.crew.jump_clocks(choice);
+                self.lasts(A_MOMENT).await;
+                jumped
+            }
         };
         if done {
             self.scene.tally.one(step.fault.name());
@@ -128,7 +133,7 @@ impl Nemesis<'_> {
     }
 
     /// Lets time pass in which something lasts.
-    async fn lasts(&self, how_long: Duration) {
+    pub(super) async fn lasts(&self, how_long: Duration) {
         // Nothing of it can be waited for: that nothing happens meanwhile is the point.
         let _ = timeout(how_long, std::future::pending::<()>()).await;
     }

@@ -33,11 +33,13 @@ pub enum Fault {
     RestartServers,
     /// Two migrators start at once.
     MigrateTwice,
+    /// Clocks of servers and workers jump by an hour, each somewhere else.
+    JumpClocks,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::StopDatabase,
         Self::KillPostmaster,
         Self::KillBackend,
@@ -52,6 +54,7 @@ impl Fault {
         Self::HoldSnapshot,
         Self::RestartServers,
         Self::MigrateTwice,
+        Self::JumpClocks,
     ];
 
     /// What it is called where it is counted.
@@ -71,6 +74,7 @@ impl Fault {
             Self::HoldSnapshot => "held snapshots",
             Self::RestartServers => "rolling restarts",
             Self::MigrateTwice => "pairs of migrators",
+            Self::JumpClocks => "times that clocks jumped",
         }
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Scene {
     pub(super) foreign: String,
     /// Between two calls of a client.
     pub(super) pace: Duration,
+    /// The database's clock jumps: how long a transaction has been open cannot be told from it.
+    pub(super) clock_jumps: AtomicBool,
     enough: AtomicBool,
 }
 
@@ -44,6 +46,7 @@ impl Scene {
             channels,
             foreign,
             pace,
+            clock_jumps: AtomicBool::new(false),
             enough: AtomicBool::new(false),
         }
     }

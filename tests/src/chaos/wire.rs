@@ -8,11 +8,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
 
 /// One message, byte for byte: its kind, its length, its body.
-pub(super) struct Frame(Vec<u8>);
+pub(crate) struct Frame(Vec<u8>);
 
 impl Frame {
     /// The next message; an error where the connection ends.
-    pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
+    pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
         let kind = from.read_u8().await?;
         let length = from.read_u32().await?;
         let mut bytes = vec![0; 1 + length.max(4) as usize];
@@ -22,8 +22,13 @@ impl Frame {
         Ok(Self(bytes))
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Whether it gives a statement its parameters.
+    pub(crate) fn binds(&self) -> bool {
+        self.kind() == b'B'
     }
 
     fn kind(&self) -> u8 {
@@ -42,7 +47,7 @@ impl Frame {
 }
 
 /// The first message of a connection, which has no kind. Whether one byte answers it, after which another first one follows.
-pub(super) async fn first(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Vec<u8>, bool)> {
+pub(crate) async fn first(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Vec<u8>, bool)> {
     let length = from.read_u32().await?;
     let code = from.read_u32().await?;
     let mut bytes = vec![0; length.max(8) as usize];

@@ -1,24 +1,10 @@
 //! The examples in Python, with a client generated from proto/, against a real server: they are what a stranger starts from.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, path::Path};
 
-use anneal_tests::{House, Say, Script, ScriptedModel};
+use anneal_tests::{House, Say, Script, ScriptedModel, python_path};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
-
-/// gRPC for Python and the stubs, where scripts/python_client.sh has put them; None and a line that says why the test skips.
-fn python_path() -> Option<OsString> {
-    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/python");
-    if client.join("made_of").is_file() {
-        let folders: [PathBuf; 2] = [client.join("packages"), client.join("stubs")];
-        return Some(std::env::join_paths(folders).expect("no colons in the project's path"));
-    }
-    println!("skipped: gRPC for Python is not here (scripts/python_client.sh .tools/python)");
-    None
-}
 
 /// Runs an example to its end; what it printed.
 async fn run(house: &House, model: &ScriptedModel, path: &OsString, example: &str, arguments: &[&str]) -> String {

@@ -234,3 +234,14 @@ async fn a_message_of_20_mib_comes_back_and_is_counted() {
     assert!(said[9_999_990..10_000_110].contains(&piece.text));
     talk.verify().await;
 }
+
+#[tokio::test]
+async fn a_request_above_4_mib_is_refused_with_the_way_out() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    let refused = talk.append(&"a".repeat(4 * 1024 * 1024)).send().await;
+    let status = refused.clone().expect_err("is refused");
+    assert!(status.message().contains("AppendLargeMessage"), "{status}");
+    assert_refused(refused, Code::InvalidArgument, "LIMIT_EXCEEDED", "request");
+    talk.append(&"a".repeat(4 * 1024 * 1024 - 100)).await;
+}

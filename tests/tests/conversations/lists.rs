@@ -280,3 +280,17 @@ async fn a_clock_that_goes_back_hides_no_conversation() {
     let expected = [2, 4, 3, 1, 0].map(|place: usize| talks[place].id.clone());
     assert_eq!(found, expected, "each once, in an order that nothing turns back");
 }
+
+#[tokio::test]
+async fn a_page_of_no_size_has_50_entries_and_the_largest_500() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    for _ in 0..6 {
+        talk.append_all(vec![user("a"); 100]).await;
+    }
+    for (page_size, answered) in [(0, 50), (1, 1), (500, 500), (i32::MAX, 500)] {
+        let ask = pb::ListMessagesRequest { conversation_id: talk.id.clone(), page_size, ..Default::default() };
+        let page = house.messages().list_messages(ask).await.expect("lists").into_inner();
+        assert_eq!(page.messages.len(), answered);
+    }
+}

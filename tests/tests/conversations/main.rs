@@ -1,12 +1,9 @@
-//! What is said and kept: appends, content, pages, lists, titles, separators, sessions; and what is refused at the door.
+//! What is said and kept: appends, content, pages, lists, titles, separators, sessions. What is refused at the door: `hostile/`.
 
 mod append;
 mod append_groups;
-mod bad_input;
-mod bad_messages;
 mod baseline;
 mod concurrency;
-mod content;
 mod lists;
 mod rpc_conversations;
 mod rpc_messages;

@@ -131,3 +131,15 @@ async fn separators_are_put_listed_and_taken_away() {
     assert_eq!(talk.context().await.0.boundary_message_id, 0);
     talk.verify().await;
 }
+
+#[tokio::test]
+async fn an_id_in_upper_case_names_the_same_conversation() {
+    let house = House::start().await;
+    let mut talk = house.conversation().await;
+    talk.turns(3).await;
+    talk.id = talk.id.to_uppercase();
+    talk.append("again").await;
+    assert_eq!(talk.messages().await.len(), 7);
+    talk.context().await.assert_covers(7);
+    talk.verify().await;
+}

@@ -1,12 +1,14 @@
 //! Proof under faults: whole processes are killed, stopped and cut off under load, and a checker that knows every promise finds
 //! none broken. docs/reliability.md says what is done and what came of it.
 
+mod clocks;
 mod crashes;
 mod orphans;
 mod rare;
 #[cfg(feature = "sabotage")]
 mod sabotage;
 mod soak;
+mod zombies;
 
 use anneal_tests::chaos::Report;
 

@@ -1,6 +1,6 @@
 //! API keys, tokens and verbs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
@@ -14,6 +14,7 @@ use pb::{
 };
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData as _};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 const AUDIENCE: &str = "anneal.example";
@@ -93,6 +94,10 @@ async fn every_call_needs_a_credential_and_its_verb_and_no_other() {
                 Ok(_) | Err(_) => allowed.push(*verb),
             }
         }
+        if rpc.name == "Chat" {
+            assert!(allowed.is_empty(), "it takes two verbs, as verbs.rs shows");
+            continue;
+        }
         assert_eq!(allowed.len(), 1, "{} is for one verb: {allowed:?}", rpc.name);
         calls[allowed[0] as usize] += 1;
         let looks =
@@ -140,6 +145,29 @@ async fn a_watch_ends_when_its_key_is_revoked() {
     assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn made_up_keys_keep_nobody_out_who_is_known_however_busy_the_database_is() {
+    let house = with_keys().await;
+    let known = house.showing(&format!("Bearer {}", house.key("anna", &[Verb::Read]).await.text));
+    list(&known).await.expect("is let in");
+    // From now on no lookup of a key comes to its end.
+    let mut db = house.db().await;
+    sqlx::raw_sql("begin; lock table api_key in access exclusive mode").execute(&mut db).await.expect("locks");
+    let mut flood = JoinSet::new();
+    for _ in 0..64 {
+        let made_up = anneal_server::NewSecret::make().expect("random bytes").text;
+        let stranger = house.showing(&format!("Bearer {made_up}"));
+        flood.spawn(async move { while list(&stranger).await.is_err() {} });
+    }
+    // Longer than what the database says is believed, and shorter than what it cannot be asked about.
+    let (began, mut looks) = (Instant::now(), tokio::time::interval(Duration::from_millis(200)));
+    while began.elapsed() < Duration::from_secs(16) {
+        looks.tick().await;
+        list(&known).await.expect("is answered, whoever else asks");
+    }
+    flood.shutdown().await;
+}
+
 #[tokio::test]
 async fn figures_of_all_tenants_are_for_operators_alone() {
     let house = with_keys().await;
@@ -181,12 +209,15 @@ impl Provider {
     }
 
     fn token_by(&self, id: &str, claims: &Value) -> String {
+        self.token_under(Header { kid: Some(id.into()), ..Header::new(self.algorithm) }, claims)
+    }
+
+    fn token_under(&self, header: Header, claims: &Value) -> String {
         let der = self.key.serialize_der();
         let key = match self.algorithm {
             Algorithm::EdDSA => EncodingKey::from_ed_der(&der),
             _ => EncodingKey::from_ec_der(&der),
         };
-        let header = Header { kid: Some(id.into()), ..Header::new(self.algorithm) };
         jsonwebtoken::encode(&header, claims, &key).expect("signs")
     }
 }
@@ -279,6 +310,24 @@ async fn tokens_are_taken_when_everything_in_them_holds() {
 }
 
 #[tokio::test]
+async fn a_token_whose_header_demands_what_nobody_here_understands_is_refused() {
+    let ed = Provider::new(Algorithm::EdDSA, "ed");
+    let folder = Folder::new();
+    let file = folder.file("jwks.json", &jwks(&[&ed]));
+    let auth =
+        AuthSettings { jwks_file: file.display().to_string(), audience: AUDIENCE.into(), ..AuthSettings::default() };
+    let house = House::guarded(ServerSettings::default(), auth).await;
+    house.tenant("anna").await;
+    let plain = Header { kid: Some("ed".into()), ..Header::new(Algorithm::EdDSA) };
+    let demanding = Header { crit: Some(vec!["https://idp.example/bound".into()]), ..plain.clone() };
+    let by = |header| house.showing(&format!("Bearer {}", ed.token_under(header, &claims(&json!({})))));
+    list(&by(plain)).await.expect("is let in");
+    let refused = list(&by(demanding)).await.expect_err("its owner wants it refused");
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("crit"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn keys_of_a_provider_are_replaced_without_a_restart() {
     let (old, new) = (Provider::new(Algorithm::EdDSA, "old"), Provider::new(Algorithm::ES256, "new"));
     let folder = Folder::new();
@@ -296,4 +345,11 @@ async fn keys_of_a_provider_are_replaced_without_a_restart() {
     folder.file("jwks.json", &jwks(&[&new]));
     eventually("the old key is refused", async || list(&by(&old)).await.is_err()).await;
     list(&by(&new)).await.expect("is let in");
+    // A key that makes no sense keeps none from being withdrawn.
+    let broken = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "no x"}, old.jwk()]});
+    folder.file("jwks.json", &broken.to_string());
+    eventually("the new key is refused", async || list(&by(&new)).await.is_err()).await;
+    list(&by(&old)).await.expect("is let in");
+    folder.file("jwks.json", r#"{"keys": []}"#);
+    eventually("no key is taken", async || list(&by(&old)).await.is_err()).await;
 }

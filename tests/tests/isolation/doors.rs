@@ -19,16 +19,21 @@ use tonic::{
 use crate::BINARY;
 
 /// An authority of the test's own.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("signs itself"))
     }
 
-    fn pem(&self) -> String {
+    /// What signs for it.
+    pub(crate) const fn issuer(&self) -> &CertifiedIssuer<'static, KeyPair> {
+        &self.0
+    }
+
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
@@ -43,7 +48,7 @@ impl Authority {
     }
 
     /// Writes a certificate of a server on loopback into a folder, and settings that name it.
-    fn server(&self, folder: &Folder) -> ServerSettings {
+    pub(crate) fn server(&self, folder: &Folder) -> ServerSettings {
         let names = [SanType::IpAddress([127, 0, 0, 1].into()), dns("localhost")];
         let (certificate, key) = self.certificate(&names, ExtendedKeyUsagePurpose::ServerAuth);
         let path = |name: &str, text: &str| folder.file(name, text).display().to_string();
@@ -56,7 +61,7 @@ impl Authority {
     }
 
     /// A channel to a server that this authority vouches for, with a certificate of the client's or without.
-    async fn channel(
+    pub(crate) async fn channel(
         &self,
         address: SocketAddr,
         client: Option<(String, String)>,
@@ -74,11 +79,11 @@ fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().expect("a name"))
 }
 
-fn uri(name: &str) -> SanType {
+pub(crate) fn uri(name: &str) -> SanType {
     SanType::URI(name.try_into().expect("a name"))
 }
 
-async fn list(channel: Channel) -> Result<(), Status> {
+pub(crate) async fn list(channel: Channel) -> Result<(), Status> {
     let ask = pb::ListConversationsRequest::default();
     ConversationServiceClient::new(channel).list_conversations(ask).await.map(|_| ())
 }
@@ -114,6 +119,7 @@ async fn a_client_is_known_by_the_name_in_its_certificate_and_by_whose_signature
     for (names, said) in [
         (vec![uri("spiffe://example/bert")], "names nobody"),
         (vec![dns("anna.example")], "names nobody"),
+        (vec![uri("bot.example")], "names nobody"),
         (vec![uri("spiffe://example/nobody")], "names nobody"),
     ] {
         let channel = authority.channel(address, of(&authority, &names)).await.expect("shakes hands");
@@ -215,6 +221,35 @@ async fn those_who_never_finish_a_handshake_keep_nobody_out() {
     let channel = channel.expect("before the silent ones are shown out").expect("shakes hands");
     assert_eq!(list(channel).await.expect_err("no credential").code(), Code::Unauthenticated);
     assert!(is_closed(&mut silent[0]).await);
+}
+
+#[tokio::test]
+async fn those_who_stop_in_the_middle_of_a_handshake_keep_nobody_out() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    let house = House::guarded(authority.server(&folder), AuthSettings { api_keys: true, ..Default::default() }).await;
+    // What an honest client begins with, overheard.
+    let ear = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let overheard = async {
+        let (mut said, mut greeting) = (ear.accept().await.expect("comes").0, vec![0; 4_096]);
+        let bytes = said.read(&mut greeting).await.expect("greets");
+        greeting.truncate(bytes);
+        greeting
+    };
+    let greeting = tokio::select! {
+        greeting = overheard => greeting,
+        _ = authority.channel(ear.local_addr().expect("an address"), None) => panic!("nobody has answered"),
+    };
+    let mut stalled = Vec::new();
+    for _ in 0..400 {
+        let mut stream = TcpStream::connect(house.addresses.grpc).await.expect("connects");
+        stream.write_all(&greeting).await.expect("is taken");
+        stalled.push(stream);
+    }
+    let answered = stalled[0].read(&mut [0; 64]).await.expect("is answered");
+    assert!(answered > 0, "they have begun as honest ones do");
+    let channel = tokio::time::timeout(Duration::from_secs(4), authority.channel(house.addresses.grpc, None)).await;
+    let channel = channel.expect("before the stalled ones are shown out").expect("shakes hands");
+    assert_eq!(list(channel).await.expect_err("no credential").code(), Code::Unauthenticated);
 }
 
 #[tokio::test]

@@ -5,5 +5,10 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod credentials;
 mod doors;
+mod logs;
 mod matrix;
+mod names;
 mod rows;
+mod standing;
+mod unfiltered;
+mod verbs;

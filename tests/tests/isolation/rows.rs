@@ -8,9 +8,10 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use uuid::Uuid;
 
 /// Tables with a tenant that are looked at before it is known whose call it is.
-const BEFORE_THE_CALLER: [&str; 2] = ["tenant", "api_key"];
+pub(crate) const BEFORE_THE_CALLER: [&str; 2] = ["tenant", "api_key"];
 
-async fn tables(db: &mut PgConnection) -> BTreeSet<String> {
+/// Tables whose rows have a tenant.
+pub(crate) async fn tables(db: &mut PgConnection) -> BTreeSet<String> {
     let sql = "select distinct table_name::text from information_schema.columns
         where table_schema = current_schema() and column_name = 'tenant_id'";
     sqlx::query_scalar::<_, String>(sql).fetch_all(db).await.expect("lists").into_iter().collect()

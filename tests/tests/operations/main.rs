@@ -7,13 +7,17 @@ mod health;
 mod legacy;
 mod legacy_crashes;
 mod legacy_odd;
+mod migration_crashes;
 mod plans;
 mod plans_audit;
 mod plans_context;
 mod plans_lists;
 mod plans_watch;
 mod pooler;
+mod restore_drill;
+mod rolling;
 mod rpc_operators;
+mod service_config;
 mod stopping;
 
 /// The binary `anneal`.

@@ -1,9 +1,14 @@
 //! What must hold after every single operation, whoever is busy with the conversation meanwhile.
 
 use anneal_core::{job::JobKind, policy::PolicyOverrides, trigger};
+use anneal_tests::{Built, Rendered, pb};
+use pb::Format;
 use sqlx::Row as _;
 
 use crate::world::{Broken, CALLER, World};
+
+/// A budget that most contexts here do not fit: the newest message alone may take as much.
+const BUDGET: u64 = 900;
 
 /// How the conversation's rows stand.
 struct Stand {
@@ -38,24 +43,24 @@ pub(crate) async fn hold(world: &mut World<'_>) -> Result<(), Broken> {
 
 /// What was said is there, dense and in order, byte for byte; what is counted is counted as what it says.
 async fn messages(world: &mut World<'_>) -> Result<(), Broken> {
-    let rows = sqlx::query(
-        "select message_id, content -> 0 ->> 'text', token_count from ai_message where conversation_id = $1 order by 1",
-    );
-    let rows = rows.bind(world.id.0).fetch_all(&mut *world.db).await.expect("reads");
-    let stored: Vec<(i64, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    for (row, (id, text)) in rows.iter().zip(&stored) {
-        let (counted, tokens): (Option<i64>, i64) = (row.get(2), world.tokens_of(text));
-        if counted.is_some_and(|counted| counted != tokens) {
+    let talk = world.house.talk_of(&world.id.to_string());
+    let stored = talk.messages().await;
+    for message in &stored {
+        let new = pb::NewMessage { role: message.role, parts: message.parts.clone(), ..Default::default() };
+        let (id, kept) = (message.message_id, world.said.get(message.message_id as usize - 1));
+        if kept != Some(&new) {
+            return Err(format!("message {id} is {new:?}, and {kept:?} was said"));
+        }
+        let (counted, tokens) = (message.tokens.unwrap_or_default(), world.tokens_of(&new).cast_unsigned());
+        if !counted.estimated && counted.tokens != tokens {
             return Err(format!("message {id} is counted as {counted:?}, and has {tokens} tokens"));
         }
     }
-    let said: Vec<(i64, String)> = (1..).zip(world.said.iter().cloned()).collect();
-    if stored == said {
+    let ids: Vec<i64> = stored.iter().map(|message| message.message_id).collect();
+    if ids.iter().copied().eq(1..=world.newest().0) {
         return Ok(());
     }
-    let first =
-        stored.iter().zip(&said).position(|(stored, said)| stored != said).unwrap_or(stored.len().min(said.len()));
-    Err(format!("{} messages are stored, {} were said; they part at {}", stored.len(), said.len(), first + 1))
+    Err(format!("{ids:?} are stored, {} messages were said", world.said.len()))
 }
 
 /// Promises 3, 6, 7, 12, and all figures.
@@ -93,7 +98,15 @@ async fn context(world: &World<'_>, stand: &Stand) -> Result<(), Broken> {
     if stand.separator != known {
         return Err(format!("the newest separator stands after {:?}, put after {known:?}", stand.separator));
     }
-    let built = world.context().await?;
+    let built = world.context(pb::BuildContextRequest::default()).await?;
+    covers_all(&built, stand)?;
+    if built.boundary_message_id < known.unwrap_or(0) {
+        return Err(format!("the context starts after {}, before the separator", built.boundary_message_id));
+    }
+    provider_takes(world, stand, &built).await
+}
+
+fn covers_all(built: &pb::BuildContextResponse, stand: &Stand) -> Result<(), Broken> {
     let mut next = 1;
     for entry in &built.manifest {
         if entry.first_message_id != next || entry.last_message_id < entry.first_message_id {
@@ -101,11 +114,48 @@ async fn context(world: &World<'_>, stand: &Stand) -> Result<(), Broken> {
         }
         next = entry.last_message_id + 1;
     }
-    if next != stand.newest + 1 {
-        return Err(format!("the manifest ends before {next}, the newest message is {}", stand.newest));
+    if next == stand.newest + 1 {
+        return Ok(());
     }
-    if built.boundary_message_id < known.unwrap_or(0) {
-        return Err(format!("the context starts after {}, before the separator", built.boundary_message_id));
+    Err(format!("the manifest ends before {next}, the newest message is {}", stand.newest))
+}
+
+/// What is sent is what a provider takes: every call with its result and no result without a call, in a small budget too,
+/// which keeps the newest words of the user.
+async fn provider_takes(world: &World<'_>, stand: &Stand, neutral: &pb::BuildContextResponse) -> Result<(), Broken> {
+    if neutral.messages.is_empty() {
+        return Ok(());
+    }
+    let formats = [Format::OpenaiChat, Format::AnthropicMessages, Format::GeminiContents];
+    let format = formats[stand.newest as usize % formats.len()];
+    for budget_tokens in [None, Some(BUDGET)] {
+        let ask = pb::BuildContextRequest { format: format.into(), budget_tokens, ..Default::default() };
+        let built = Built(world.context(pb::BuildContextRequest { dry_run: true, ..ask }).await?);
+        covers_all(&built.0, stand)?;
+        if budget_tokens.is_some_and(|most| built.0.total_tokens > most) {
+            return Err(format!("{} tokens of {BUDGET} in {format:?}", built.0.total_tokens));
+        }
+        let by_user = world.said.iter().rposition(|message| message.role() == pb::Role::User);
+        let newest = by_user.map_or(0, |place| place as i64 + 1);
+        if newest > built.0.boundary_message_id && built.fate(newest).0 == pb::Representation::Dropped {
+            return Err(format!("the user's newest message {newest} is left out within {budget_tokens:?}"));
+        }
+        let rendered = Rendered::read(&built, format).map_err(|error| format!("{format:?}: {error}"))?;
+        let refusals = rendered.refusals();
+        if !refusals.is_empty() {
+            return Err(format!("{format:?} within {budget_tokens:?} would be refused: {refusals:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A checkpoint that was made from what there is parts no call from its result.
+pub(crate) async fn parts_no_pair(world: &mut World<'_>) -> Result<(), Broken> {
+    let last = world.newest_checkpoint().await;
+    for (call, result) in world.pairs() {
+        if last.is_some_and(|last| (call..result).contains(&last)) {
+            return Err(format!("a checkpoint up to {last:?} parts the call {call} from its result {result}"));
+        }
     }
     Ok(())
 }
@@ -131,7 +181,7 @@ pub(crate) async fn nothing_is_left(db: &mut sqlx::PgConnection) -> Result<(), B
     let left = "select (select count(*) from ai_conversation) + (select count(*) from ai_message)
         + (select count(*) from ai_job) + (select count(*) from ai_job_dead) + (select count(*) from ai_summary_part)
         + (select count(*) from ai_conversation_checkpoint) + (select count(*) from ai_request)
-        + (select count(*) from ai_separator) + (select count(*) from ai_context_prefix)";
+        + (select count(*) from ai_session) + (select count(*) from ai_separator) + (select count(*) from ai_context_prefix)";
     let left: i64 = sqlx::query_scalar(left).fetch_one(db).await.expect("counts");
     if left == 0 { Ok(()) } else { Err(format!("{left} rows are left of a deleted conversation")) }
 }

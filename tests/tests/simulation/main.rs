@@ -4,6 +4,8 @@
 //! `ANNEAL_SIMULATION_SECONDS` says for how long (30), `ANNEAL_SIMULATION_SEED` from which seed (1): the same seed gives the
 //! same lists.
 
+mod appends;
+mod beside;
 mod invariants;
 mod materials;
 mod operations;
@@ -25,6 +27,8 @@ use crate::{
     world::{Broken, Tally, World},
 };
 
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 /// Threads, each with a database and a conversation at a time of its own.
 const LANES: u64 = 3;
 /// Operations of the longest list.
@@ -127,6 +131,10 @@ fn whatever_happens_in_whatever_order_every_promise_holds_after_every_step() {
     // What never happens proves nothing.
     for what in [
         "appends repeated",
+        "results of tools",
+        "calls with their results in checkpoints",
+        "imports",
+        "rotations repeated",
         "request ids reused",
         "counts of lost leases",
         "jobs rescued",

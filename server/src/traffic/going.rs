@@ -1,0 +1,119 @@
+//! An answer's body on its way out: in pieces, so that what its reader does not take waits here, where it is counted, and not
+//! in the connection, which would take an answer of any size at once. Its connection is kept until the last piece is taken.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use axum::body::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use tonic::Status;
+
+use super::accounts::{Room, Tab, WEIGHT};
+use crate::{
+    listen::{Occupied, Offered, Place},
+    status::Failure,
+};
+
+/// Bytes of a piece: one frame of HTTP/2, unless the client wants larger ones.
+const PIECE: usize = 16 * 1024;
+
+/// A body that takes room until it is read.
+pub(crate) struct Going<B> {
+    body: B,
+    /// What is left of a frame of the body.
+    rest: Bytes,
+    /// Bytes of the piece that was handed on last.
+    handed: u64,
+    tab: Tab,
+    room: Room,
+    /// Whether the answer was cut short: nothing comes behind that.
+    is_over: bool,
+    place: Option<Place>,
+    offered: Option<Offered>,
+    _occupied: Option<Occupied>,
+}
+
+impl<B: Body<Data = Bytes>> Going<B> {
+    /// A body, of a connection if there is one.
+    pub(super) fn new(body: B, tab: Tab, place: Option<Place>, occupied: Option<Occupied>) -> Self {
+        let room = tab.room();
+        Self {
+            body,
+            rest: Bytes::new(),
+            handed: 0,
+            tab,
+            room,
+            is_over: false,
+            place,
+            offered: None,
+            _occupied: occupied,
+        }
+    }
+
+    /// The next piece of what is left.
+    fn piece(&mut self) -> Frame<Bytes> {
+        let piece = self.rest.split_to(self.rest.len().min(PIECE));
+        self.handed = piece.len() as u64;
+        self.offered = self.place.as_ref().map(Place::offer);
+        Frame::data(piece)
+    }
+
+    /// Takes in a frame of the body.
+    fn take(&mut self, bytes: Bytes) -> Result<(), Failure> {
+        self.tab.passed(bytes.len());
+        let weight = if self.room.is_empty() { WEIGHT } else { 0 };
+        self.room.grow(bytes.len() as u64 + weight)?;
+        self.rest = bytes;
+        Ok(())
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Going<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        // Who asks for more has taken what there was.
+        self.offered = None;
+        let handed = std::mem::take(&mut self.handed);
+        self.room.shrink(handed);
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.piece())));
+        }
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()? else {
+            return Poll::Ready(None);
+        };
+        let bytes = match frame.into_data() {
+            Ok(bytes) if bytes.is_empty() => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Ok(bytes) => bytes,
+            Err(frame) => return Poll::Ready(Some(Ok(frame))),
+        };
+        if let Err(failure) = self.take(bytes) {
+            self.is_over = true;
+            let mut end = HeaderMap::new();
+            // Ours have texts and details that headers may hold.
+            let _ = Status::from(failure).add_header(&mut end);
+            return Poll::Ready(Some(Ok(Frame::trailers(end))));
+        }
+        Poll::Ready(Some(Ok(self.piece())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over || self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
+}

@@ -1,0 +1,46 @@
+-- Brings near what a clock has set that was ahead and was set back: leases end $1 seconds from now at the latest, what nothing
+-- has put off is due now, and what was put off, and open breakers, wait $2 seconds at most. Rows that others hold are theirs
+-- to set. No index orders what waits by its time alone: this reads the queue, and is asked for seldom.
+with leased as materialized (
+    select kind, conversation_id from ai_job
+    where state = 1
+      and lease_until_ts > now() + $1::double precision * interval '1 second'
+    order by kind, conversation_id
+    for update skip locked
+), waiting as materialized (
+    select kind, conversation_id, coalesce(last_error, 'lease expired') <> 'lease expired' as is_put_off from ai_job
+    where state = 0
+      and due_ts > now() + case
+            when coalesce(last_error, 'lease expired') <> 'lease expired' then $2::double precision * interval '1 second'
+            else interval '2 seconds'
+        end
+    order by kind, conversation_id
+    for update skip locked
+), ended as (
+    update ai_job as j set lease_until_ts = now() + $1 * interval '1 second'
+    from leased
+    where j.kind = leased.kind
+      and j.conversation_id = leased.conversation_id
+    returning 1 as one
+), due as (
+    update ai_job as j
+    set due_ts = now() + case when waiting.is_put_off then $2 * interval '1 second' else interval '0' end
+    from waiting
+    where j.kind = waiting.kind
+      and j.conversation_id = waiting.conversation_id
+    returning 1 as one
+), calls as (
+    update ai_model_lease set lease_until_ts = now() + $1 * interval '1 second'
+    where lease_until_ts > now() + $1 * interval '1 second'
+    returning 1 as one
+), model as (
+    update ai_model_breaker set open_until_ts = now() + $2 * interval '1 second'
+    where open_until_ts > now() + $2 * interval '1 second'
+    returning 1 as one
+), conversation as (
+    update ai_conversation_breaker set open_until_ts = now() + $2 * interval '1 second'
+    where open_until_ts > now() + $2 * interval '1 second'
+    returning 1 as one
+)
+select (select count(*) from ended) + (select count(*) from due) + (select count(*) from calls)
+    + (select count(*) from model) + (select count(*) from conversation) as "mended!"

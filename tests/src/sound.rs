@@ -1,0 +1,67 @@
+//! A sound request of every RPC, as bytes: what tests make foreign, missing or bad in one place.
+
+use pb::append_large_message_request::{Frame, Header};
+use prost::Message as _;
+
+use crate::{pb, text, user};
+
+/// A sound request of an RPC that names this conversation, where the RPC names one; under this request id, where it takes one.
+pub fn sound_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
+    let (conversation_id, request_id) = (|| id.to_owned(), || request.to_owned());
+    macro_rules! ask {
+        ($ask:ident { $($field:ident: $value:expr),* $(,)? }) => {
+            pb::$ask { conversation_id: conversation_id(), $($field: $value,)* ..Default::default() }.encode_to_vec()
+        };
+    }
+    let scope = || pb::SessionScope {
+        agent_id: "a".into(),
+        channel: "c".into(),
+        sender_id: "anna".into(),
+        ..Default::default()
+    };
+    match rpc {
+        "CreateConversation" => {
+            pb::CreateConversationRequest { request_id: request_id(), ..Default::default() }.encode_to_vec()
+        }
+        "ListConversations" | "GetQueueStats" | "GetModelStats" => Vec::new(),
+        "GetConversation" => pb::GetConversationRequest { conversation_id: conversation_id() }.encode_to_vec(),
+        "UpdateConversation" => {
+            let conversation =
+                pb::Conversation { conversation_id: conversation_id(), title: "mine".into(), ..Default::default() };
+            let update_mask = Some(prost_types::FieldMask { paths: vec!["title".into()] });
+            let ask =
+                pb::UpdateConversationRequest { conversation: Some(conversation), update_mask, ..Default::default() };
+            pb::UpdateConversationRequest { request_id: request_id(), ..ask }.encode_to_vec()
+        }
+        "DeleteConversation" => ask!(DeleteConversationRequest { request_id: request_id() }),
+        "ResolveSession" => pb::ResolveSessionRequest { scope: Some(scope()), ..Default::default() }.encode_to_vec(),
+        "RotateSession" => {
+            let ask = pb::RotateSessionRequest { scope: Some(scope()), ..Default::default() };
+            pb::RotateSessionRequest { request_id: request_id(), ..ask }.encode_to_vec()
+        }
+        "AppendMessages" => ask!(AppendMessagesRequest { messages: vec![user("hello")], request_id: request_id() }),
+        "AppendLargeMessage" => {
+            let message = Some(text(pb::Role::User, ""));
+            let header = Header { conversation_id: conversation_id(), message, ..Default::default() };
+            pb::AppendLargeMessageRequest { frame: Some(Frame::Header(header)) }.encode_to_vec()
+        }
+        "ListMessages" => ask!(ListMessagesRequest {}),
+        "GetMessage" => ask!(GetMessageRequest { message_id: 1 }),
+        "InsertSeparator" => ask!(InsertSeparatorRequest { request_id: request_id() }),
+        "DeleteSeparator" => ask!(DeleteSeparatorRequest { after_message_id: 2 }),
+        "WatchConversation" => ask!(WatchConversationRequest {}),
+        "BuildContext" | "StreamContext" => ask!(BuildContextRequest {}),
+        "GetContextUsage" => ask!(GetContextUsageRequest {}),
+        "Compact" => ask!(CompactRequest { request_id: request_id() }),
+        "ListCheckpoints" => ask!(ListCheckpointsRequest {}),
+        "ImportCheckpoint" => ask!(ImportCheckpointRequest { last_message_id: 1, summary: "so far".into() }),
+        "ReportUsage" => ask!(ReportUsageRequest { model: "m".into(), input_tokens: 10 }),
+        "ClassifyError" => pb::ClassifyErrorRequest { status: 400, ..Default::default() }.encode_to_vec(),
+        "Chat" => ask!(ChatRequest { messages: vec![user("hello")], request_id: request_id() }),
+        "RequeueJob" => ask!(RequeueJobRequest { kind: pb::JobKind::Checkpoint.into() }),
+        "DiscardJob" => ask!(DiscardJobRequest { kind: pb::JobKind::Checkpoint.into() }),
+        "VerifyConversation" => pb::VerifyConversationRequest { conversation_id: conversation_id() }.encode_to_vec(),
+        "ListJobs" => ask!(ListJobsRequest {}),
+        _ => panic!("{rpc} has no sound request yet: tests of all RPCs need one"),
+    }
+}

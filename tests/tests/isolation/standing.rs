@@ -1,0 +1,151 @@
+//! What goes on for long ends when the credential that began it does.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anneal_core::caller::Verb;
+use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
+use anneal_store::Owner;
+use anneal_tests::{Folder, Guest, House, assert_refused, eventually, pb, user};
+use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
+use rustls::{
+    ClientConfig, HandshakeKind, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic::{Code, Status, transport::Channel};
+
+use crate::doors::{Authority, list, uri};
+
+const NAME: &str = "spiffe://example/anna";
+
+/// A house that knows anna by her certificate.
+async fn with_certificates(authority: &Authority, folder: &Folder) -> House {
+    let anna = ClientSettings { tenant: "anna".into(), verbs: vec!["read".into(), "append".into()] };
+    let auth = AuthSettings { clients: [(NAME.to_owned(), anna)].into(), ..Default::default() };
+    let house = House::guarded(authority.server(folder), auth).await;
+    house.tenant("anna").await;
+    house
+}
+
+/// A certificate of anna's that ends so many seconds from now, and its key; PEM.
+fn short_lived(authority: &Authority, seconds: u64) -> (String, String) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.subject_alt_names = vec![uri(NAME)];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now.as_secs() + seconds);
+    let key = KeyPair::generate().expect("a key");
+    (params.signed_by(&key, authority.issuer()).expect("signs").pem(), key.serialize_pem())
+}
+
+#[tokio::test]
+async fn a_connection_outlives_its_certificate_but_its_calls_do_not() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    let house = with_certificates(&authority, &folder).await;
+    let shown = short_lived(&authority, 6);
+    let channel = authority.channel(house.addresses.grpc, Some(shown)).await.expect("shakes hands");
+    let ask = pb::CreateConversationRequest::default();
+    let made = ConversationServiceClient::new(channel.clone()).create_conversation(ask).await.expect("creates");
+    let ask = pb::WatchConversationRequest { conversation_id: made.into_inner().conversation_id, ..Default::default() };
+    let mut watch = MessageServiceClient::<Channel>::new(channel.clone()).watch_conversation(ask).await;
+    let watch = watch.as_mut().expect("watches").get_mut();
+    watch.message().await.expect("begins").expect("`started`");
+    eventually("the certificate is refused", async || match list(channel.clone()).await {
+        Ok(()) => false,
+        Err(status) => {
+            assert!(status.message().contains("has expired"), "{status:?}");
+            assert_refused::<()>(Err(status), Code::Unauthenticated, "UNAUTHENTICATED", "");
+            true
+        }
+    })
+    .await;
+    let ended: Result<_, Status> = tokio::time::timeout(Duration::from_mins(1), watch.message()).await.expect("ends");
+    assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");
+}
+
+/// How a connection to the HTTP port shook hands, after an answer was read from it.
+fn handshake(config: &Arc<ClientConfig>, address: SocketAddr) -> Option<HandshakeKind> {
+    use std::io::{Read as _, Write as _};
+
+    let name = "localhost".try_into().expect("a name");
+    let mut session = rustls::ClientConnection::new(Arc::clone(config), name).expect("a session");
+    let mut socket = std::net::TcpStream::connect(address).expect("connects");
+    let mut stream = rustls::Stream::new(&mut session, &mut socket);
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("is taken");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("is answered");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    session.handshake_kind()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_looked_at_by_every_connection() {
+    let (authority, folder) = (Authority::new(), Folder::new());
+    let house = with_certificates(&authority, &folder).await;
+    let (certificate, key) = short_lived(&authority, 300);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("PEM")).expect("is one");
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")];
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
+    for version in rustls::ALL_VERSIONS {
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder =
+            builder.with_protocol_versions(&[version]).expect("is known").with_root_certificates(roots.clone());
+        let config = builder.with_client_auth_cert(chain.clone(), key.clone_key()).expect("fits");
+        let (config, address) = (Arc::new(config), house.addresses.http);
+        let shaken = tokio::task::spawn_blocking(move || [(); 2].map(|()| handshake(&config, address)));
+        assert_eq!(shaken.await.expect("answers"), [Some(HandshakeKind::Full); 2], "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_document_breaks_off_when_the_key_that_began_it_is_revoked() {
+    const BYTES: usize = 24 * 1024 * 1024;
+    let house = House::guarded(ServerSettings::default(), AuthSettings { api_keys: true, ..Default::default() }).await;
+    let verbs = [Verb::Read, Verb::Append];
+    let (key, other) = (house.key("anna", &verbs).await, house.key("anna", &verbs).await);
+    let guest: Guest = house.showing(&format!("Bearer {}", other.text));
+    let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
+    let made = ConversationServiceClient::new(guest.clone()).create_conversation(ask).await.expect("creates");
+    let conversation_id = made.into_inner().conversation_id;
+    for _ in 0..8 {
+        let messages = vec![user(&"x".repeat(BYTES / 8))];
+        let ask =
+            pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
+        MessageServiceClient::new(guest.clone()).append_messages(ask).await.expect("appends");
+    }
+    let read = async |key: &str| {
+        let mut stream = TcpStream::connect(house.addresses.http).await.expect("connects");
+        let request = format!(
+            "GET /api/agents/a/sessions/{conversation_id} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {key}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.expect("is taken");
+        let mut begun = [0; 4_096];
+        stream.read_exact(&mut begun).await.expect("begins");
+        stream
+    };
+    // What follows chunks ends with an empty one; what is broken off does not.
+    let rest = async |mut stream: TcpStream| {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        (rest.len(), rest.ends_with(b"\r\n0\r\n\r\n"))
+    };
+    let slow = read(&key.text).await;
+    assert!(Owner::connect(&house.url).await.expect("connects").revoke_key(key.id).await.expect("revokes"));
+    let revoked = house.showing(&format!("Bearer {}", key.text));
+    eventually("the key is refused", async || {
+        let ask = pb::ListConversationsRequest::default();
+        ConversationServiceClient::new(revoked.clone()).list_conversations(ask).await.is_err()
+    })
+    .await;
+    let (bytes, is_whole) = rest(slow).await;
+    assert!(!is_whole, "{bytes} bytes came");
+    let (bytes, is_whole) = rest(read(&other.text).await).await;
+    assert!(is_whole && bytes > BYTES - 4_096, "another key reads on to the end: {bytes} bytes");
+}

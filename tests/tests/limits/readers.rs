@@ -1,0 +1,106 @@
+//! Readers of answers who do not read.
+
+use anneal_core::caller::Verb;
+use anneal_server::LimitSettings;
+use anneal_tests::{House, RawHttp2, assert_refused, eventually, frame, kind, pb, request_head, user};
+use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
+use prost::Message as _;
+use tonic::Code;
+
+const ALL: [Verb; 2] = [Verb::Read, Verb::Append];
+
+/// A unary request of gRPC on a stream: its head, and its message as one frame.
+fn asked(stream: u32, path: &str, authorization: &str, message: &[u8]) -> Vec<u8> {
+    let head = request_head(path, &[("authorization", authorization)]);
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    let body = [&[0][..], &length, message].concat();
+    [frame(kind::HEADERS, kind::END_HEADERS, stream, &head), frame(kind::DATA, kind::END_STREAM, stream, &body)]
+        .concat()
+}
+
+#[tokio::test]
+async fn a_reader_who_gives_no_leave_to_send_is_shown_out_and_one_whom_nobody_has_anything_for_is_not() {
+    let limits = LimitSettings { stall_seconds: 1, ..Default::default() };
+    let house = House::limited(limits).await;
+    let key = house.key("eve", &ALL).await;
+    let shown = format!("Bearer {}", key.text);
+    let guest = house.showing(&shown);
+    let mut conversations = ConversationServiceClient::new(guest.clone());
+    let made = conversations.create_conversation(pb::CreateConversationRequest::default());
+    let id = made.await.expect("creates").into_inner().conversation_id;
+
+    // A watch that has nothing to say, read by somebody who would take it.
+    let ask = pb::WatchConversationRequest { conversation_id: id.clone(), ..Default::default() }.encode_to_vec();
+    let mut watcher = RawHttp2::connect(house.addresses.grpc, &[]).await;
+    let path = "/anneal.v1.MessageService/WatchConversation";
+    watcher.send(&asked(1, path, &shown, &ask)).await.expect("is taken");
+    watcher.next_of(kind::DATA).await.expect("the watch has begun");
+
+    let path = "/anneal.v1.ConversationService/GetConversation";
+    let ask = pb::GetConversationRequest { conversation_id: id.clone() }.encode_to_vec();
+    for window in [0, 20] {
+        let mut reader = RawHttp2::connect(house.addresses.grpc, &[(kind::INITIAL_WINDOW_SIZE, window)]).await;
+        if window == 0 {
+            reader.send(&asked(1, path, &shown, &ask)).await.expect("is taken");
+        } else {
+            // Some of it is taken, and then no more: the answer is longer than one piece.
+            let message = pb::AppendMessagesRequest {
+                conversation_id: id.clone(),
+                messages: vec![user(&"x".repeat(100_000))],
+                ..Default::default()
+            };
+            MessageServiceClient::new(guest.clone()).append_messages(message).await.expect("appends");
+            let ask = pb::GetMessageRequest { conversation_id: id.clone(), message_id: 1, range: None };
+            let path = "/anneal.v1.MessageService/GetMessage";
+            reader.send(&asked(1, path, &shown, &ask.encode_to_vec())).await.expect("is taken");
+        }
+        reader.next_of(kind::HEADERS).await.expect("the answer has begun");
+        let closed = tokio::time::timeout(std::time::Duration::from_secs(30), reader.closed()).await;
+        assert!(closed.is_ok(), "with a window of {window} it stays for ever");
+    }
+
+    // The one whom nobody had anything for is told what happens next.
+    let message = pb::AppendMessagesRequest { conversation_id: id, messages: vec![user("news")], ..Default::default() };
+    MessageServiceClient::new(guest).append_messages(message).await.expect("appends");
+    watcher.next_of(kind::DATA).await.expect("it is still told");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_reads_take_half_of_the_room_at_most() {
+    const BYTES: usize = 1_000_000;
+    let limits = LimitSettings { waiting_bytes: 8_000_000, bytes_per_second: 0, ..Default::default() };
+    let house = House::limited(limits).await;
+    let (eve, anna) = (house.key("eve", &ALL).await, house.key("anna", &ALL).await);
+    let (eves, annas) = (format!("Bearer {}", eve.text), format!("Bearer {}", anna.text));
+    let mut ids = Vec::new();
+    for shown in [&eves, &annas] {
+        let guest = house.showing(shown);
+        let made = pb::CreateConversationRequest::default();
+        let made = ConversationServiceClient::new(guest.clone()).create_conversation(made).await.expect("creates");
+        let id = made.into_inner().conversation_id;
+        let messages = vec![user(&"x".repeat(BYTES))];
+        let message = pb::AppendMessagesRequest { conversation_id: id.clone(), messages, ..Default::default() };
+        MessageServiceClient::new(guest).append_messages(message).await.expect("appends");
+        ids.push(id);
+    }
+    let read = |id: &str| pb::GetMessageRequest { conversation_id: id.into(), message_id: 1, range: None };
+    let path = "/anneal.v1.MessageService/GetMessage";
+    let mut reader = RawHttp2::connect(house.addresses.grpc, &[(kind::INITIAL_WINDOW_SIZE, 0)]).await;
+    for n in 0..20 {
+        let ask = asked(2 * n + 1, path, &eves, &read(&ids[0]).encode_to_vec());
+        reader.send(&ask).await.expect("is taken");
+    }
+    // Those that find no room are refused with their trailers, which need no leave.
+    let mut heads = 0;
+    while heads < 20 + 10 {
+        heads += usize::from(reader.next_of(kind::HEADERS).await.is_some_and(|frame| frame.kind == kind::HEADERS));
+    }
+    let refused = MessageServiceClient::new(house.showing(&eves)).get_message(read(&ids[0])).await.map(drop);
+    assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");
+    let mut client = MessageServiceClient::new(house.showing(&annas));
+    client.get_message(read(&ids[1])).await.expect("another tenant has room");
+    drop(reader);
+    let mut client = MessageServiceClient::new(house.showing(&eves));
+    eventually("leaving makes room", async || client.clone().get_message(read(&ids[0])).await.is_ok()).await;
+    client.get_message(read(&ids[0])).await.expect("and it stays");
+}
