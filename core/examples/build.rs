@@ -71,6 +71,7 @@ fn material(messages: usize) -> Material {
         }),
         tail: (0..messages).map(message).collect(),
         prefix: None,
+        left_out: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,

@@ -56,7 +56,7 @@ pub struct TailItem {
     pub turn: i32,
     /// Tokens as a context would send them.
     pub tokens: Tokens,
-    /// Bytes of text that a summariser would read of it.
+    /// Bytes of content, or of the summary in its place, that a summariser would read of it.
     pub bytes: u64,
     /// Its tool calls and results.
     pub outline: Vec<ToolMark>,
@@ -73,10 +73,14 @@ pub struct Cut {
     pub kept: Tokens,
 }
 
-/// Bytes of text that one checkpoint reads at most; a longer range is summarised by several, one after the other.
+/// Bytes of content that one checkpoint reads; a longer range is summarised by several, one after the other.
 pub const CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
+/// The same where the first place to cut is further away, beyond exchanges that cannot be parted: what is longer is not
+/// summarised, unless it is a single message.
+pub const CHECKPOINT_MOST_BYTES: u64 = 128 * 1024 * 1024;
 
-/// Where to cut the tail; None when no cut would move the boundary without parting a call from its results.
+/// Where to cut the tail; None when no cut would move the boundary without parting a call from its
+/// results, or before more has been read than one checkpoint can.
 ///
 /// The kept tail is the first of these that stays within half of every threshold: what `keep_recent` says; the last
 /// turn; the newest part of the last turn that fits. When nothing fits, the least that can be kept.
@@ -87,7 +91,7 @@ pub fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger, head: Tokens) 
     let plan =
         Plan { tail, free: free_places(tail), kept: kept_after(tail), room: Room::of(tail, policy, trigger, head) };
     let place = plan.place(policy.keep_recent, trigger)?;
-    let place = plan.readable(place);
+    let place = plan.readable(place)?;
     Some(Cut { last: tail[place - 1].id, quoted: quoted(tail, place), kept: plan.kept[place] })
 }
 
@@ -167,17 +171,19 @@ impl Plan<'_> {
         self.kept[place] <= self.room.tokens && self.tail.len() - place <= self.room.messages
     }
 
-    /// The last free place up to `place` whose messages one checkpoint can read; the first free one if none can be.
-    fn readable(&self, place: usize) -> usize {
+    /// The last free place up to `place` whose messages one checkpoint can read; the first free one if none can be, and that
+    /// is not too far away.
+    fn readable(&self, place: usize) -> Option<usize> {
         let mut bytes = 0_u64;
         let mut best = None;
         for k in 1..=place {
             bytes = bytes.saturating_add(self.tail[k - 1].bytes);
-            if self.free[k] && (best.is_none() || bytes <= CHECKPOINT_BYTES) {
+            let first = best.is_none() && (k == 1 || bytes <= CHECKPOINT_MOST_BYTES);
+            if self.free[k] && (first || bytes <= CHECKPOINT_BYTES) {
                 best = Some(k);
             }
         }
-        best.unwrap_or(place)
+        best
     }
 }
 

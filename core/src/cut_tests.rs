@@ -145,6 +145,22 @@ fn a_range_too_long_for_one_checkpoint_is_cut_where_it_can_be_read() {
 }
 
 #[test]
+fn an_exchange_that_no_checkpoint_can_read_is_not_cut_off() {
+    let mut tail = chat(10, 1_000);
+    tail[1] = calling(tail[1].clone(), "slow");
+    tail[14] = answering(tail[14].clone(), "slow");
+    let cut = |bytes, tail: &mut [TailItem]| {
+        tail[8].bytes = bytes;
+        plan(tail, &policy(8_000, 50), Trigger::Tokens).map(|cut| cut.last)
+    };
+    // The first message can be cut off by itself.
+    assert_eq!(cut(2 * CHECKPOINT_MOST_BYTES, &mut tail), Some(MessageId(1)));
+    tail.remove(0);
+    assert_eq!(cut(CHECKPOINT_MOST_BYTES, &mut tail), Some(MessageId(15)), "it cannot be parted");
+    assert_eq!(cut(CHECKPOINT_MOST_BYTES + 1, &mut tail), None);
+}
+
+#[test]
 fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
     let halves = keeping(KeepRecent::Share(50), 1_000);
     for (turns, tokens, last) in [(10, 50, Some(10)), (3, 170, Some(2)), (4, 125, Some(4))] {

@@ -18,8 +18,11 @@ pub const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 pub const CONTEXT_PIECE_BYTES: usize = 1024 * 1024;
 /// Bytes of one message's text, by streaming.
 pub const MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of content in one page of messages; a page holds at least one message.
+/// Bytes of content and summaries in one page of messages or checkpoints; a page holds at least one of them.
 pub const PAGE_CONTENT_BYTES: i64 = 4 * 1024 * 1024;
+/// Bytes of content that one context reads of its tail, the newest first, beside the newest message and the newest user
+/// message: sixteen times what the largest window holds, and the memory that one call can take.
+pub const CONTEXT_CONTENT_BYTES: i64 = 128 * 1024 * 1024;
 /// Bytes of one range of a message's text.
 pub const RANGE_BYTES: i64 = 4 * 1024 * 1024;
 /// Keys in one map of labels.

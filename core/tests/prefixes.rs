@@ -149,6 +149,7 @@ impl Talk {
             checkpoint: self.checkpoint.map(summary),
             tail: tail.collect(),
             prefix: self.version.clone(),
+            left_out: Vec::new(),
             idle_seconds: Some(self.idle),
             tokens_ratio: None,
             learnt_window: None,

@@ -52,6 +52,7 @@ pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
         }),
         tail,
         prefix: Some(version()),
+        left_out: Vec::new(),
         idle_seconds: Some(10),
         tokens_ratio: None,
         learnt_window: None,

@@ -1,24 +1,21 @@
 //! What surrounds every RPC: whose call it is, how long it may take, room for it, its span and its figures.
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use anneal_core::{
     caller::{Caller, Verb},
     limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
 use futures::FutureExt as _;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, debug, info_span};
 
 use crate::{
     auth::{Proof, Stranger},
     house::House,
+    room::{Places, Room},
     status::Failure,
-    traffic::{Tab, UnderWay},
 };
 
 /// How long calls of a kind may take, in seconds.
@@ -48,20 +45,13 @@ pub(crate) struct Call {
     started: Instant,
     deadline: Duration,
     /// Its room among the calls under way, taken until it is dropped.
-    _room: OwnedSemaphorePermit,
-    /// What it takes of its tenant's share of that room.
-    share: Option<UnderWay>,
+    _room: Places,
 }
 
 impl Call {
     /// Takes in a call: finds its caller and its deadline, refuses it when its caller may not, or too many are under way.
     pub(crate) fn begin<T>(house: &House, rpc: (&'static str, Verb), request: &Request<T>) -> Result<Self, Status> {
-        let shed = |_: &Failure| metrics::counter!("shed_total", "rpc" => rpc.0).increment(1);
-        let tab = request.extensions().get::<Tab>();
-        let share = tab.map_or(Ok(None), |tab| tab.under_way(house.most_calls)).inspect_err(shed)?;
-        let mut call = Self::begin_among(&house.calls, rpc, request, Deadlines::UNARY)?;
-        call.share = share;
-        Ok(call)
+        Self::begin_among(&house.calls, rpc, request, Deadlines::UNARY)
     }
 
     /// The same for a turn, which has room of its own: those that wait for a model must not keep out those that do not.
@@ -83,7 +73,7 @@ impl Call {
     }
 
     fn begin_among<T>(
-        room: &Arc<Semaphore>,
+        room: &Room,
         (name, verb): (&'static str, Verb),
         request: &Request<T>,
         deadlines: Deadlines,
@@ -93,10 +83,11 @@ impl Call {
         if !caller.may(verb) {
             return Err(Failure::VerbMissing(verb).into());
         }
-        let room = enter(room).inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+        let entered = room.enter(caller.tenant());
+        let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
-        Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room, share: None })
+        Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room })
     }
 
     /// Refuses a call whose caller lacks this verb besides its own.
@@ -154,11 +145,6 @@ impl Call {
             code_name(code)
         );
     }
-}
-
-/// Room for one more, or a refusal.
-pub(crate) fn enter(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
-    Arc::clone(room).try_acquire_owned().map_err(|_| Failure::Overloaded)
 }
 
 /// The caller's `grpc-timeout`, within what the server allows.

@@ -23,8 +23,10 @@ use uuid::Uuid;
 
 use crate::{
     auth::{Auth, AuthError, AuthLayer, AuthSettings, Jwts},
+    grpc,
     house::House,
-    grpc, http as api, page,
+    http as api, page,
+    room::Sharing,
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     status::Failure,
@@ -94,7 +96,7 @@ impl Doors {
         let store = Store::new(settings, AppendSettings::default(), Session::default()).expect("the URL can be read");
         let settings = ServerSettings::default();
         let auth = Auth::new(&AuthSettings::default(), &store).expect("nobody is known, so no file is read");
-        let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default());
+        let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default(), Sharing::Whole);
         let (_, health) = tonic_health::server::health_reporter();
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let routes = routes.prepare();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use anneal_llm::ModelAccess;
 use anneal_store::{Doorbell, Store};
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    room::{Room, Sharing},
     settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
     watch::Watching,
 };
@@ -31,21 +31,21 @@ pub struct House {
     pub(crate) turns_end: CancellationToken,
     /// Who watches which conversation.
     pub(crate) watching: Watching,
-    pub(crate) calls: Arc<Semaphore>,
-    /// How many calls that is room for.
-    pub(crate) most_calls: u32,
-    pub(crate) turn_room: Arc<Semaphore>,
-    pub(crate) large_appends: Arc<Semaphore>,
+    pub(crate) calls: Room,
+    pub(crate) turn_room: Room,
+    pub(crate) large_appends: Room,
 }
 
 impl House {
-    /// A house on a store, with these models to call, for these applications.
-    pub fn new(
+    /// A house on a store, with these models to call, for these applications, whose callers share its rooms so.
+    pub(crate) fn new(
         store: Store,
         settings: &ServerSettings,
         models: Arc<ModelAccess>,
         applications: ApplicationSettings,
+        sharing: Sharing,
     ) -> Self {
+        let room = |places: u32| Room::new(places as usize, sharing);
         Self {
             store,
             bell: Doorbell::default(),
@@ -54,11 +54,10 @@ impl House {
             agents: Arc::new(applications.agents),
             turns: TaskTracker::new(),
             turns_end: CancellationToken::new(),
-            watching: Watching::new(settings),
-            most_calls: settings.concurrent_calls,
-            calls: Arc::new(Semaphore::new(settings.concurrent_calls as usize)),
-            turn_room: Arc::new(Semaphore::new(settings.concurrent_turns.get() as usize)),
-            large_appends: Arc::new(Semaphore::new(settings.concurrent_large_appends as usize)),
+            watching: Watching::new(settings, sharing),
+            calls: room(settings.concurrent_calls),
+            turn_room: room(settings.concurrent_turns.get()),
+            large_appends: room(settings.concurrent_large_appends),
         }
     }
 }

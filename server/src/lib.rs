@@ -19,6 +19,7 @@ mod ports;
 mod pressure;
 mod reload;
 mod reply;
+mod room;
 mod rpc;
 mod run;
 mod services;

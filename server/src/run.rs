@@ -19,6 +19,7 @@ use crate::{
     http as api,
     listen::{Lifetime, Tls, TlsError},
     ports::{Ports, Unprotected},
+    room::Sharing,
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     traffic::{LimitSettings, Traffic},
@@ -79,7 +80,8 @@ pub async fn serve(
     let Setup { server: settings, limits, auth, models, applications } = setup;
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
-    let house = House::new(store.clone(), &settings, models, applications);
+    let sharing = if auth.is_open() { Sharing::Whole } else { Sharing::Halves };
+    let house = House::new(store.clone(), &settings, models, applications, sharing);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     // Nobody is told that it serves, or that there is no such service, before the database has answered.

@@ -62,13 +62,13 @@ with ask as materialized (
     returning ask.place, c.tenant_id, c.conversation_id, c.last_message_id - ask.messages as before_id, c.turn, c.encoding
 ), stored as (
     insert into ai_message (
-        tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content, content_digest,
-        tool_outline, metadata, request_id, request_digest, request_messages
+        tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content_bytes, content,
+        content_digest, tool_outline, metadata, request_id, request_digest, request_messages
     )
     select moved.tenant_id, moved.conversation_id, moved.before_id + new.place, new.role, moved.turn - new.starts_after,
         case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
-        new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb, new.request_id,
-        new.request_digest, new.request_messages
+        octet_length(new.content), new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
+        new.request_id, new.request_digest, new.request_messages
     from moved
     join unnest(
         $15::bigint[], $16::bigint[], $17::smallint[], $18::integer[], $19::bigint[], $20::bigint[], $21::bigint[],

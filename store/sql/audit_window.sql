@@ -1,11 +1,12 @@
--- The message after which an audit begins: before the newest $3 messages, or fewer, so that no more than $4 bytes are read
--- beside the newest message. 0: all are read. What is not text counts by what it takes in the table, which costs no reading.
+-- The message after which an audit begins: before the newest $3 messages, or fewer, so that no more than $4 bytes of
+-- content are read beside the newest message. 0: all are read. Where content was not measured when it was stored, what it
+-- takes in the table stands for it, which costs no reading: content does not leave the database for an audit.
 select coalesce(min(message_id) - 1, 0) as "after!"
 from (
     select message_id, row_number() over newest as place,
-        sum(greatest(text_bytes, pg_column_size(content))) over newest as bytes
+        sum(coalesce(content_bytes, greatest(text_bytes, pg_column_size(content)))) over newest as bytes
     from (
-        select message_id, text_bytes, content from ai_message
+        select message_id, text_bytes, content_bytes, content from ai_message
         where tenant_id = $1
           and conversation_id = $2
         order by message_id desc

@@ -1,5 +1,6 @@
 -- What a checkpoint is planned from, in one snapshot: a head row (message_id 0: settings, previous summary), then the tail
--- without content, cool large messages with their summaries' size. $3: settings by profile; $4: overrides of a preview.
+-- without content, cool large messages with their summaries' size; each with the bytes of it that a summariser would read.
+-- $3: settings by profile; $4: overrides of a preview.
 with head as (
     select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, s.separator,
         k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.generation,
@@ -43,11 +44,14 @@ select m.message_id, m.role, m.turn,
             then m.summary_tokens
         else m.tokens
     end,
-    case when m.large and m.summary_tokens is not null then 0 else m.text_bytes end,
+    case
+        when m.large and m.summary_tokens is not null then octet_length(m.summary_cache)
+        else coalesce(m.content_bytes, octet_length(m.content::text))
+    end::bigint,
     m.tool_outline::text, null, null, null, null, null, null, null, null
 from head as h
 cross join lateral (
-    select message_id, role, turn, text_bytes, tool_outline, summary_tokens, coalesce(token_count, token_estimate) as tokens,
+    select message_id, role, turn, content_bytes, content, tool_outline, summary_cache, summary_tokens, coalesce(token_count, token_estimate) as tokens,
         coalesce(token_count > h.large, false) as large, count(*) filter (where role = 2) over later as calls_after
     from ai_message
     where tenant_id = $1

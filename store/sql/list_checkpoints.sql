@@ -1,15 +1,32 @@
--- Checkpoints of a conversation, newest boundary first, below a place ($3 last, $4 first); $5: only of this request.
-select k.first_message_id, k.last_message_id, k.summary, k.token_usage, k.kind, k.model, k.prompt_version,
-    k.source_first_message_id, k.source_digest, k.tokens_before, k.tokens_after, k.generation, k.trigger_kind, k.focus,
-    k.model_calls, k.input_tokens, k.output_tokens, k.duration_ms,
+-- Checkpoints of a conversation, newest boundary first, below a place ($3 last, $4 first); $5: only of this request; at most $6,
+-- and $7 bytes of summaries beyond the first. `found` is how many there were without the limit of bytes.
+select k.first_message_id as "first_message_id!", k.last_message_id as "last_message_id!", k.summary as "summary!",
+    k.token_usage as "token_usage!", k.kind as "kind!", k.model as "model!", k.prompt_version as "prompt_version!",
+    k.source_first_message_id as "source_first_message_id!", k.source_digest as "source_digest!",
+    k.tokens_before as "tokens_before!", k.tokens_after as "tokens_after!", k.generation as "generation!",
+    k.trigger_kind as "trigger_kind!", k.focus as "focus!", k.model_calls as "model_calls!",
+    k.input_tokens as "input_tokens!", k.output_tokens as "output_tokens!", k.duration_ms as "duration_ms!",
     (extract(epoch from k.created_ts) * 1000000)::bigint as "created_us!",
     k.first_message_id = coalesce(
         (select max(after_message_id) from ai_separator where conversation_id = k.conversation_id), 0
-    ) + 1 as "valid!"
-from ai_conversation_checkpoint as k
-where k.tenant_id = $1
-  and k.conversation_id = $2
-  and ($3::bigint is null or (k.last_message_id, k.first_message_id) < ($3, $4::bigint))
-  and ($5::text is null or k.request_id = $5)
+    ) + 1 as "valid!", k.found as "found!"
+from (
+    select below.*, sum(octet_length(summary)) over newest as page_bytes, row_number() over newest as place,
+        count(*) over () as found
+    from (
+        select conversation_id, first_message_id, last_message_id, summary, token_usage, kind, model, prompt_version,
+            source_first_message_id, source_digest, tokens_before, tokens_after, generation, trigger_kind, focus,
+            model_calls, input_tokens, output_tokens, duration_ms, created_ts
+        from ai_conversation_checkpoint
+        where tenant_id = $1
+          and conversation_id = $2
+          and ($3::bigint is null or (last_message_id, first_message_id) < ($3, $4::bigint))
+          and ($5::text is null or request_id = $5)
+        order by last_message_id desc, first_message_id desc
+        limit $6
+    ) as below
+    window newest as (order by last_message_id desc, first_message_id desc)
+) as k
+where k.place = 1
+   or k.page_bytes <= $7::bigint
 order by k.last_message_id desc, k.first_message_id desc
-limit $6

@@ -1,4 +1,5 @@
--- A page of messages in id order, after $3: at most $4 of them, and $5 bytes of text beyond the first; $6: with content.
+-- A page of messages in id order, after $3: at most $4 of them, and $5 bytes
+-- of content and summaries beyond the first; $6: with content.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", case when $6::boolean then m.content::text end as "content?", m.metadata::text as "metadata?",
@@ -6,10 +7,12 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!"
 from (
-    select message_id, sum(text_bytes) over (order by message_id) as page_bytes,
+    select message_id, sum(bytes) over (order by message_id) as page_bytes,
         row_number() over (order by message_id) as place
     from (
-        select message_id, text_bytes from ai_message
+        select message_id, coalesce(octet_length(summary_cache), 0)
+            + case when $6::boolean then coalesce(content_bytes, octet_length(content::text)) else 0 end as bytes
+        from ai_message
         where tenant_id = $1
           and conversation_id = $2
           and message_id > $3

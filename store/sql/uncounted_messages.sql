@@ -16,8 +16,7 @@ left join lateral (
     select message_id, sum(bytes) over (order by message_id) as page_bytes, sum(bytes) over () as all_bytes,
         row_number() over (order by message_id) as place
     from (
-        -- what is not text (media as data, signatures) counts by what it takes in the table, which costs no reading of it
-        select message_id, greatest(text_bytes, pg_column_size(content)) as bytes from ai_message
+        select message_id, coalesce(content_bytes, octet_length(content::text)) as bytes from ai_message
         where tenant_id = c.tenant_id
           and conversation_id = c.conversation_id
           and message_id > c.counted_message_id

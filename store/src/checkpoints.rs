@@ -4,6 +4,7 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     cut::Trigger,
     job::JobKind,
+    limits::PAGE_CONTENT_BYTES,
     message::MessageId,
     tokens::Tokens,
 };
@@ -63,7 +64,7 @@ pub struct Checkpoint {
 /// Checkpoints, newest boundary first.
 #[derive(Debug, Clone)]
 pub struct CheckpointPage {
-    /// The entries.
+    /// The entries; at most 4 MiB of summaries beyond the first.
     pub checkpoints: Vec<Checkpoint>,
     /// Whether more follow.
     pub more: bool,
@@ -103,6 +104,7 @@ struct CheckpointRow {
     duration_ms: i64,
     created_us: i64,
     valid: bool,
+    found: i64,
 }
 
 impl From<CheckpointRow> for Checkpoint {
@@ -155,11 +157,11 @@ impl Store {
     ) -> Result<CheckpointPage, StoreError> {
         self.conversation(caller, id).await?;
         let mut db = self.reads.checkout(caller).await?;
-        let mut checkpoints = select(&mut db, caller, id, before, None, limit + 1).await?;
+        let rows = rows(&mut db, caller, id, before, None, limit + 1).await?;
         db.release().await?;
-        let more = checkpoints.len() as i64 > limit;
-        checkpoints.truncate(limit.max(0) as usize);
-        Ok(CheckpointPage { checkpoints, more })
+        let found = rows.first().map_or(0, |row| row.found);
+        let checkpoints: Vec<_> = rows.into_iter().take(limit.max(0) as usize).map(Checkpoint::from).collect();
+        Ok(CheckpointPage { more: found > checkpoints.len() as i64, checkpoints })
     }
 
     /// Queues a compaction, unless this request has its checkpoint already. Returns that checkpoint, or the newest valid
@@ -273,6 +275,18 @@ pub(crate) async fn select(
     request_id: Option<&str>,
     limit: i64,
 ) -> Result<Vec<Checkpoint>, StoreError> {
+    let rows = rows(db, caller, id, before, request_id, limit).await?;
+    Ok(rows.into_iter().map(Checkpoint::from).collect())
+}
+
+async fn rows(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    before: Option<(MessageId, MessageId)>,
+    request_id: Option<&str>,
+    limit: i64,
+) -> Result<Vec<CheckpointRow>, StoreError> {
     let rows = sqlx::query_file_as!(
         CheckpointRow,
         "sql/list_checkpoints.sql",
@@ -282,8 +296,9 @@ pub(crate) async fn select(
         before.map(|(_, first)| first.0),
         request_id,
         limit,
+        PAGE_CONTENT_BYTES,
     )
     .fetch_all(db)
     .await?;
-    Ok(rows.into_iter().map(Checkpoint::from).collect())
+    Ok(rows)
 }

@@ -124,16 +124,23 @@ impl Store {
         db.settle(material).await?.ok_or(StoreError::NotFound(Entity::Conversation))
     }
 
-    /// Bytes of text after `after` up to `last`: what a summary of it all would read.
-    pub async fn text_bytes(&self, job: &ClaimedJob, after: MessageId, last: MessageId) -> Result<u64, StoreError> {
+    /// Bytes of content after `after` up to `last`, where they are more than `most` at least so many: what a summary of it all
+    /// would read.
+    pub async fn content_bytes(
+        &self,
+        job: &ClaimedJob,
+        after: MessageId,
+        last: MessageId,
+        most: u64,
+    ) -> Result<u64, StoreError> {
         let mut db = self.jobs.checkout(job.caller()).await?;
-        let bytes = sqlx::query_scalar!(
-            r#"select coalesce(sum(text_bytes), 0)::bigint as "bytes!" from ai_message
-               where tenant_id = $1 and conversation_id = $2 and message_id > $3 and message_id <= $4"#,
+        let bytes = sqlx::query_file_scalar!(
+            "sql/content_bytes.sql",
             job.tenant.0,
             job.conversation.0,
             after.0,
             last.0,
+            most as i64,
         )
         .fetch_one(&mut *db)
         .await?;

@@ -4,9 +4,11 @@
 use anneal_core::{
     caller::{Caller, ConversationId},
     context::{
-        Body, BreakReason, CheckpointSummary, Made, Material, NewVersion, PrefixVersion, ReadySummary, TailMessage,
+        Body, BreakReason, CheckpointSummary, LeftOut, Made, Material, NewVersion, PrefixVersion, ReadySummary,
+        TailMessage,
     },
     digest::Digest,
+    limits::CONTEXT_CONTENT_BYTES,
     message::MessageId,
     policy::PolicyOverrides,
 };
@@ -36,6 +38,7 @@ struct MaterialRow {
     summary: Option<String>,
     summary_tokens: Option<i64>,
     text_bytes: Option<i64>,
+    left_out: bool,
     tool_outline: Option<String>,
     age_seconds: Option<i64>,
     policy: Option<String>,
@@ -73,6 +76,7 @@ impl Store {
             ahead.otherwise,
             self.rules.bases(),
             json(overrides),
+            CONTEXT_CONTENT_BYTES,
         )
         .fetch_all(&mut *db)
         .await?;
@@ -84,7 +88,12 @@ impl Store {
         material.tail.reserve(rows.len());
         for row in rows {
             material.idle_seconds = row.age_seconds.or(material.idle_seconds);
-            material.tail.push(tail_message(row)?);
+            if row.left_out {
+                let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
+                material.left_out.push(LeftOut { id, turn, tokens });
+            } else {
+                material.tail.push(tail_message(row)?);
+            }
         }
         Ok(material)
     }
@@ -151,6 +160,7 @@ impl Store {
             checkpoint,
             tail: Vec::new(),
             prefix,
+            left_out: Vec::new(),
             idle_seconds: None,
             tokens_ratio: row.tokens_ratio,
             learnt_window: row.window_tokens.map(tokens),

@@ -74,7 +74,7 @@ pub struct PageAsk {
 /// Messages in the order asked for.
 #[derive(Debug, Clone)]
 pub struct MessagePage {
-    /// The entries; at most 4 MiB of content beyond the first.
+    /// The entries; at most 4 MiB of content and summaries beyond the first.
     pub messages: Vec<StoredMessage>,
     /// Separators that stand within the page.
     pub separators: Vec<Separator>,
@@ -137,7 +137,7 @@ impl Store {
         #[cfg(feature = "sabotage")]
         let caller = crate::sabotage::anybody(&mut db, caller, id).await;
         let newest = newest(&mut db, caller, id).await?;
-        let bytes = if ask.content { limits::PAGE_CONTENT_BYTES } else { i64::MAX };
+        let bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let rows = if ask.newest_first {
             let before = ask.from.map_or(i64::MAX, |from| from.0);
@@ -189,7 +189,7 @@ impl Store {
         ask: PageAsk,
     ) -> Result<Vec<StoredMessage>, StoreError> {
         let (after, content, limit) = (ask.from.unwrap_or_default(), ask.content, ask.limit);
-        let bytes = if content { limits::PAGE_CONTENT_BYTES } else { i64::MAX };
+        let bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let mut db = self.reads.checkout(caller).await?;
         let rows =

@@ -126,6 +126,7 @@ const fn why(reason: Reason) -> &'static str {
         Reason::Empty => "nothing of it is left to send",
         Reason::Pressure => "because the model has refused more",
         Reason::Repeated => "said again directly after",
+        Reason::ContentLimit => "as much as one context reads is newer",
         Reason::Unspecified => "?",
     }
 }

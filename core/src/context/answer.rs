@@ -48,7 +48,7 @@ pub enum Representation {
     BeforeSeparator,
     /// As said, with its middle left out.
     Clipped,
-    /// Not at all, to fit the budget.
+    /// Not at all, to fit the budget, or because one context reads no more.
     Dropped,
     /// Not at all: a provider would refuse it.
     Repaired,
@@ -73,6 +73,8 @@ pub enum Reason {
     Separated,
     /// The budget asked for it.
     Budget,
+    /// As much as one context reads is newer.
+    ContentLimit,
     /// A tool result without a call.
     ResultWithoutCall,
     /// Nothing in it can be sent.

@@ -29,6 +29,7 @@ fn tool_run(calls: i64) -> Material {
         checkpoint: None,
         tail,
         prefix: None,
+        left_out: Vec::new(),
         idle_seconds: Some(1),
         tokens_ratio: None,
         learnt_window: None,

@@ -29,8 +29,10 @@ pub struct Material {
     pub separator: Option<MessageId>,
     /// The newest checkpoint that holds.
     pub checkpoint: Option<CheckpointSummary>,
-    /// The messages after the boundary, in id order.
+    /// The messages after the boundary that were read, in id order.
     pub tail: Vec<TailMessage>,
+    /// Those that were not, in id order: what is newer holds as much as one context reads. Empty in nearly all.
+    pub left_out: Vec<LeftOut>,
     /// The newest recorded version of the context's beginning.
     pub prefix: Option<PrefixVersion>,
     /// Seconds since the newest assistant message of the tail was stored: the age of the last model call.
@@ -83,6 +85,17 @@ pub struct TailMessage {
     pub body: Body,
     /// Its summary, where it is large and is still sent as it was said.
     pub ready: Option<ReadySummary>,
+}
+
+/// One message after the boundary that was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its id.
+    pub id: MessageId,
+    /// Its turn.
+    pub turn: i32,
+    /// Its tokens.
+    pub tokens: Tokens,
 }
 
 /// A summary that may take a message's place.

@@ -7,6 +7,7 @@ mod cache_tests;
 mod clip;
 mod close;
 mod entry;
+mod left_out;
 mod material;
 mod names;
 mod pairs;
@@ -28,7 +29,7 @@ use crate::{
 pub use answer::{BudgetTooSmall, Context, ContextMessage, ManifestEntry, Reason, Representation, Segment};
 use entry::Entry;
 pub use entry::{Swapped, checkpoint_tokens_around};
-pub use material::{Ask, Body, CheckpointSummary, Made, Material, Pressure, ReadySummary, TailMessage};
+pub use material::{Ask, Body, CheckpointSummary, LeftOut, Made, Material, Pressure, ReadySummary, TailMessage};
 pub use prefix::{BreakReason, CacheBreak, NewVersion, Prefix, PrefixVersion};
 pub use repair::{Repair, RepairKind};
 
@@ -36,6 +37,7 @@ pub use repair::{Repair, RepairKind};
 pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall> {
     let current_turn =
         turn::after(material.turn, material.last_role, ask.current_input.iter().map(|message| message.role));
+    left_out::round(&mut material);
     let boundary = Boundary::newest(material.separator, material.checkpoint.as_ref().map(|held| held.last));
     let Material { last_message_id, encoding, policy, separator, last_role, turn, .. } = material;
     let prompt = ask.system_prompt.map_or_else(
@@ -58,7 +60,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         encoding,
         budget: ask.budget,
         format: ask.format,
-        manifest: before_boundary(separator, material.checkpoint.as_ref()),
+        manifest: before_boundary(separator, material.checkpoint.as_ref(), &material.left_out),
         repairs: Vec::new(),
         entries: head,
     };
@@ -68,6 +70,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         draft.manifest.push(manifest);
         draft.entries.push(entry);
     }
+    left_out::note(&mut draft.manifest, &material.left_out);
     draft.entries.extend(input);
 
     repair::mend(&mut draft);
@@ -79,8 +82,13 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
     Ok(draft.finish(last_message_id, boundary, current_turn, prefix))
 }
 
-/// Manifest of what stands before the tail: at most two runs, however long the history.
-fn before_boundary(separator: Option<MessageId>, checkpoint: Option<&CheckpointSummary>) -> Vec<ManifestEntry> {
+/// Manifest of what stands before the tail: at most two runs, however long the history, but for what a summary that was made
+/// for this call could not read.
+fn before_boundary(
+    separator: Option<MessageId>,
+    checkpoint: Option<&CheckpointSummary>,
+    left_out: &[LeftOut],
+) -> Vec<ManifestEntry> {
     let run = |first: MessageId, last, representation, reason, tokens| {
         (first <= last).then_some(ManifestEntry {
             first,
@@ -95,12 +103,16 @@ fn before_boundary(separator: Option<MessageId>, checkpoint: Option<&CheckpointS
     };
     let separated = separator.unwrap_or_default();
     let before = run(MessageId(1), separated, Representation::BeforeSeparator, Reason::Separated, Tokens::ZERO);
-    let covered = checkpoint.and_then(|held| {
+    let covered = checkpoint.into_iter().flat_map(|held| {
         let reason = match held.made {
             Made::Stored => Reason::Checkpointed,
             Made::ForThisCall => Reason::Pressure,
         };
-        run(separated.next(), held.last, Representation::Checkpoint, reason, held.tokens)
+        let runs = left_out::runs_between(separated.next(), held.last, left_out);
+        runs.into_iter().filter_map(move |(first, last)| {
+            let tokens = if last == held.last { held.tokens } else { Tokens::ZERO };
+            run(first, last, Representation::Checkpoint, reason, tokens)
+        })
     });
     before.into_iter().chain(covered).collect()
 }

@@ -30,6 +30,7 @@ fn material(tail: Vec<TailMessage>) -> Material {
         }),
         tail,
         prefix: None,
+        left_out: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,

@@ -61,6 +61,7 @@ fn material(said: Vec<(Role, Vec<Part>)>) -> Material {
         checkpoint: None,
         tail,
         prefix: None,
+        left_out: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,

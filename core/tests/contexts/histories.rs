@@ -223,6 +223,7 @@ prop_compose! {
             checkpoint,
             tail,
             prefix: None,
+            left_out: Vec::new(),
             idle_seconds: None,
             tokens_ratio: None,
             learnt_window: None,

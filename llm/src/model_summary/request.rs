@@ -117,6 +117,7 @@ mod tests {
                 checkpoint: None,
                 tail: Vec::new(),
                 prefix: None,
+                left_out: Vec::new(),
                 idle_seconds: None,
                 tokens_ratio: None,
                 learnt_window: None,

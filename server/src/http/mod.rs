@@ -83,7 +83,8 @@ pub(crate) fn router(
     // Before the layers, which hold for whatever stands when they are put on.
     api = api.method_not_allowed_fallback(no_such_method);
     if is_open {
-        api = api.layer(middleware::from_fn_with_state(Names::new(address, &settings.http_hosts), door::only_own_names));
+        api =
+            api.layer(middleware::from_fn_with_state(Names::new(address, &settings.http_hosts), door::only_own_names));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
     api = api.layer(middleware::from_fn_with_state(door.clone(), door::only_while_open));

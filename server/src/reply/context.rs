@@ -44,6 +44,7 @@ const fn reason(reason: context::Reason) -> pb::Reason {
         context::Reason::Empty => pb::Reason::Empty,
         context::Reason::Pressure => pb::Reason::Pressure,
         context::Reason::Repeated => pb::Reason::Repeated,
+        context::Reason::ContentLimit => pb::Reason::ContentLimit,
     }
 }
 

@@ -10,7 +10,7 @@ use pb::append_large_message_request::{Frame, Header};
 use tonic::{Code, Streaming};
 
 use super::append_messages::append;
-use crate::{call, house::House, parse, status::Failure};
+use crate::{house::House, parse, status::Failure};
 
 /// Stores one message whose text comes in pieces.
 pub(crate) async fn append_large_message(
@@ -18,7 +18,7 @@ pub(crate) async fn append_large_message(
     caller: Caller,
     mut frames: Streaming<pb::AppendLargeMessageRequest>,
 ) -> Result<pb::AppendMessagesResponse, Failure> {
-    let _room = call::enter(&house.large_appends)?;
+    let _room = house.large_appends.enter(caller.tenant())?;
     let Some(Frame::Header(header)) = next(&mut frames).await? else {
         return Err(Failure::invalid("header", "must be the first frame"));
     };

@@ -34,7 +34,6 @@ struct Inner {
     /// Most that may wait, of all and of one tenant.
     waiting_most: u64,
     waiting_share: u64,
-    is_open: bool,
     receive: Duration,
     began: Instant,
     waiting: AtomicU64,
@@ -56,17 +55,6 @@ struct Account {
     meters: Mutex<Meters>,
     /// Bytes that wait.
     waiting: AtomicU64,
-    /// Calls under way.
-    calls: AtomicU64,
-}
-
-/// A call under way on its tenant's account, until it is dropped.
-pub(crate) struct UnderWay(Arc<Account>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 #[derive(Default)]
@@ -101,7 +89,6 @@ impl Traffic {
             bytes: rate(settings.bytes_per_second, settings.bytes_burst),
             waiting_most: settings.waiting_bytes,
             waiting_share: if is_open { settings.waiting_bytes } else { settings.waiting_bytes / 2 },
-            is_open,
             receive: Duration::from_secs(settings.receive_seconds.into()),
             began: Instant::now(),
             waiting: AtomicU64::new(0),
@@ -157,14 +144,6 @@ impl Tab {
         // A call has one caller.
         let _ = self.0.account.set(account);
         Ok(())
-    }
-
-    /// Takes down that the call is under way, if its tenant has not half of those that all may have (`most`) already.
-    pub(crate) fn under_way(&self, most: u32) -> Result<Option<UnderWay>, Failure> {
-        let Some(account) = self.0.account.get().filter(|_| !self.0.traffic.0.is_open) else { return Ok(None) };
-        let call = UnderWay(Arc::clone(account));
-        let calls = account.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if calls > u64::from(most.div_ceil(2)) { Err(Failure::Overloaded) } else { Ok(Some(call)) }
     }
 
     /// Takes down that so many bytes have come or go.

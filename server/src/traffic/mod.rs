@@ -10,6 +10,6 @@ mod settings;
 
 pub use self::settings::LimitSettings;
 pub(crate) use self::{
-    accounts::{Tab, Traffic, UnderWay},
+    accounts::{Tab, Traffic},
     layer::TrafficLayer,
 };

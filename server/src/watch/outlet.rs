@@ -16,7 +16,7 @@ use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Response, Status};
 
-use super::{Changes, budget::Room, pieces::InPieces};
+use super::{Changes, budget::Held, pieces::InPieces};
 use crate::status::Failure;
 
 /// Events that may wait for their reader.
@@ -51,7 +51,7 @@ struct State {
     /// What is left of events that are on their way into the connection.
     rest: Bytes,
     /// What the events take of the budget that were taken last.
-    rooms: Vec<Room>,
+    rooms: Vec<Held>,
     /// The position of the last event that the reader took.
     position: String,
     /// How the watch ended, until the reader has taken that too.
@@ -63,7 +63,7 @@ struct State {
 /// An event that waits, and what it takes of the budget.
 struct Waiting {
     event: pb::ConversationEvent,
-    room: Option<Room>,
+    room: Option<Held>,
 }
 
 /// The reader has taken no event for too long.
@@ -127,7 +127,7 @@ impl State {
 
 impl Outlet {
     /// Sends an event once few others wait, with what it takes of the budget.
-    pub(super) async fn send(&self, event: pb::ConversationEvent, room: Option<Room>) -> Result<(), TooSlow> {
+    pub(super) async fn send(&self, event: pb::ConversationEvent, room: Option<Held>) -> Result<(), TooSlow> {
         self.until(|state| state.waiting.len() < WAITING).await?;
         let mut state = self.way.state();
         state.waiting.push_back(Waiting { event, room });

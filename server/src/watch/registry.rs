@@ -11,7 +11,7 @@ use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::{Head, Store, StoreError};
 use futures::FutureExt as _;
 use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit, watch},
+    sync::{Notify, watch},
     time::{Instant, MissedTickBehavior, interval, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use tracing::warn;
 
 use super::budget::Budget;
 use crate::{
+    room::{Places, Room, Sharing},
     settings::ServerSettings,
     status::{Failure, Reason},
 };
@@ -61,8 +62,8 @@ pub(crate) struct Watching(Arc<Inner>);
 struct Inner {
     poll: Duration,
     stall: Duration,
-    room: Arc<Semaphore>,
-    reads: Semaphore,
+    room: Room,
+    reads: Room,
     budget: Budget,
     stopping: CancellationToken,
     watched: Mutex<HashMap<Key, watch::Sender<News>>>,
@@ -72,13 +73,13 @@ struct Inner {
 }
 
 impl Watching {
-    pub(crate) fn new(settings: &ServerSettings) -> Self {
+    pub(crate) fn new(settings: &ServerSettings, sharing: Sharing) -> Self {
         Self(Arc::new(Inner {
             poll: Duration::from_millis(u64::from(settings.watch_poll_ms)),
             stall: Duration::from_secs(u64::from(settings.watch_stall_seconds)),
-            room: Arc::new(Semaphore::new(settings.concurrent_watches as usize)),
-            reads: Semaphore::new(READS),
-            budget: Budget::new(),
+            room: Room::new(settings.concurrent_watches as usize, sharing),
+            reads: Room::new(READS, sharing),
+            budget: Budget::new(sharing),
             stopping: CancellationToken::new(),
             watched: Mutex::default(),
             hinted: Mutex::default(),
@@ -87,7 +88,7 @@ impl Watching {
     }
 
     /// Room for watches.
-    pub(crate) fn room(&self) -> &Arc<Semaphore> {
+    pub(crate) fn room(&self) -> &Room {
         &self.0.room
     }
 
@@ -111,13 +112,13 @@ impl Watching {
     }
 
     /// Reads a page when its turn comes; again where the database is away for a while.
-    pub(super) async fn read<T, R>(&self, ask: impl Fn() -> R) -> Result<T, Failure>
+    pub(super) async fn read<T, R>(&self, tenant: TenantId, ask: impl Fn() -> R) -> Result<T, Failure>
     where
         R: Future<Output = Result<T, StoreError>>,
     {
         let until = Instant::now() + PATIENCE;
         loop {
-            let turn = self.turn(until).await?;
+            let turn = self.turn(tenant, until).await?;
             let failure = match in_time(PAGE, ask()).await {
                 Ok(read) => return Ok(read),
                 Err(error) => Failure::from(error),
@@ -132,9 +133,8 @@ impl Watching {
     }
 
     /// A turn to read. Where the database is away, those before take all the time that there is.
-    async fn turn(&self, until: Instant) -> Result<SemaphorePermit<'_>, Failure> {
-        let turn = timeout_at(until, self.0.reads.acquire()).await.map_err(|_| StoreError::Silent)?;
-        turn.map_err(|_| Failure::Panicked)
+    async fn turn(&self, tenant: TenantId, until: Instant) -> Result<Places, Failure> {
+        timeout_at(until, self.0.reads.wait(tenant, 1)).await.map_err(|_| StoreError::Silent)?
     }
 
     /// Says that this process has appended to a conversation: its watchers need not wait for the next look.
@@ -298,7 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn looks_go_on_after_a_panic_and_when_the_database_answers_no_more() {
-        let watching = Watching::new(&ServerSettings::default());
+        let watching = Watching::new(&ServerSettings::default(), Sharing::Whole);
         let mut subscription = watched(&watching);
         let (looks, begun) = (AtomicUsize::new(0), Instant::now());
         let poll = watching.poll(|_| async {
@@ -322,8 +322,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pages_that_never_come_end_every_watch_that_waits_for_one() {
-        let (watching, begun) = (Watching::new(&ServerSettings::default()), Instant::now());
-        let reads = (0..50).map(|_| watching.read(pending::<Result<(), StoreError>>));
+        let (watching, begun) = (Watching::new(&ServerSettings::default(), Sharing::Whole), Instant::now());
+        let reads = (0..50).map(|_| watching.read(TenantId::DEFAULT, pending::<Result<(), StoreError>>));
         for read in join_all(reads).await {
             assert!(read.is_err_and(|failure| failure.reason() == Reason::DatabaseUnavailable));
         }

@@ -12,7 +12,7 @@ use pb::conversation_event::Event;
 
 use super::{
     Ask, Start,
-    budget::Room,
+    budget::Held,
     outlet::Outlet,
     position::{Position, Scope},
     registry::{LOOK, News, in_time},
@@ -98,7 +98,7 @@ impl<'a> Watcher<'a> {
     async fn tell_messages(&self, told: &mut Told<'_>) -> Result<(), Failure> {
         // A page at a time is all that one watcher holds, and room for it is found before it is read.
         told.all_taken().await?;
-        let mut room = self.house.watching.budget().page(self.ask.content).await?;
+        let mut room = self.house.watching.budget().page(self.caller.tenant(), self.ask.content).await?;
         let page =
             PageAsk { from: Some(told.position.last), newest_first: false, content: self.ask.content, limit: PAGE };
         let messages = self.read(|store| store.messages_after(self.caller, self.id, page)).await?;
@@ -160,7 +160,7 @@ impl<'a> Watcher<'a> {
     where
         R: Future<Output = Result<T, StoreError>>,
     {
-        self.house.watching.read(|| ask(&self.house.store)).await
+        self.house.watching.read(self.caller.tenant(), || ask(&self.house.store)).await
     }
 }
 
@@ -171,7 +171,7 @@ impl Told<'_> {
     }
 
     /// The same with what the event takes of the budget.
-    async fn tell_within(&self, event: Event, room: Option<Room>) -> Result<(), Failure> {
+    async fn tell_within(&self, event: Event, room: Option<Held>) -> Result<(), Failure> {
         let position = self.position.text(&self.scope);
         let event = pb::ConversationEvent { position, event: Some(event) };
         self.outlet.send(event, room).await.map_err(|_| self.too_slow())

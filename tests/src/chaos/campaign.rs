@@ -80,7 +80,18 @@ impl fmt::Display for Report {
 impl Campaign {
     /// A campaign of the usual size.
     pub const fn new(binary: &'static str, plan: Plan) -> Self {
-        Self { binary, plan, servers: 2, workers: 2, writers: 6, readers: 2, cut: 50, slow: 20, clocks: None, sabotage: None }
+        Self {
+            binary,
+            plan,
+            servers: 2,
+            workers: 2,
+            writers: 6,
+            readers: 2,
+            cut: 50,
+            slow: 20,
+            clocks: None,
+            sabotage: None,
+        }
     }
 
     /// Runs it in a database of its own on the cluster.

@@ -110,7 +110,10 @@ async fn stall_some(nemesis: &mut Nemesis<'_>, client: &mut Client, db: &mut PgC
     let mut counted = 0;
     for (zombie, lost_jobs) in zombies.iter().zip(lost) {
         let left = leases(db, &zombie.name).await;
-        nemesis.scene.findings.demand(left == 0, "leases", || format!("{} keeps {left} leases that ended", zombie.name));
+        nemesis
+            .scene
+            .findings
+            .demand(left == 0, "leases", || format!("{} keeps {left} leases that ended", zombie.name));
         held(&nemesis.stalls).push(Stall { process: zombie.number, from: zombie.from, lost: SystemTime::now() });
         signal(zombie.pid, "CONT").await;
         if lost_jobs > 0 {

@@ -3,6 +3,7 @@
 mod append;
 mod append_groups;
 mod baseline;
+mod bytes;
 mod concurrency;
 mod lists;
 mod rpc_conversations;

@@ -9,6 +9,7 @@ mod logs;
 mod matrix;
 mod names;
 mod rows;
+mod shares;
 mod standing;
 mod unfiltered;
 mod verbs;

@@ -46,7 +46,9 @@ async fn leases_end_within_their_length_and_what_was_put_off_waits_no_longer_tha
     );
     assert_eq!(sql(&house, &leased).await, 1);
     let put_off = |talk: &str, wait: &str| {
-        format!("update ai_job set last_error = 'limited', attempts = 1, due_ts = now() + {wait} where conversation_id = '{talk}'")
+        format!(
+            "update ai_job set last_error = 'limited', attempts = 1, due_ts = now() + {wait} where conversation_id = '{talk}'"
+        )
     };
     assert_eq!(sql(&house, &put_off(&failed.id, "interval '65 minutes'")).await, 1);
     assert_eq!(sql(&house, &put_off(&sound.id, "interval '4 minutes'")).await, 1);

@@ -34,10 +34,11 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let numbers = |of: usize| many(&|n| (n * of).to_string());
     let ones = || many(&|_| "1".to_owned());
     vec![
-        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing),
+        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing, "134217728"),
         statement!("tail_usage", tenants(), talks(), bases(), nothing),
         statement!("checkpoint_material", tenant(), talk(), bases(), nothing),
         statement!("checkpoint_sources", tenant(), talk(), "99000", "99050", "1000000"),
+        statement!("content_bytes", tenant(), talk(), "99000", "99050", "1000000"),
         statement!("unsummarized_messages", tenant(), talk(), bases(), "true", "9"),
         statement!("economics_messages", tenant(), talk(), "10000"),
         statement!("uncounted_messages", tenants(), talks(), "32", "32768", "true"),

@@ -59,7 +59,7 @@ struct Plan {
 
 /// Summaries fed forward in a row before one is made from the messages again: each copy of a copy loses something.
 const GENERATIONS: i32 = 5;
-/// Bytes of text that such a rebuilding may read; beyond, the chain goes on.
+/// Bytes of content that such a rebuilding may read; beyond, the chain goes on.
 const REBUILT_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The previous checkpoint if its summary is to be fed forward; None when there is none, or the messages are to be read again.
@@ -72,7 +72,8 @@ async fn fed_forward<'a>(
     if previous.generation < GENERATIONS {
         return Ok(Some(previous));
     }
-    let bytes = answered(worker.store.text_bytes(job, material.separator.unwrap_or_default(), previous.last)).await?;
+    let after = material.separator.unwrap_or_default();
+    let bytes = answered(worker.store.content_bytes(job, after, previous.last, REBUILT_BYTES)).await?;
     Ok((bytes > REBUILT_BYTES).then_some(previous))
 }
 

@@ -1,0 +1,19 @@
+-- Bytes of content after $3 up to $4. What was stored unmeasured is measured only where what is known stays within $5: that
+-- reads it.
+select case
+    when known > $5::bigint then known
+    else (
+        select coalesce(sum(coalesce(content_bytes, octet_length(content::text))), 0)::bigint from ai_message
+        where tenant_id = $1
+          and conversation_id = $2
+          and message_id > $3
+          and message_id <= $4
+    )
+    end as "bytes!"
+from (
+    select coalesce(sum(coalesce(content_bytes, text_bytes)), 0)::bigint as known from ai_message
+    where tenant_id = $1
+      and conversation_id = $2
+      and message_id > $3
+      and message_id <= $4
+) as measured
