@@ -62,6 +62,7 @@ fn case(from: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
         separator: (separator > 0).then_some(MessageId(separator)),
         checkpoint,
         tail,
+        left_out: Vec::new(),
         prefix: None,
         idle_seconds: None,
         tokens_ratio: None,
