@@ -34,11 +34,10 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether a new version of its beginning is the conversation's from then on. Not from who may only read and asks for a
-    /// model or a system prompt of its own: what others are sent next would be compared with it, and swapped as it is.
+    /// Whether a new version of its beginning is the conversation's from then on. Not from who may only read and sends a
+    /// system prompt of its own: everything that others are sent next would be another beginning than that.
     fn may_be_recorded(&self, caller: Caller) -> bool {
-        let is_own = self.ask.system_prompt.is_some() || self.overrides.model.is_some();
-        !self.dry_run && (caller.may(Verb::Append) || !is_own)
+        !self.dry_run && (caller.may(Verb::Append) || self.ask.system_prompt.is_none())
     }
 }
 

@@ -83,9 +83,7 @@ pub async fn serve(
     let sharing = if auth.is_open() { Sharing::Whole } else { Sharing::Halves };
     let house = House::new(store.clone(), &settings, models, applications, sharing);
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
-    let (health, health_service) = tonic_health::server::health_reporter();
-    // Nobody is told that it serves, or that there is no such service, before the database has answered.
-    announce(&health, false).await;
+    let (health, health_service) = not_serving_yet().await;
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
@@ -107,7 +105,7 @@ pub async fn serve(
     };
     let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings));
     let web = tokio::spawn(api::serve(web.connections(background.clone()), router, lifetime, background.clone()));
-    let routes = grpc::routes(house, settings.reflection, health_service)?;
+    let services = grpc::routes(house, settings.reflection, health_service)?;
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = open.send(addresses);
@@ -132,7 +130,7 @@ pub async fn serve(
     tokio::spawn(closed);
     let incoming = grpc.connections(no_more.clone());
     tokio::select! {
-        () = grpc::serve(incoming, (routes, auth, traffic), lifetime, no_more) => {}
+        () = grpc::serve(incoming, (services, auth, traffic), lifetime, no_more) => {}
         () = left_unread(&turns, &turns_end) => {
             warn!("some callers do not read what is left of their answers, leaving them");
         }
@@ -182,6 +180,13 @@ async fn watch(store: Store, readiness: Readiness, health: HealthReporter, stop:
         tokio::spawn(async move { announce(&health, ready).await });
     };
     readiness.watch(check, changed, stop).await;
+}
+
+/// Nobody is told that it serves, or that there is no such service, before the database has answered.
+async fn not_serving_yet() -> (HealthReporter, HealthServer<impl Health>) {
+    let (reporter, service) = tonic_health::server::health_reporter();
+    announce(&reporter, false).await;
+    (reporter, service)
 }
 
 async fn announce(health: &HealthReporter, ready: bool) {

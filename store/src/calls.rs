@@ -10,12 +10,16 @@ use anneal_core::{
     tokens::Tokens,
 };
 use sqlx::{Connection as _, PgConnection};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 use uuid::Uuid;
 
 use crate::{
     Store,
     error::{Entity, StoreError, violated},
-    pool::Pool,
+    pool::{Pool, StoreSettings},
     rows::{column, tokens},
     scope::Scope,
 };
@@ -94,6 +98,34 @@ impl Verdict {
     }
 }
 
+/// Who may ask for the rows of models. Another process that stands still may hold such a row, until PostgreSQL ends its session:
+/// those who wait for it must not take every connection from those who do not.
+pub(crate) struct ModelRows {
+    jobs: Semaphore,
+    writes: Semaphore,
+}
+
+/// How long somebody may wait for room: longer than PostgreSQL leaves a session in a transaction that nobody goes on with.
+const ROOM_WITHIN: Duration = Duration::from_secs(10);
+
+impl ModelRows {
+    /// A quarter of the connections of jobs and of writes.
+    pub(crate) fn of(settings: &StoreSettings) -> Self {
+        let quarter = |connections: u32| Semaphore::new((connections / 4).max(1) as usize);
+        Self { jobs: quarter(settings.job_connections), writes: quarter(settings.write_connections) }
+    }
+
+    /// Given back when dropped.
+    async fn room(&self, purpose: CallPurpose) -> Result<SemaphorePermit<'_>, StoreError> {
+        let room = match purpose {
+            CallPurpose::Summary => &self.jobs,
+            CallPurpose::Turn => &self.writes,
+        };
+        let room = timeout(ROOM_WITHIN, room.acquire()).await.map_err(|_| StoreError::Busy)?;
+        room.map_err(|_| StoreError::Busy)
+    }
+}
+
 impl Store {
     /// Admits a call, or says why not. Until it is settled, its lease must be kept by [`Store::keep_call`].
     pub async fn admit_call(
@@ -101,6 +133,7 @@ impl Store {
         caller: Caller,
         ask: &CallAsk<'_>,
     ) -> Result<Result<ModelLease, Closed>, StoreError> {
+        let _room = self.model_rows.room(ask.purpose).await?;
         let mut db = self.calls_pool(ask.purpose).checkout(Scope::TenantInFleet(caller.tenant())).await?;
         match admitted(&mut db, caller, ask).await {
             // A turn of the same conversation with another model came between.
@@ -149,6 +182,7 @@ impl Store {
     }
 
     async fn settle_once(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
+        let _room = self.model_rows.room(lease.purpose).await?;
         let mut db = self.calls_pool(lease.purpose).checkout(Scope::TenantInFleet(lease.caller.tenant())).await?;
         let mut tx = db.begin().await?;
         // First the model's row, as admissions do.

@@ -90,6 +90,7 @@ pub struct Store {
     shared_writes: Pool,
     reads: Pool,
     jobs: Pool,
+    model_rows: std::sync::Arc<calls::ModelRows>,
     /// The server's `[session]` settings, which conversations override key by key.
     rules: std::sync::Arc<Rules>,
     settings: std::sync::Arc<StoreSettings>,
@@ -108,6 +109,7 @@ impl Store {
             shared_writes: pool(access.clone(), append.lanes.get(), wait),
             reads: pool(access.clone(), settings.read_connections, wait),
             jobs: pool(access, settings.job_connections, wait),
+            model_rows: std::sync::Arc::new(calls::ModelRows::of(&settings)),
             rules: std::sync::Arc::new(Rules::new(session)),
             settings: std::sync::Arc::new(settings),
             append,

@@ -33,7 +33,10 @@ pub fn sound_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
                 pb::UpdateConversationRequest { conversation: Some(conversation), update_mask, ..Default::default() };
             pb::UpdateConversationRequest { request_id: request_id(), ..ask }.encode_to_vec()
         }
-        "DeleteConversation" => ask!(DeleteConversationRequest { request_id: request_id() }),
+        "DeleteConversation" => {
+            let (conversation_id, request_id) = (conversation_id(), request_id());
+            pb::DeleteConversationRequest { conversation_id, request_id }.encode_to_vec()
+        }
         "ResolveSession" => pb::ResolveSessionRequest { scope: Some(scope()), ..Default::default() }.encode_to_vec(),
         "RotateSession" => {
             let ask = pb::RotateSessionRequest { scope: Some(scope()), ..Default::default() };

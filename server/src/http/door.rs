@@ -108,8 +108,8 @@ pub(super) async fn figures_for_operators(State(door): State<Door>, request: Req
 /// looks at it.
 pub(super) async fn only_own_names(State(names): State<Names>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let named = request.uri().authority().map(Authority::as_str);
-    if !named.or(host).is_some_and(|name| names.allow(name)) {
+    let authority = request.uri().authority().map(Authority::as_str);
+    if !authority.or(host).is_some_and(|name| names.allow(name)) {
         return Problem::malformed(StatusCode::MISDIRECTED_REQUEST, names.refusal()).into_response();
     }
     next.run(request).await

@@ -42,9 +42,10 @@ impl Lifetime {
             () = self.grows_old() => connection.as_mut().graceful_shutdown(),
         }
         metrics::counter!("connections_aged_total").increment(1);
-        match tokio::time::timeout(self.grace, connection).await {
-            Ok(ended) => end(ended),
-            Err(_) => debug!("a connection's calls have not ended within its grace"),
+        if let Ok(ended) = tokio::time::timeout(self.grace, connection).await {
+            end(ended);
+        } else {
+            debug!("a connection's calls have not ended within its grace");
         }
     }
 

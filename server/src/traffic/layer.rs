@@ -12,7 +12,11 @@ use http_body::Body;
 use tower::{Layer, Service};
 
 use super::{Traffic, coming::Coming, going::Going};
-use crate::{auth::OPEN, listen::Peer, status::Failure};
+use crate::{
+    auth::OPEN,
+    listen::{Peer, Place},
+    status::Failure,
+};
 
 /// The method that has room of its own for what comes (`server.concurrent_large_appends`).
 const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";
@@ -72,7 +76,7 @@ where
         let path = request.uri().path();
         let (is_open, has_room) = (path.starts_with(OPEN), path == ROOM_OF_ITS_OWN);
         // What anybody may ask keeps no connection.
-        let occupied = place.as_ref().filter(|_| !is_open).map(|place| place.occupy());
+        let occupied = place.as_ref().filter(|_| !is_open).map(Place::occupy);
         let within = if is_open { OPEN_WITHIN } else { tab.receive_within() };
         request.extensions_mut().insert(tab.clone());
         let room = (!has_room).then(|| tab.room());

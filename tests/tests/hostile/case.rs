@@ -40,7 +40,7 @@ impl Sent {
     }
 
     /// These messages to `AppendLargeMessage`.
-    pub(crate) fn stream(frames: Vec<anneal_tests::pb::AppendLargeMessageRequest>) -> Self {
+    pub(crate) fn stream(frames: &[anneal_tests::pb::AppendLargeMessageRequest]) -> Self {
         let frames = frames.iter().map(Message::encode_to_vec).collect();
         Self { rpc: "AppendLargeMessage".into(), frames }
     }

@@ -71,7 +71,7 @@ fn broken(field: &Field) -> Vec<Filling> {
 /// Those that are sent of so many: a third, another third for each field, so that each kind of nonsense meets many fields. All
 /// of them where `ANNEAL_HOSTILE` is `all`.
 fn chosen<T>(all: impl IntoIterator<Item = T>, place: usize) -> impl Iterator<Item = T> {
-    let third = std::env::var("ANNEAL_HOSTILE").is_ok_and(|said| said == "all").then_some(1).unwrap_or(3);
+    let third = if std::env::var("ANNEAL_HOSTILE").is_ok_and(|said| said == "all") { 1 } else { 3 };
     all.into_iter().enumerate().filter(move |(n, _)| (n + place).is_multiple_of(third)).map(|(_, one)| one)
 }
 

@@ -232,7 +232,7 @@ async fn what_is_taken_reaches_a_summariser_as_data_and_its_summary_contexts_as_
     let policy = pb::Policy { large_message_threshold: Some(2_000), hot_zone_radius: Some(0), ..policy };
     let talk = house.conversation_under(policy).await;
     for (name, words) in texts() {
-        talk.append_all(vec![user(&words), call("c", &words), result("c", &words), assistant(&name)]).await;
+        talk.append_all(vec![user(&words), call("c", &words), result("c", &words), assistant(name)]).await;
     }
     talk.turn("Thank you.", "You are welcome.").await;
     house.worker_writing(&Writing::by(&model)).run_until_idle().await;

@@ -187,7 +187,8 @@ pub(crate) fn places(id: &str) -> Vec<Case> {
 }
 
 fn frames(frames: Vec<Option<Frame>>) -> Sent {
-    Sent::stream(frames.into_iter().map(|frame| pb::AppendLargeMessageRequest { frame }).collect())
+    let frames: Vec<_> = frames.into_iter().map(|frame| pb::AppendLargeMessageRequest { frame }).collect();
+    Sent::stream(&frames)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a frame of the stream, which may also be missing")]

@@ -86,7 +86,7 @@ async fn who_may_only_read_queues_no_compaction() {
 }
 
 #[tokio::test]
-async fn who_may_only_read_moves_nobodys_cache_by_a_prompt_or_model_of_its_own() {
+async fn who_may_only_read_moves_nobodys_cache_by_a_prompt_of_its_own() {
     const VERSIONS: &str = "select count(*) from ai_context_prefix";
     let house = with_keys().await;
     let id = conversation(&house).await;

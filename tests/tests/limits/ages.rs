@@ -29,7 +29,7 @@ async fn a_connection_that_has_had_its_time_is_left_and_what_was_sent_on_it_is_a
                 Ok(_) => answered += 1,
                 // This client takes a call back that it was about to send on a connection that has just been left.
                 Err(status) => {
-                    assert_eq!((status.code(), status.message()), (Code::Cancelled, "operation was canceled"))
+                    assert_eq!((status.code(), status.message()), (Code::Cancelled, "operation was canceled"));
                 }
             }
         }

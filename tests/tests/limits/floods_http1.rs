@@ -111,7 +111,7 @@ async fn a_request_whose_end_is_in_doubt_is_refused_or_is_one_request() {
 #[tokio::test]
 async fn heads_that_are_too_large_bodies_in_crumbs_and_codings_are_refused() {
     let server = Besieged::start(&[]).await;
-    let many: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
+    let many = "X-Many: y\r\n".repeat(200);
     let said = said_to(&server, head(&server, &many).as_bytes()).await;
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
     let said = said_to(&server, head(&server, &format!("X-Large: {}\r\n", "y".repeat(100_000))).as_bytes()).await;

@@ -32,7 +32,7 @@ impl World<'_> {
                 match part {
                     Part::ToolUse(part) => drop(open.entry(&part.id).or_insert(place)),
                     Part::ToolResult(part) => {
-                        pairs.extend(open.remove(part.tool_use_id.as_str()).map(|call| (call, place)))
+                        pairs.extend(open.remove(part.tool_use_id.as_str()).map(|call| (call, place)));
                     }
                     _ => {}
                 }

@@ -167,6 +167,10 @@ pub(crate) async fn are_settled(world: &mut World<'_>) -> Result<(), Broken> {
     if stand.counted != stand.newest || !stand.jobs.is_empty() {
         return Err(format!("{} of {} are counted, jobs {:?} are left", stand.counted, stand.newest, stand.jobs));
     }
+    let last = world.newest_checkpoint().await;
+    if world.pairs().iter().any(|(_, result)| last.is_some_and(|last| *result <= last)) {
+        world.note("calls with their results in checkpoints");
+    }
     let checkpoints = sqlx::query_scalar("select count(*) from ai_conversation_checkpoint where conversation_id = $1");
     let made: i64 = checkpoints.bind(world.id.0).fetch_one(&mut *world.db).await.expect("asks");
     *world.tally.entry("checkpoints").or_default() += made.unsigned_abs();

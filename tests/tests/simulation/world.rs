@@ -191,9 +191,6 @@ impl<'a> World<'a> {
         if made == known || !self.summarizing.is_empty() {
             return Ok(());
         }
-        if self.pairs().iter().any(|(_, result)| made.is_some_and(|made| *result <= made)) {
-            self.note("calls with their results in checkpoints");
-        }
         invariants::parts_no_pair(self).await
     }
 

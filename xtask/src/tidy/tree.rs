@@ -12,6 +12,9 @@ use super::Finding;
 /// Extensions whose text some rule reads; of other files only the path is kept.
 const READ: [&str; 5] = ["rs", "toml", "proto", "sql", "md"];
 
+/// Names what tools leave behind; read too, although it has no extension.
+const IGNORED: &str = ".gitignore";
+
 /// Folders that are never ours: version control, and what builds and tools leave behind.
 const SKIPPED: [&str; 6] = [".git", "target", ".anneal", ".tools", "__pycache__", "node_modules"];
 
@@ -84,7 +87,8 @@ fn is_skipped(entry: &DirEntry) -> bool {
 }
 
 fn text(path: &Path) -> Result<String> {
-    let is_read = path.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
+    let is_read = path.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read))
+        || path.file_name().is_some_and(|name| name == IGNORED);
     if is_read { Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned()) } else { Ok(String::new()) }
 }
 
@@ -100,9 +104,11 @@ mod tests {
         }
         fs::write(root.path().join("core/src/lib.rs"), "//! Core.").unwrap();
         fs::write(root.path().join("target/debug/x.rs"), "").unwrap();
+        fs::write(root.path().join(".gitignore"), "/target").unwrap();
         fs::write(root.path().join("other-target/CACHEDIR.TAG"), "").unwrap();
         let tree = Tree::load(root.path()).unwrap();
-        assert_eq!(tree.paths().collect::<Vec<_>>(), ["core/src/lib.rs"]);
+        assert_eq!(tree.paths().collect::<Vec<_>>(), [".gitignore", "core/src/lib.rs"]);
+        assert_eq!(tree.text(".gitignore"), Some("/target"));
         assert_eq!(tree.text("core/src/lib.rs"), Some("//! Core."));
     }
 
