@@ -38,13 +38,13 @@ with ask as materialized (
     returning c.conversation_id, c.last_message_id - 1 as before_id, c.turn, c.encoding, ask.request_id
 ), stored as (
     insert into ai_message (
-        tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content, content_digest,
-        tool_outline, metadata, request_id, request_digest, request_messages
+        tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content_bytes, content,
+        content_digest, tool_outline, metadata, request_id, request_digest, request_messages
     )
     select '00000000-0000-7000-8000-000000000001'::uuid, moved.conversation_id, moved.before_id + new.place, new.role,
         moved.turn - new.starts_after,
         case when moved.encoding = 1 then new.o200k_estimate else new.cl100k_estimate end, new.text_bytes,
-        new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
+        octet_length(new.content), new.content::json, new.content_digest, new.tool_outline::json, new.metadata::jsonb,
         case when new.place = 1 then moved.request_id end,
         case when new.place = 1 then '\x15a479ce31d667e5cfea4046b4b459f0da7a4b0ce094242066401d7696b7347c'::bytea end,
         case when new.place = 1 then 1::smallint end

@@ -72,9 +72,9 @@ fn messages(model: &Model, conversation: &str, messages: usize) -> String {
     let model = &model.conversation;
     format!(
         "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, token_count, text_bytes,
-            content, content_digest, request_id, request_digest, request_messages)
+            content_bytes, content, content_digest, request_id, request_digest, request_messages)
          select tenant_id, '{conversation}', n, 2 - n % 2, (n + 1) / 2, token_estimate,
-            coalesce(token_count, token_estimate), text_bytes, content, content_digest, gen_random_uuid()::text,
+            coalesce(token_count, token_estimate), text_bytes, content_bytes, content, content_digest, gen_random_uuid()::text,
             request_digest, request_messages
          from ai_message cross join generate_series(1, {messages}) as n
          where conversation_id = '{model}' and message_id = 1

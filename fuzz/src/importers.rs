@@ -159,7 +159,9 @@ fn comes_back(talk: &Talk, format: Format) {
     assert_eq!(read.messages(), talk.messages(), "{format:?}: {}", shown());
     assert_eq!(read.summaries(format), talk.summaries(format), "{format:?}: {}", shown());
     assert_eq!(read.separators(), talk.separators(), "{format:?}: {}", shown());
-    assert_eq!(read.head, talk.head, "{format:?}: {}", shown());
+    // A conversation without a name is called as its file is, where it is alone in it.
+    let title = if talk.head.title.is_empty() { read.head.title.clone() } else { talk.head.title.clone() };
+    assert_eq!(read.head, Head { title, ..talk.head.clone() }, "{format:?}: {}", shown());
     let replaced = talk.summaries(Format::OpenAi).len() - talk.summaries(format).len();
     assert_eq!(remarks.len(), replaced, "{format:?}: {remarks:?} of {}", shown());
 }
@@ -222,12 +224,10 @@ fn own(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
 /// The first byte says what the rest is: a file of one of the six formats, or what a conversation is made of that is written.
 pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
-    match FORMATS.get(usize::from(*first) % (FORMATS.len() + 2)) {
-        Some(format) => foreign(*format, rest),
-        None => {
-            let mut from = Unstructured::new(rest);
-            // Too few bytes for a case are no case.
-            let _ = own(&mut from);
-        }
+    if let Some(format) = FORMATS.get(usize::from(*first) % (FORMATS.len() + 2)) {
+        foreign(*format, rest);
+    } else {
+        // Too few bytes for a case are no case.
+        let _ = own(&mut Unstructured::new(rest));
     }
 }

@@ -20,7 +20,7 @@ const TEXT_BYTES: usize = 2_048;
 const MESSAGES: usize = 4;
 
 /// Everything that a call's deadline, a wait or a repetition could be waiting for is over after so long.
-const ALL_DAY: time::Duration = time::Duration::from_secs(24 * 3_600);
+const ALL_DAY: time::Duration = time::Duration::from_hours(24);
 
 /// A server, and what may be asked of it.
 struct House {

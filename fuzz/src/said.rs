@@ -42,7 +42,7 @@ pub(crate) fn text(from: &mut Unstructured<'_>) -> Result<String> {
         _ => {
             let times = from.int_in_range(1..=REPEATED)?;
             let said = <&str>::arbitrary(from)?;
-            (0..times).map(|at| format!("{said}{at} ")).collect()
+            (0..times).fold(String::new(), |all, at| all + said + &at.to_string() + " ")
         }
     };
     Ok(said)

@@ -19,7 +19,6 @@ use crate::{
     http as api,
     listen::{Lifetime, Tls, TlsError},
     ports::{Ports, Unprotected},
-    room::Sharing,
     services::Services,
     settings::{ApplicationSettings, ServerSettings},
     traffic::{LimitSettings, Traffic},
@@ -80,8 +79,7 @@ pub async fn serve(
     let Setup { server: settings, limits, auth, models, applications } = setup;
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
-    let sharing = if auth.is_open() { Sharing::Whole } else { Sharing::Halves };
-    let house = House::new(store.clone(), &settings, models, applications, sharing);
+    let house = House::new(store.clone(), &settings, models, applications, auth.sharing());
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = not_serving_yet().await;
     let readiness = Readiness::default();

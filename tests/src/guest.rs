@@ -120,6 +120,16 @@ pub async fn call_frames(line: Guest, path: &str, request: Vec<Vec<u8>>) -> Resu
     grpc.streaming(asked, path, Bytes).await?.into_inner().message().await
 }
 
+/// The same, read to its end: a turn whose reader goes away would still be under way.
+pub async fn call_to_the_end(line: Guest, path: &str, request: Vec<Vec<u8>>) -> Result<(), Status> {
+    let mut grpc = tonic::client::Grpc::new(line).max_decoding_message_size(usize::MAX);
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let asked = Request::new(futures::stream::iter(request));
+    let mut answer = grpc.streaming(asked, path.parse().expect("a path"), Bytes).await?.into_inner();
+    while answer.message().await?.is_some() {}
+    Ok(())
+}
+
 /// Messages that are not looked into.
 struct Bytes;
 

@@ -84,7 +84,7 @@ impl Keys {
     /// For whom a key speaks.
     pub(super) async fn caller(&self, key: &KeyText) -> Result<Caller, Failure> {
         let (store, id) = (self.store.clone(), key.id);
-        let known = self.known.find(id, async move { store.find_key(id).await }).await?;
+        let known = self.known.find(id, Box::pin(async move { store.find_key(id).await })).await?;
         // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
         let known = known.filter(|known| bool::from(known.secret_digest.as_slice().ct_eq(&key.digest())));
         let known = known.ok_or(Stranger::Unknown)?;

@@ -3,13 +3,13 @@
 //! is too busy to say it again.
 
 use std::{
-    future::Future,
     hash::Hash,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anneal_store::StoreError;
+use futures::future::BoxFuture;
 use moka::future::Cache;
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::warn;
@@ -95,7 +95,7 @@ where
     pub(super) async fn find(
         &self,
         key: K,
-        asked: impl Future<Output = Result<Option<V>, StoreError>> + Send + 'static,
+        asked: BoxFuture<'static, Result<Option<V>, StoreError>>,
     ) -> Result<Option<V>, Failure> {
         if let Some(said) = self.said.get(&key).await {
             return Ok(said);
@@ -120,7 +120,7 @@ async fn ask<K, V>(
     said: Cache<K, Option<V>>,
     had: Cache<K, V>,
     key: K,
-    asked: impl Future<Output = Result<Option<V>, StoreError>> + Send,
+    asked: BoxFuture<'static, Result<Option<V>, StoreError>>,
 ) -> Result<Option<V>, Arc<StoreError>>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -135,7 +135,7 @@ where
         }
         Ok::<_, StoreError>(found)
     };
-    said.try_get_with(key.clone(), Box::pin(once)).await
+    Box::pin(said.try_get_with(key.clone(), once)).await
 }
 
 /// The same failure for everyone who waited for it: the database did not answer, and may do so later.
@@ -148,29 +148,31 @@ fn unanswered(error: &StoreError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use futures::future::pending;
+    use std::future::{pending, ready};
+
+    use futures::FutureExt as _;
 
     use super::*;
 
-    async fn says(said: Option<u8>) -> Result<Option<u8>, StoreError> {
-        Ok(said)
+    fn says(said: Result<Option<u8>, StoreError>) -> BoxFuture<'static, Result<Option<u8>, StoreError>> {
+        ready(said).boxed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn strangers_who_wait_for_the_database_keep_no_known_one_waiting() {
         let lookups = Lookups::default();
         let (known, flooded) = (Memory::new(lookups.clone()), Arc::new(Memory::<u32, u8>::new(lookups)));
-        assert_eq!(known.find(1, says(Some(7))).await.ok(), Some(Some(7)));
+        assert_eq!(known.find(1, says(Ok(Some(7)))).await.ok(), Some(Some(7)));
         known.said.invalidate(&1).await;
         let mut flood = tokio::task::JoinSet::new();
         for key in 0..100 {
             let flooded = Arc::clone(&flooded);
-            flood.spawn(async move { flooded.find(key, pending()).await.is_err() });
+            flood.spawn(async move { flooded.find(key, pending().boxed()).await.is_err() });
         }
         while flooded.lookups.strangers.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(known.find(1, says(Some(8))).await.ok(), Some(Some(8)), "there is room for whom we know");
+        assert_eq!(known.find(1, says(Ok(Some(8)))).await.ok(), Some(Some(8)), "there is room for whom we know");
         for _ in OF_STRANGERS..100 {
             assert!(flood.join_next().await.expect("there are more").expect("ends"), "others are told to come again");
         }
@@ -179,11 +181,11 @@ mod tests {
     #[tokio::test]
     async fn what_was_known_is_believed_while_it_cannot_be_asked_again_and_no_more_once_it_was() {
         let memory = Memory::new(Lookups::default());
-        assert_eq!(memory.find(1, says(Some(7))).await.ok(), Some(Some(7)));
+        assert_eq!(memory.find(1, says(Ok(Some(7)))).await.ok(), Some(Some(7)));
         memory.said.invalidate(&1).await;
-        assert_eq!(memory.find(1, async { Err(StoreError::Busy) }).await.ok(), Some(Some(7)));
-        assert_eq!(memory.find(1, says(None)).await.ok(), Some(None), "it was revoked");
+        assert_eq!(memory.find(1, says(Err(StoreError::Busy))).await.ok(), Some(Some(7)));
+        assert_eq!(memory.find(1, says(Ok(None))).await.ok(), Some(None), "it was revoked");
         memory.said.invalidate(&1).await;
-        assert!(memory.find(1, async { Err(StoreError::Busy) }).await.is_err(), "and is not known any more");
+        assert!(memory.find(1, says(Err(StoreError::Busy))).await.is_err(), "and is not known any more");
     }
 }

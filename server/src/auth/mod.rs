@@ -32,7 +32,7 @@ use self::{
     memory::{BELIEVED, Lookups, Memory},
     tokens::Tokens,
 };
-use crate::{listen::Peer, status::Failure, traffic::Tab};
+use crate::{listen::Peer, room::Sharing, status::Failure, traffic::Tab};
 
 /// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +85,11 @@ impl Auth {
     /// Whether callers need no credential.
     pub(crate) fn is_open(&self) -> bool {
         self.known.is_none()
+    }
+
+    /// How callers share the server's rooms: those that need no credential are one tenant.
+    pub(crate) fn sharing(&self) -> Sharing {
+        if self.is_open() { Sharing::Whole } else { Sharing::Halves }
     }
 
     /// Keeps up with the files, until the future is dropped.
@@ -223,7 +228,7 @@ impl Tenants {
 
     async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
         let (store, wanted) = (self.store.clone(), name.to_owned());
-        let found = self.known.find(name.to_owned(), async move { store.find_tenant(&wanted).await }).await?;
+        let found = self.known.find(name.to_owned(), Box::pin(async move { store.find_tenant(&wanted).await })).await?;
         Ok(Caller::with(found.ok_or(otherwise)?, verbs))
     }
 }

@@ -58,7 +58,8 @@ impl Clocks {
         let (real, folder) = (postgres_binaries(), self.folder.path().join("bin"));
         std::fs::create_dir_all(&folder).expect("a folder");
         let variables = self.variables(name);
-        let exports: String = variables.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+        let exports: Vec<String> = variables.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+        let exports = exports.concat();
         for (program, before) in [("postgres", exports.as_str()), ("initdb", "")] {
             let (path, real) = (folder.join(program), real.program(program));
             std::fs::write(&path, format!("#!/bin/sh\n{before}exec '{}' \"$@\"\n", real.display())).expect("writes");

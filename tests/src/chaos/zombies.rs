@@ -136,10 +136,12 @@ async fn leases(db: &mut PgConnection, worker: &str) -> i64 {
     sqlx::query_scalar(held).bind(worker).fetch_one(db).await.expect("the database answers")
 }
 
-/// Ends its leases now; of how many summaries and checkpoints.
+/// Ends its leases now; of how many summaries and checkpoints. The start that this costs them does not count: twelve of them
+/// within minutes would have jobs given up, as they should be that lose every worker.
 async fn lose(db: &mut PgConnection, worker: &str) -> i64 {
     let ends = "with lost as (
-            update ai_job set lease_until_ts = now() - interval '1 second' where worker = $1 and state = 1 returning kind
+            update ai_job set lease_until_ts = now() - interval '1 second', attempts = attempts - 1
+            where worker = $1 and state = 1 returning kind
         ) select count(*) from lost where kind in (2, 3)";
     sqlx::query_scalar(ends).bind(worker).fetch_one(db).await.expect("the database answers")
 }

@@ -1,6 +1,9 @@
 //! The catalogue, played from end to end.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use anneal_tests::{House, ScriptedModel, pb, refusal};
 use tonic::Code;
@@ -12,6 +15,22 @@ use crate::{
 
 /// Least number of cases that are listed by hand.
 const LEAST: usize = 150;
+
+/// Longest that a case may take, on whatever machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What takes longer is printed.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// What comes of a case; one that is never answered is wrong, and says which it is.
+async fn in_time(name: &str, case: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let began = Instant::now();
+    let answered = tokio::time::timeout(PATIENCE, case).await;
+    if began.elapsed() > SLOW {
+        println!("{name} took {:?}", began.elapsed());
+    }
+    answered.unwrap_or_else(|_| Err(format!("{name}: not answered within {PATIENCE:?}")))
+}
 
 /// The lists of gRPC's cases.
 async fn listed(house: &House, id: &str) -> Vec<Case> {
@@ -82,21 +101,22 @@ async fn every_case_of_the_catalogue_is_answered_as_documented_and_hurts_nobody(
     let mut wrong = Vec::new();
     let grpc = listed(&house, &id).await;
     for case in &grpc {
-        wrong.extend(case.play(&house).await.err());
+        wrong.extend(in_time(&case.name, case.play(&house)).await.err());
     }
     let client = wire::client();
     let wire: Vec<_> = wire::broken().into_iter().chain(wire::headers()).collect();
     for posted in &wire {
-        wrong.extend(posted.play(&house, &client).await.err());
+        wrong.extend(in_time(posted.name, posted.play(&house, &client)).await.err());
     }
     let noise = wire::noise();
-    for bytes in &noise {
-        wire::blurt(&house, bytes).await;
-    }
+    // All at once: a server may hear whoever it does not understand out.
+    let began = Instant::now();
+    futures::future::join_all(noise.iter().map(|bytes| wire::blurt(&house, bytes))).await;
+    println!("the noise was over after {:?}", began.elapsed());
     let web = house.web();
     let http: Vec<_> = [http::bodies(), http::fields(), http::paths()].into_iter().flatten().collect();
     for asked in &http {
-        wrong.extend(asked.play(&web).await.err());
+        wrong.extend(in_time(&asked.name, asked.play(&web)).await.err());
     }
     println!("{} over gRPC, {} as bytes, {} as noise, {} over HTTP", grpc.len(), wire.len(), noise.len(), http.len());
     assert!(wrong.is_empty(), "{} cases: {wrong:#?}", wrong.len());

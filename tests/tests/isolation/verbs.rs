@@ -180,8 +180,8 @@ async fn who_may_only_append_is_told_nothing_that_others_have_said() {
     };
     let pinned = change(&["pinned"], pb::Conversation { pinned: true, ..Default::default() });
     told.push(format!("{:?}", says.update_conversation(pinned.clone()).await.expect("changes").into_inner()));
-    let known = knows.update_conversation(pinned).await.expect("changes").into_inner();
-    assert!(known.title.contains(SECRET) && known.system_prompt.contains(SECRET) && !known.metadata.is_empty());
+    let whole = knows.update_conversation(pinned).await.expect("changes").into_inner();
+    assert!(whole.title.contains(SECRET) && whole.system_prompt.contains(SECRET) && !whole.metadata.is_empty());
     let titled = change(&["title"], pb::Conversation { title: "mine".into(), ..Default::default() });
     let own = says.update_conversation(titled).await.expect("changes").into_inner();
     assert_eq!((own.title.as_str(), own.message_count), ("mine", 12), "its own words it may hear");

@@ -99,7 +99,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         (2, (0..POLICIES).prop_map(Change).boxed()),
         (1, Just(Renew).boxed()),
         (1, Just(Resolve).boxed()),
-        (2, any::<bool>().prop_map(|repeatable| Rotate { repeatable }).boxed()),
+        (3, prop::bool::weighted(0.75).prop_map(|repeatable| Rotate { repeatable }).boxed()),
         (1, Just(Leave).boxed()),
         (1, (0_u8..3).prop_map(Import).boxed()),
         (1, Just(Forget).boxed()),
