@@ -9,7 +9,10 @@ use anneal_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic_health::server::HealthReporter;
+use tonic_health::{
+    pb::health_server::{Health, HealthServer},
+    server::HealthReporter,
+};
 use tracing::{info, warn};
 
 use crate::{
