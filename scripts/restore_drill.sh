@@ -14,6 +14,8 @@ bin=$("$here/scripts/postgres.sh" --bin)
 # Links to the programs may lead to a folder that holds more of them.
 [ -x "$bin/psql" ] && [ -x "$bin/pg_basebackup" ] || bin=$(dirname "$(readlink -f "$bin/postgres")")
 began=$SECONDS
+# Settings of yours are not the drill's.
+for name in $(compgen -e ANNEAL_); do [ "$name" = ANNEAL_PG_BIN ] || unset "$name"; done
 pids=()
 
 kill_processes() { for pid in ${pids[@]+"${pids[@]}"}; do kill -9 "$pid" 2>/dev/null || true; done; pids=(); }

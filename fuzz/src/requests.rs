@@ -97,7 +97,8 @@ async fn settled() {
 
 /// A path into a request: names, and places in lists.
 fn is_path(field: &str) -> bool {
-    !field.is_empty() && field.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.[]".contains(c))
+    field.split('.').all(|name| !name.is_empty())
+        && field.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.[]".contains(c))
 }
 
 /// The messages of a stream: each after its length in two bytes; what is left is the last one.

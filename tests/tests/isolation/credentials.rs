@@ -209,16 +209,16 @@ impl Provider {
     }
 
     fn token_by(&self, id: &str, claims: &Value) -> String {
-        self.token_under(Header { kid: Some(id.into()), ..Header::new(self.algorithm) }, claims)
+        self.token_under(&Header { kid: Some(id.into()), ..Header::new(self.algorithm) }, claims)
     }
 
-    fn token_under(&self, header: Header, claims: &Value) -> String {
+    fn token_under(&self, header: &Header, claims: &Value) -> String {
         let der = self.key.serialize_der();
         let key = match self.algorithm {
             Algorithm::EdDSA => EncodingKey::from_ed_der(&der),
             _ => EncodingKey::from_ec_der(&der),
         };
-        jsonwebtoken::encode(&header, claims, &key).expect("signs")
+        jsonwebtoken::encode(header, claims, &key).expect("signs")
     }
 }
 
@@ -320,7 +320,7 @@ async fn a_token_whose_header_demands_what_nobody_here_understands_is_refused() 
     house.tenant("anna").await;
     let plain = Header { kid: Some("ed".into()), ..Header::new(Algorithm::EdDSA) };
     let demanding = Header { crit: Some(vec!["https://idp.example/bound".into()]), ..plain.clone() };
-    let by = |header| house.showing(&format!("Bearer {}", ed.token_under(header, &claims(&json!({})))));
+    let by = |header| house.showing(&format!("Bearer {}", ed.token_under(&header, &claims(&json!({})))));
     list(&by(plain)).await.expect("is let in");
     let refused = list(&by(demanding)).await.expect_err("its owner wants it refused");
     assert_eq!(refused.code(), Code::Unauthenticated);

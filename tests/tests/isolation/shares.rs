@@ -88,6 +88,11 @@ async fn callers_that_need_no_credential_have_the_whole_room() {
         House::guarded(ServerSettings { concurrent_watches: 2, ..Default::default() }, AuthSettings::default()).await;
     let talk = house.conversation().await;
     let watches = [talk.watch().await, talk.watch().await];
-    assert_refused(talk.open_watch(Default::default()).await.map(drop), Code::ResourceExhausted, "OVERLOADED", "");
+    assert_refused(
+        talk.open_watch(pb::WatchConversationRequest::default()).await.map(drop),
+        Code::ResourceExhausted,
+        "OVERLOADED",
+        "",
+    );
     drop(watches);
 }

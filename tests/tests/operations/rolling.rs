@@ -84,6 +84,12 @@ impl Load {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_rolling_restarts_under_load_fail_no_call_of_who_follows_the_service_config() {
+    if std::env::var_os("ANNEAL_PG_BIN").is_some() && std::env::var_os("ANNEAL_FAULTS").is_none() {
+        println!(
+            "skipped: servers are replaced on the installed PostgreSQL; ANNEAL_FAULTS=1 replaces them on this one"
+        );
+        return;
+    }
     let (house, folder) = (House::start().await, Folder::new());
     let anneal = Anneal::new(BINARY, &folder, &house.url);
     let (mut addresses, mut servers, mut talks) = (Vec::new(), Vec::new(), Vec::new());
