@@ -151,7 +151,7 @@ async fn check_messages(
     Ok(seen)
 }
 
-/// Each checkpoint covers what it says it read, follows an older one without a gap, and belongs to a separator's place.
+/// Each checkpoint covers what it says it read, and follows an older one without a gap.
 async fn check_checkpoints(
     db: &mut PgConnection,
     caller: Caller,

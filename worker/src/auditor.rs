@@ -25,6 +25,8 @@ pub(crate) async fn audit(store: &Store, settings: &WorkerSettings) {
     for promise in PROMISES {
         violations(promise, 0);
     }
+    metrics::counter!("audited_conversations_total").increment(0);
+    metrics::counter!("audits_failed_total").increment(0);
     let pause = Duration::from_secs(u64::from(settings.audit_interval_seconds));
     let mut cursor = FIRST_TENANT;
     loop {
@@ -46,9 +48,14 @@ async fn audit_once(store: &Store, settings: &WorkerSettings, cursor: &mut Tenan
     *cursor = candidates.last.unwrap_or(FIRST_TENANT);
     for (tenant, conversation) in sampled(candidates.conversations, settings.audit_sample as usize) {
         match answered(store.audit(Caller::of(tenant), conversation)).await {
-            Ok(verified) => tell(tenant, conversation, &verified),
+            Ok((verified, error)) => {
+                tell(tenant, conversation, &verified);
+                if let Some(error) = error {
+                    failed(conversation, &error);
+                }
+            }
             Err(StoreError::NotFound(_)) => debug!("{conversation} was deleted before it was audited"),
-            Err(error) => warn!(conversation = %conversation, "could not audit {conversation}: {error}"),
+            Err(error) => failed(conversation, &error),
         }
     }
 }
@@ -61,6 +68,12 @@ fn sampled<T>(mut all: Vec<T>, many: usize) -> Vec<T> {
         sample.push(all.swap_remove(place.min(all.len() - 1)));
     }
     sample
+}
+
+/// An audit that was not made, or not to its end: a conversation that cannot be read is as bad as one that is wrong.
+fn failed(conversation: ConversationId, error: &StoreError) {
+    metrics::counter!("audits_failed_total").increment(1);
+    warn!(conversation = %conversation, "could not audit {conversation}: {error}");
 }
 
 fn tell(tenant: TenantId, conversation: ConversationId, verified: &Verified) {

@@ -141,8 +141,14 @@ impl<'a> Stage<'a> {
         let database = Database::make(cluster, &format!("campaign_{}", Uuid::new_v4().simple()), seed).await;
         let foreign = another_tenants(&database.direct()).await;
         let witness = Arc::new(Witness::start().await);
-        let (servers, workers) = (campaign.servers, campaign.workers);
-        let mut crew = Crew::new(campaign.binary, &database.url(), campaign.sabotage, servers, workers).await;
+        let mut crew = Crew::new(
+            campaign.binary,
+            &database.url(),
+            campaign.sabotage,
+            (campaign.servers, campaign.workers),
+            Arc::clone(&findings),
+        )
+        .await;
         crew.clocks.clone_from(&campaign.clocks);
         crew.start_all(&witness).await;
         let scene = Arc::new(Scene::new(findings, crew.channels(), foreign, PACE));

@@ -12,6 +12,7 @@ use tokio::time::interval;
 use tonic::transport::Channel;
 
 use super::{
+    aftermath,
     audit::{leftovers, one, summaries, unawaited, uuid},
     cluster::look,
     crew::Stall,
@@ -57,14 +58,18 @@ pub(super) async fn check(scene: &Scene, witness: &Witness, stalls: &[Stall], ur
         let looked = async {
             one(&mut db, talk, &scene.findings).await?;
             summaries(&mut db, talk, witness, stalls, &scene.findings).await?;
+            aftermath::separators(&mut db, talk, scene).await?;
+            aftermath::pairs(&mut db, talk, scene).await?;
             undone(&mut db, talk, scene).await
         };
         looked.await.expect("the database answers");
         if talk.is_there() {
+            aftermath::context(&mut db, talk, scene).await.expect("the database answers");
             compare(scene, talk).await;
             verify(scene, talk).await;
         }
     }
+    aftermath::conversations(&mut db, scene).await.expect("the database answers");
     unawaited(&mut db, &scene.findings).await.expect("the database answers");
     leftovers(&mut db, &all, &scene.findings).await.expect("the database answers");
     made(&mut db, scene).await.expect("the database answers");

@@ -11,11 +11,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::{Code, Status, transport::Channel};
 
 use super::{
-    findings::held,
     history::{Said, Talk},
     scene::Scene,
 };
-use crate::{assistant, call, pb, refusal, result, user};
+use crate::{assistant, call, pb, result, user};
 
 /// Conversations that are in use at a time.
 const TALKS: usize = 3;
@@ -28,10 +27,10 @@ const ODD_INPUT: &str = r#"{"z": 1e2, "a":123456789012345678901234567890, "n":1.
 
 /// One client.
 pub(super) struct Client {
-    scene: Arc<Scene>,
-    number: usize,
-    random: fastrand::Rng,
-    said: usize,
+    pub(super) scene: Arc<Scene>,
+    pub(super) number: usize,
+    pub(super) random: fastrand::Rng,
+    pub(super) said: usize,
 }
 
 impl Client {
@@ -64,6 +63,7 @@ impl Client {
                 14..16 => self.join(&talk).await,
                 16..19 => self.compact(&talk).await,
                 19..21 => self.mention().await,
+                21..23 => self.append_in_pieces(&talk).await,
                 _ => self.append(&talk).await,
             }
         }
@@ -77,8 +77,8 @@ impl Client {
         while messages.len() <= MESSAGES as usize + 10 {
             messages.extend(self.messages());
         }
-        let said = Said { request_id: self.request(), messages, ids: Vec::new() };
-        let place = talk.begin(said.request_id.clone(), said.messages.clone());
+        let said = Said::new(self.request(), messages);
+        let place = talk.begin(&said);
         match self.send(&talk, &said).await {
             Some(Ok(done)) => self.told(&talk, place, &said, &done),
             Some(Err(status)) => self.refused(&talk, "AppendMessages", &status),
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// The server that it asks first.
-    fn first(&mut self) -> usize {
+    pub(super) fn first(&mut self) -> usize {
         self.random.usize(0..64)
     }
 
@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// What is said next: a text, a turn, a call of a tool with its result, something large.
-    fn messages(&mut self) -> Vec<pb::NewMessage> {
+    pub(super) fn messages(&mut self) -> Vec<pb::NewMessage> {
         self.said += 1;
         let mark = |place: usize| format!("mk{}x{}x{place}", self.number, self.said);
         let sentence = |place: usize| format!("Somebody has asked about the weather in town, note {}.", mark(place));
@@ -145,88 +145,12 @@ impl Client {
         }
     }
 
-    fn request(&self) -> String {
+    pub(super) fn request(&self) -> String {
         format!("append-{}-{}", self.number, self.said)
     }
 
-    /// Sends an append until it is acknowledged.
-    async fn send(&mut self, talk: &Talk, said: &Said) -> Option<Result<pb::AppendMessagesResponse, Status>> {
-        let first = self.first();
-        send(&self.scene, first, talk, said).await
-    }
-
-    async fn append(&mut self, talk: &Talk) {
-        let messages = self.messages();
-        let said = Said { request_id: self.request(), messages, ids: Vec::new() };
-        let place = talk.begin(said.request_id.clone(), said.messages.clone());
-        match self.send(talk, &said).await {
-            Some(Ok(done)) => self.told(talk, place, &said, &done),
-            Some(Err(status)) => self.refused(talk, "AppendMessages", &status),
-            None => talk.ended(),
-        }
-    }
-
-    /// Two tries of one append under way at once: both are told the same.
-    async fn append_twice_at_once(&mut self, talk: &Talk) {
-        let messages = self.messages();
-        let said = Said { request_id: self.request(), messages, ids: Vec::new() };
-        let place = talk.begin(said.request_id.clone(), said.messages.clone());
-        let (one, other) = (self.first(), self.first());
-        let (one, other) = tokio::join!(send(&self.scene, one, talk, &said), send(&self.scene, other, talk, &said));
-        match (one, other) {
-            (Some(Ok(one)), Some(Ok(other))) => {
-                self.same("two tries at once", &said, &ids(&one), &ids(&other));
-                self.told(talk, place, &said, &one);
-            }
-            (Some(Ok(done)), _) | (_, Some(Ok(done))) => self.told(talk, place, &said, &done),
-            (Some(Err(status)), _) | (_, Some(Err(status))) => self.refused(talk, "AppendMessages", &status),
-            (None, None) => talk.ended(),
-        }
-    }
-
-    /// An append was acknowledged with these ids.
-    fn told(&self, talk: &Talk, place: usize, said: &Said, done: &pb::AppendMessagesResponse) {
-        let ids = ids(done);
-        self.scene.tally.one("acknowledged");
-        let contiguous = ids.windows(2).all(|pair| pair[1] == pair[0] + 1) && ids.len() == said.messages.len();
-        self.scene.findings.demand(contiguous, "order", || {
-            format!("{} was told ids {ids:?} for {} messages", said.request_id, said.messages.len())
-        });
-        talk.acknowledged(place, &ids);
-    }
-
-    /// Sends an append that was acknowledged before: nothing is stored, and the same is told.
-    async fn repeat(&mut self, talk: &Talk) {
-        let Some(said) = talk.earlier(&mut self.random) else { return };
-        let Some(Ok(again)) = self.send(talk, &said).await else { return };
-        self.scene.tally.one("repeated");
-        self.same("a repeated append", &said, &said.ids, &ids(&again));
-        self.scene
-            .findings
-            .demand(again.replayed, "one effect", || format!("{} was repeated and not known again", said.request_id));
-    }
-
-    fn same(&self, what: &str, said: &Said, one: &[i64], other: &[i64]) {
-        self.scene.findings.demand(one == other, "one effect", || {
-            format!("{what}: {} was told {one:?} and {other:?}", said.request_id)
-        });
-    }
-
-    /// An earlier request id with other messages is refused.
-    async fn misuse(&mut self, talk: &Talk) {
-        let Some(mut said) = talk.earlier(&mut self.random) else { return };
-        said.messages = vec![user("Something else altogether.")];
-        let known = match self.send(talk, &said).await {
-            Some(Err(status)) => refusal(&status).reason == "REQUEST_ID_REUSED" || !talk.is_there(),
-            Some(Ok(_)) => false,
-            None => true,
-        };
-        self.scene.findings.demand(known, "one effect", || format!("{} was taken for other messages", said.request_id));
-    }
-
     /// A call that was refused for good: right only where its conversation is being deleted.
-    fn refused(&self, talk: &Talk, what: &'static str, status: &Status) {
-        talk.ended();
+    pub(super) fn wrong(&self, talk: &Talk, what: &'static str, status: &Status) {
         let deleted = status.code() == Code::NotFound && !talk.is_there();
         self.scene.findings.demand(deleted, "right codes", || format!("{what} of {}: {status:?}", talk.id));
     }
@@ -243,15 +167,21 @@ impl Client {
             let ask = ask.clone();
             async move { MessageServiceClient::new(channel).insert_separator(ask).await.map(tonic::Response::into_inner) }
         };
-        if let Some(Ok(put)) = self.scene.answered("InsertSeparator", first, put).await {
-            self.scene.tally.one("separators");
-            held(&talk.separators).push(put.after_message_id);
+        let mut marks = talk.marks.lock().await;
+        match self.scene.answered("InsertSeparator", first, put).await {
+            Some(Ok(put)) => {
+                self.scene.tally.one("separators");
+                marks.after.insert(put.after_message_id);
+            }
+            Some(Err(status)) => self.wrong(talk, "InsertSeparator", &status),
+            None => marks.unsure = true,
         }
     }
 
     async fn join(&mut self, talk: &Talk) {
         self.said += 1;
-        let Some(after_message_id) = held(&talk.separators).pop() else { return };
+        let mut marks = talk.marks.lock().await;
+        let Some(after_message_id) = marks.after.pop_last() else { return };
         let ask = pb::DeleteSeparatorRequest {
             conversation_id: talk.id.clone(),
             after_message_id,
@@ -262,7 +192,11 @@ impl Client {
             let ask = ask.clone();
             async move { MessageServiceClient::new(channel).delete_separator(ask).await.map(tonic::Response::into_inner) }
         };
-        let _ = self.scene.answered("DeleteSeparator", first, delete).await;
+        match self.scene.answered("DeleteSeparator", first, delete).await {
+            Some(Ok(_)) => {}
+            Some(Err(status)) => self.wrong(talk, "DeleteSeparator", &status),
+            None => marks.unsure = true,
+        }
     }
 
     async fn compact(&mut self, talk: &Talk) {
@@ -277,7 +211,9 @@ impl Client {
             let ask = ask.clone();
             async move { ContextServiceClient::new(channel).compact(ask).await.map(tonic::Response::into_inner) }
         };
-        let _ = self.scene.answered("Compact", first, compact).await;
+        if let Some(Err(status)) = self.scene.answered("Compact", first, compact).await {
+            self.wrong(talk, "Compact", &status);
+        }
         // Now and then the user marks an end while the summary is made.
         if self.random.bool() {
             let mut pace = interval(self.scene.pace);
@@ -325,27 +261,4 @@ impl Client {
         self.scene.tally.one("deleted");
         talk.died();
     }
-}
-
-async fn send(
-    scene: &Scene,
-    first: usize,
-    talk: &Talk,
-    said: &Said,
-) -> Option<Result<pb::AppendMessagesResponse, Status>> {
-    let ask = pb::AppendMessagesRequest {
-        conversation_id: talk.id.clone(),
-        request_id: said.request_id.clone(),
-        messages: said.messages.clone(),
-        ..Default::default()
-    };
-    let append = |channel: Channel| {
-        let ask = ask.clone();
-        async move { MessageServiceClient::new(channel).append_messages(ask).await.map(tonic::Response::into_inner) }
-    };
-    scene.answered("AppendMessages", first, append).await
-}
-
-fn ids(done: &pb::AppendMessagesResponse) -> Vec<i64> {
-    done.messages.iter().map(|message| message.message_id).collect()
 }

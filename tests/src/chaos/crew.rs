@@ -8,7 +8,7 @@ use std::{
 
 use tonic::transport::Channel;
 
-use super::{clocks::Clocks, model::Witness};
+use super::{clocks::Clocks, findings::Findings, model::Witness};
 use crate::{Anneal, Folder, Line, Process};
 
 /// A worker that runs.
@@ -38,6 +38,7 @@ pub(super) struct Crew {
     workers: Vec<Option<Worker>>,
     jobs: u32,
     starts: u32,
+    findings: Arc<Findings>,
     /// Clocks of their own, if they have some.
     pub(super) clocks: Option<Arc<Clocks>>,
 }
@@ -48,8 +49,8 @@ impl Crew {
         binary: &'static str,
         url: &str,
         sabotage: Option<&str>,
-        servers: usize,
-        workers: usize,
+        (servers, workers): (usize, usize),
+        findings: Arc<Findings>,
     ) -> Self {
         let folder = Folder::new();
         let mut anneal = Anneal::on_durable(binary, &folder, url);
@@ -62,7 +63,8 @@ impl Crew {
             lines.push(Line::to_port(1).await);
         }
         let (servers, workers) = ((0..servers).map(|_| None).collect(), (0..workers).map(|_| None).collect());
-        Self { anneal, folder, lines, servers, workers, jobs: JOBS, starts: 0, clocks: None }
+        let (clocks, jobs) = (None, JOBS);
+        Self { anneal, folder, lines, servers, workers, jobs, starts: 0, findings, clocks }
     }
 
     /// Channels to the servers, whichever processes they are.
@@ -150,14 +152,16 @@ impl Crew {
 
     /// kill -9.
     pub(super) async fn kill_server(&mut self, place: usize) {
-        if let Some(server) = self.servers[place].take() {
+        if let Some(mut server) = self.servers[place].take() {
+            self.runs(&mut server, "a server");
             server.kill().await;
         }
     }
 
     /// kill -9; what it called itself.
     pub(super) async fn kill_worker(&mut self, place: usize) -> Option<String> {
-        let worker = self.workers[place].take()?;
+        let mut worker = self.workers[place].take()?;
+        self.runs(&mut worker.process, "a worker");
         worker.process.kill().await;
         Some(worker.name)
     }
@@ -169,7 +173,8 @@ impl Crew {
 
     /// Asks it to stop, and waits until it has.
     pub(super) async fn stop_server(&mut self, place: usize) -> Option<i32> {
-        let server = self.servers[place].take()?;
+        let mut server = self.servers[place].take()?;
+        self.runs(&mut server, "a server");
         server.terminate().await;
         server.ended().await
     }
@@ -179,12 +184,23 @@ impl Crew {
         self.workers.iter().flatten()
     }
 
+    /// Whatever was done to others, a process runs until it is killed or asked to stop, and none of its tasks panics.
+    fn runs(&self, process: &mut Process, what: &str) {
+        let ended = process.has_ended();
+        let lines = process.lines();
+        self.findings.demand(!ended, "availability", || format!("{what} has ended by itself: {:?}", lines.last()));
+        if let Some(line) = lines.iter().find(|line| line.contains("panicked")) {
+            self.findings.add("panics", format!("{what}: {line}"));
+        }
+    }
+
     /// Asks all to stop; exit codes of those that did not end well.
     pub(super) async fn stop_all(&mut self) -> Vec<Option<i32>> {
         let workers = self.workers.iter_mut().filter_map(|worker| worker.take().map(|worker| worker.process));
         let all: Vec<Process> = self.servers.iter_mut().filter_map(Option::take).chain(workers).collect();
         let mut bad = Vec::new();
-        for process in all {
+        for mut process in all {
+            self.runs(&mut process, "a process");
             process.terminate().await;
             let code = process.ended().await;
             if code != Some(0) {

@@ -1,8 +1,11 @@
 //! What clients did and were told: the history that a checker compares with what is stored.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicI64, AtomicU8, AtomicU32, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU8, AtomicU32, Ordering},
+    },
 };
 
 use super::findings::held;
@@ -15,6 +18,24 @@ pub(super) struct Said {
     pub(super) messages: Vec<pb::NewMessage>,
     /// What its client was told; empty until then.
     pub(super) ids: Vec<i64>,
+    /// The newest message that anybody had been told of when it was begun: its own come after.
+    pub(super) after: i64,
+}
+
+impl Said {
+    /// What is about to be sent.
+    pub(super) const fn new(request_id: String, messages: Vec<pb::NewMessage>) -> Self {
+        Self { request_id, messages, ids: Vec::new(), after: 0 }
+    }
+}
+
+/// The separators of a conversation, as far as clients know.
+#[derive(Default)]
+pub(super) struct Marks {
+    /// Those that stand, by the message before each.
+    pub(super) after: BTreeSet<i64>,
+    /// Somebody was never told what became of one: what stands is not known any more.
+    pub(super) unsure: bool,
 }
 
 /// A conversation that clients share.
@@ -26,8 +47,8 @@ pub(super) struct Talk {
     life: AtomicU8,
     /// Clients in the middle of an append.
     under_way: AtomicU32,
-    /// Separators that were put and acknowledged.
-    pub(super) separators: Mutex<Vec<i64>>,
+    /// Who puts or takes away a separator holds them meanwhile.
+    pub(super) marks: tokio::sync::Mutex<Marks>,
 }
 
 const ALIVE: u8 = 0;
@@ -48,25 +69,30 @@ impl Talk {
             newest: AtomicI64::new(0),
             life: AtomicU8::new(ALIVE),
             under_way: AtomicU32::new(0),
-            separators: Mutex::default(),
+            marks: tokio::sync::Mutex::default(),
         }
     }
 
     /// Begins an append; its place in the history.
-    pub(super) fn begin(&self, request_id: String, messages: Vec<pb::NewMessage>) -> usize {
+    pub(super) fn begin(&self, append: &Said) -> usize {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let mut said = held(&self.said);
-        said.push(Said { request_id, messages, ids: Vec::new() });
+        said.push(Said { after: self.newest(), ..append.clone() });
         said.len() - 1
     }
 
-    /// It was acknowledged.
-    pub(super) fn acknowledged(&self, place: usize, ids: &[i64]) {
-        held(&self.said)[place].ids = ids.to_vec();
+    /// It was acknowledged; the newest message that anybody had been told of when it was begun.
+    pub(super) fn acknowledged(&self, place: usize, ids: &[i64]) -> i64 {
+        let after = {
+            let said = &mut held(&self.said)[place];
+            said.ids = ids.to_vec();
+            said.after
+        };
         if let Some(last) = ids.last() {
             self.newest.fetch_max(*last, Ordering::SeqCst);
         }
         self.ended();
+        after
     }
 
     /// What was said in the message that somebody was told has this id; None: nobody was, yet.

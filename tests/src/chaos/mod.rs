@@ -1,6 +1,8 @@
 //! Campaigns of faults against whole processes: clients with a history, a nemesis with a plan, a checker that knows every promise.
 //! All choices follow from one seed, which is printed; the same seed makes the same choices again, though not the same timing.
 
+mod aftermath;
+mod appends;
 mod audit;
 mod campaign;
 mod checker;

@@ -20,7 +20,8 @@ pub(super) struct Shown {
     /// Which process asked.
     pub(super) process: u32,
     pub(super) when: SystemTime,
-    /// The first and the last message that it was shown, those included that earlier parts of the same summary stand for.
+    /// The first and the last message that it was shown, those included that earlier parts of the same summary stand for; None
+    /// where one between them was not shown.
     pub(super) messages: Option<(i64, i64)>,
 }
 
@@ -158,7 +159,7 @@ fn soon() -> Gate {
     gate
 }
 
-/// The first and the last message that the lines of a prompt name.
+/// The first and the last message that the lines of a prompt name, if they name every one between them.
 fn messages_in(asked: &Asked) -> Option<(i64, i64)> {
     let texts = asked.texts();
     let lines = texts.iter().flat_map(|text| text.lines()).filter_map(|line| serde_json::from_str(line).ok());
@@ -167,7 +168,16 @@ fn messages_in(asked: &Asked) -> Option<(i64, i64)> {
         (None, Some(two)) => Some((two.first()?.as_i64()?, two.last()?.as_i64()?)),
         (None, None) => None,
     });
-    named.reduce(|(first, last), (other_first, other_last)| (first.min(other_first), last.max(other_last)))
+    let mut named: Vec<(i64, i64)> = named.collect();
+    named.sort_unstable();
+    let (first, mut last) = named.first().copied()?;
+    for (next, until) in named {
+        if next > last + 1 {
+            return None;
+        }
+        last = last.max(until);
+    }
+    Some((first, last))
 }
 
 /// How many letters begin a word of a number, one for each digit.

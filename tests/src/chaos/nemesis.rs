@@ -55,17 +55,19 @@ impl Nemesis<'_> {
         goes_on
     }
 
-    /// Takes one step of the plan.
+    /// Takes one step of the plan, and counts it where it had an effect.
     pub(super) async fn does(&mut self, step: Step) {
         let choice = step.choice as usize;
-        match step.fault {
+        let done = match step.fault {
             Fault::StopDatabase => {
                 self.cluster.stop_at_once().await;
                 self.restart_database().await;
+                true
             }
             Fault::KillPostmaster => {
                 self.cluster.kill().await;
                 self.restart_database().await;
+                true
             }
             Fault::KillBackend => self.kill_backend(choice).await,
             Fault::TerminateSessions => self.terminate_sessions().await,
@@ -73,39 +75,57 @@ impl Nemesis<'_> {
                 let place = choice % self.crew.servers();
                 self.crew.kill_server(place).await;
                 self.crew.start_server(place).await;
+                true
             }
             Fault::KillWorker => {
                 let place = choice % self.crew.workers();
                 self.crew.kill_worker(place).await;
                 self.crew.start_worker(place, &self.witness).await;
+                true
             }
             Fault::StallWorker => self.stall_worker(choice).await,
-            Fault::FallSilent => self.database.proxy.fall_silent(),
+            Fault::FallSilent => {
+                self.database.proxy.fall_silent();
+                true
+            }
             Fault::Storm => {
-                let weathers = [Weather::Limited, Weather::Failing, Weather::Hanging, Weather::Mad];
-                self.witness.turns(weathers[choice % weathers.len()]);
-                self.lasts(A_MOMENT).await;
-                self.witness.turns(Weather::Calm);
+                self.storm(choice).await;
+                true
             }
             Fault::TakeConnections => self.take_connections().await,
             Fault::HoldRows => self.hold_rows().await,
             Fault::HoldSnapshot => self.hold_snapshot().await,
-            Fault::RestartServers => self.restart_servers().await,
+            Fault::RestartServers => {
+                self.restart_servers().await;
+                true
+            }
             Fault::MigrateTwice => {
-                for code in self.crew.migrate_twice(&self.direct()).await {
-                    self.scene
-                        .findings
-                        .demand(code == Some(0), "migrations", || format!("a migrator ended with {code:?}"));
-                }
+                self.migrate_twice().await;
+                true
             }
             Fault::JumpClocks => {
-                if !self.crew.jump_clocks(choice) {
-                    return;
-                }
+                let jumped = self.crew.jump_clocks(choice);
                 self.lasts(A_MOMENT).await;
+                jumped
             }
+        };
+        if done {
+            self.scene.tally.one(step.fault.name());
         }
-        self.scene.tally.one(step.fault.name());
+    }
+
+    async fn storm(&self, choice: usize) {
+        let (name, weather) = WEATHERS[choice % WEATHERS.len()];
+        self.witness.turns(weather);
+        self.lasts(A_MOMENT).await;
+        self.witness.turns(Weather::Calm);
+        self.scene.tally.one(name);
+    }
+
+    async fn migrate_twice(&self) {
+        for code in self.crew.migrate_twice(&self.direct()).await {
+            self.scene.findings.demand(code == Some(0), "migrations", || format!("a migrator ended with {code:?}"));
+        }
     }
 
     fn direct(&self) -> String {
@@ -124,27 +144,27 @@ impl Nemesis<'_> {
         *held(&self.url) = self.database.direct();
     }
 
-    async fn kill_backend(&mut self, choice: usize) {
-        let Some(mut db) = look(&self.direct()).await else { return };
+    async fn kill_backend(&mut self, choice: usize) -> bool {
+        let Some(mut db) = look(&self.direct()).await else { return false };
         let pids = "select pid from pg_stat_activity where application_name = 'anneal' order by pid";
         let pids: Vec<i32> = sqlx::query_scalar(pids).fetch_all(&mut db).await.unwrap_or_default();
-        if let Some(pid) = pids.get(choice % pids.len().max(1)) {
-            signal(pid.unsigned_abs(), "KILL").await;
-            // It throws everybody out, this connection too, and lets them in again when it has recovered.
-            let _ = timeout(GOES_ON_WITHIN, async { while db.ping().await.is_ok() {} }).await;
-        }
+        let Some(pid) = pids.get(choice % pids.len().max(1)) else { return false };
+        signal(pid.unsigned_abs(), "KILL").await;
+        // It throws everybody out, this connection too, and lets them in again when it has recovered.
+        timeout(GOES_ON_WITHIN, async { while db.ping().await.is_ok() {} }).await.is_ok()
     }
 
-    async fn terminate_sessions(&self) {
-        let Some(mut db) = look(&self.direct()).await else { return };
+    async fn terminate_sessions(&self) -> bool {
+        let Some(mut db) = look(&self.direct()).await else { return false };
         let some = "select pg_terminate_backend(pid) from pg_stat_activity
             where application_name = 'anneal' and random() < 0.5";
-        let _ = sqlx::query(some).execute(&mut db).await;
+        sqlx::query(some).execute(&mut db).await.is_ok_and(|ended| ended.rows_affected() > 0)
     }
 
     /// Stops a worker in the middle of a summary until others have taken the job and are in the middle of it; then its model has
     /// answered, and it goes on as if nothing had been.
-    async fn stall_worker(&mut self, choice: usize) {
+    async fn stall_worker(&mut self, choice: usize) -> bool {
+        let mut stalled = false;
         let numbers: Vec<u32> = self.crew.running().map(|worker| worker.number).collect();
         for number in &numbers {
             self.witness.hold_back(*number);
@@ -161,6 +181,7 @@ impl Nemesis<'_> {
             worker.process.signal("STOP").await;
             self.witness.let_go(worker.number);
             if self.leases_end(&name).await {
+                stalled = true;
                 held(&self.stalls).push(Stall { process: worker.number, from, lost: SystemTime::now() });
                 self.lasts(A_MOMENT).await;
             }
@@ -171,6 +192,7 @@ impl Nemesis<'_> {
         for number in numbers {
             self.witness.let_go(number);
         }
+        stalled
     }
 
     fn stalls_so_far(&self) -> u32 {
@@ -222,34 +244,35 @@ impl Nemesis<'_> {
     }
 
     /// Takes every connection that PostgreSQL has.
-    async fn take_connections(&self) {
+    async fn take_connections(&self) -> bool {
         let url = self.direct();
         let mut taken = Vec::new();
         while let Some(db) = look(&url).await {
             taken.push(db);
         }
         self.lasts(A_MOMENT).await;
-        drop(taken);
+        !taken.is_empty()
     }
 
     /// Holds the rows of all conversations for a moment.
-    async fn hold_rows(&self) {
-        let Some(mut db) = look(&self.direct()).await else { return };
-        let Ok(mut held) = db.begin().await else { return };
-        let _ = sqlx::query("select from ai_conversation for update").execute(&mut *held).await;
+    async fn hold_rows(&self) -> bool {
+        let Some(mut db) = look(&self.direct()).await else { return false };
+        let Ok(mut held) = db.begin().await else { return false };
+        let holds = sqlx::query("select from ai_conversation for update").execute(&mut *held).await;
         self.lasts(A_MOMENT).await;
-        let _ = held.rollback().await;
+        held.rollback().await.is_ok() && holds.is_ok_and(|holds| holds.rows_affected() > 0)
     }
 
     /// Somebody reads one snapshot while everything goes on.
-    async fn hold_snapshot(&self) {
-        let Some(mut db) = look(&self.direct()).await else { return };
-        let Ok(before) = snapshot(&mut db).await else { return };
+    async fn hold_snapshot(&self) -> bool {
+        let Some(mut db) = look(&self.direct()).await else { return false };
+        let Ok(before) = snapshot(&mut db).await else { return false };
         self.goes_on(40).await;
         let again: Result<i64, _> = sqlx::query_scalar(MESSAGES).fetch_one(&mut db).await;
         self.scene.findings.demand(again.as_ref().is_ok_and(|again| *again == before), "availability", || {
             format!("a snapshot held {before} messages, and then {again:?}")
         });
+        true
     }
 
     /// One server after the other is asked to stop, and ends well; others serve meanwhile.
@@ -271,6 +294,13 @@ impl Nemesis<'_> {
 }
 
 const MESSAGES: &str = "select count(*) from ai_message";
+/// How a model storms, and what each is called where it is counted.
+const WEATHERS: [(&str, Weather); 4] = [
+    ("storms of refusals", Weather::Limited),
+    ("storms of errors", Weather::Failing),
+    ("storms of silence", Weather::Hanging),
+    ("storms of nonsense", Weather::Mad),
+];
 
 async fn snapshot(db: &mut PgConnection) -> Result<i64, sqlx::Error> {
     sqlx::query("begin isolation level repeatable read read only").execute(&mut *db).await?;

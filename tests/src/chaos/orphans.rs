@@ -6,8 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pb::operator_service_client::OperatorServiceClient;
 use sqlx::PgConnection;
 use tokio::time::interval;
+use tonic::transport::Channel;
 use uuid::Uuid;
 
 use super::{
@@ -15,12 +17,13 @@ use super::{
     campaign::{Campaign, Report, Stage},
     client::Client,
     cluster::{Cluster, look},
-    findings::Findings,
+    findings::{Finding, Findings},
     model::Weather,
     nemesis::Nemesis,
     plan::Fault,
+    scene::Scene,
 };
-use crate::eventually;
+use crate::{eventually, pb};
 
 /// Conversations whose jobs are under way when workers die.
 const TALKS: usize = 40;
@@ -99,6 +102,12 @@ pub async fn silence(campaign: &Campaign, cluster: &mut Cluster) -> Report {
     for _ in 0..TALKS {
         client.bystander().await.expect("nothing disturbs it");
     }
+    let mut db = look(&nemesis.database.direct()).await.expect("nothing disturbs it");
+    let running = "select count(*) from ai_job where state = 1 and kind <> 1";
+    eventually("summaries are under way", async || {
+        sqlx::query_scalar::<_, i64>(running).fetch_one(&mut db).await.is_ok_and(|running| running >= 20)
+    })
+    .await;
     nemesis.witness.turns(Weather::Calm);
     let mut moments = interval(Duration::from_millis(40));
     for _ in 0..10 {
@@ -110,12 +119,13 @@ pub async fn silence(campaign: &Campaign, cluster: &mut Cluster) -> Report {
 }
 
 /// What a job did that kills whoever works on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poison {
     /// Workers that died of it.
     pub killed: u32,
     /// Its starts, as an operator sees them once it is given up; None: it never was.
-    pub starts: Option<i16>,
+    pub starts: Option<u32>,
+    /// What the campaign came to, another conversation's jobs included that ended after it was given up.
+    pub report: Report,
 }
 
 /// Kills every worker that begins to summarise one conversation, until nobody does any more. So that this does not take five
@@ -123,22 +133,44 @@ pub struct Poison {
 pub async fn poison(campaign: &Campaign, cluster: &mut Cluster) -> Poison {
     let mut stage = Stage::set(campaign, cluster, Arc::<Findings>::default()).await;
     let nemesis = &mut stage.nemesis;
-    let mut client = Client::new(Arc::clone(&nemesis.scene), 0, campaign.plan.seed);
+    let scene = Arc::clone(&nemesis.scene);
+    let mut client = Client::new(scene, 0, campaign.plan.seed);
     nemesis.witness.hold_all_back();
     let talk = uuid(&client.bystander().await.expect("nothing disturbs it"));
     let mut db = look(&nemesis.database.direct()).await.expect("nothing disturbs it");
     let mut looks = interval(Duration::from_millis(20));
-    let mut poison = Poison { killed: 0, starts: None };
+    let (mut killed, mut starts) = (0, None);
     let began = Instant::now();
-    while poison.starts.is_none() && began.elapsed() < Duration::from_secs(150) {
+    while starts.is_none() && began.elapsed() < Duration::from_secs(150) {
         looks.tick().await;
         if kill_holder(nemesis, &mut db, talk).await {
-            poison.killed += 1;
+            killed += 1;
         }
-        let dead = "select attempts from ai_job_dead where conversation_id = $1 and kind = 2";
-        poison.starts = sqlx::query_scalar(dead).bind(talk).fetch_optional(&mut db).await.expect("answers");
+        starts = given_up(&nemesis.scene, talk).await;
     }
-    poison
+    // From now on it kills nobody: whoever works gets through what others need, or is found to have ended.
+    nemesis.witness.turns(Weather::Calm);
+    client.bystander().await.expect("nothing disturbs it");
+    let mut report = stage.end().await;
+    let given_up = Finding::is_one_dead_job;
+    report.findings.retain(|finding| !given_up(finding));
+    Poison { killed, starts, report }
+}
+
+/// The starts of the conversation's checkpoint, if an operator sees that it was given up.
+async fn given_up(scene: &Scene, talk: Uuid) -> Option<u32> {
+    let ask = pb::ListJobsRequest {
+        kind: pb::JobKind::Checkpoint.into(),
+        state: pb::JobState::Dead.into(),
+        conversation_id: talk.to_string(),
+        ..Default::default()
+    };
+    let list = |channel: Channel| {
+        let ask = ask.clone();
+        async move { OperatorServiceClient::new(channel).list_jobs(ask).await.map(tonic::Response::into_inner) }
+    };
+    let listed = scene.answered("ListJobs", 0, list).await?.expect("jobs are listed");
+    listed.jobs.first().map(|job| job.attempts.unsigned_abs())
 }
 
 /// Kills the worker that has the conversation's checkpoint, if one has, and starts another.

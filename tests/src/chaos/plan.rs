@@ -106,8 +106,13 @@ impl Plan {
         let mut all: Vec<Fault> =
             faults.iter().flat_map(|(fault, times)| std::iter::repeat_n(*fault, *times)).collect();
         random.shuffle(&mut all);
-        let step = |fault| Step { after: random.u64(5..30), fault, choice: random.u32(..) };
-        Self { seed, steps: all.into_iter().map(step).collect() }
+        let first: u32 = random.u32(..u32::MAX / 2);
+        // Faults of a kind choose one after the other: several of them leave nothing out.
+        let step = |(place, fault)| {
+            let before = all[..place].iter().filter(|other| **other == fault).count();
+            Step { after: random.u64(5..30), fault, choice: first + before as u32 }
+        };
+        Self { seed, steps: all.iter().copied().enumerate().map(step).collect() }
     }
 }
 

@@ -95,7 +95,7 @@ async fn leave_orphan(house: &House) {
 }
 
 /// Waits until every job has ended; none may be dead. Who dies is started again, and its leases are over: that they end by
-/// themselves is seen elsewhere (`operations/faults.rs`).
+/// themselves is seen elsewhere (`faults/orphans.rs`).
 async fn settle(house: &House, stack: &mut Stack, fault: Fault) {
     let mut db = house.db().await;
     eventually("every job ends", async || {

@@ -2,7 +2,7 @@
 
 use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan};
 
-use crate::{BINARY, holds, runs_here, seed};
+use crate::{BINARY, LIVELY, holds, runs_here, seed};
 
 /// Clusters that are crashed side by side.
 const SITES: u64 = 2;
@@ -21,5 +21,5 @@ async fn nothing_acknowledged_is_lost_or_done_twice_under_a_hundred_crashes() {
         println!("{}", campaign.plan);
         campaign.run(&mut Cluster::start(&[]).await).await
     });
-    holds(&futures::future::join_all(sites).await);
+    holds(&futures::future::join_all(sites).await, &LIVELY);
 }

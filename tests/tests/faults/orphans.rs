@@ -25,7 +25,7 @@ async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
         at(99),
         at(100)
     );
-    holds(&[orphans.report]);
+    holds(&[orphans.report], &["audits", "checkpoints by the model"]);
     assert!(orphans.after.len() >= 20, "both workers were in the middle of summaries: {:?}", orphans.after);
     assert!(at(99) <= Duration::from_secs(20), "{:?}", orphans.after);
     assert!(at(100) <= Duration::from_secs(30), "{:?}", orphans.after);
@@ -37,7 +37,7 @@ async fn jobs_end_although_their_connections_fall_silent_and_are_never_closed() 
         return;
     }
     let cluster = &mut Cluster::start(&[("max_connections", "300")]).await;
-    holds(&[silence(&quiet(), cluster).await]);
+    holds(&[silence(&quiet(), cluster).await], &["audits", "checkpoints by the model"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,5 +47,6 @@ async fn a_job_that_kills_every_worker_is_given_up_after_twelve() {
     }
     let poison = poison(&quiet(), &mut Cluster::start(&[]).await).await;
     println!("{} workers died of the job", poison.killed);
+    holds(&[poison.report], &["audits", "checkpoints by the model"]);
     assert_eq!((poison.killed, poison.starts), (12, Some(12)));
 }

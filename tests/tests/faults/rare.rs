@@ -2,7 +2,7 @@
 
 use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan, full_disk, takeover};
 
-use crate::{BINARY, holds, runs_here, seed};
+use crate::{BINARY, LIVELY, holds, runs_here, seed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_done_twice_when_things_stall_fall_silent_or_run_out() {
@@ -24,7 +24,9 @@ async fn nothing_is_lost_or_done_twice_when_things_stall_fall_silent_or_run_out(
     ];
     let campaign = Campaign::new(BINARY, Plan::of(seed(), &faults));
     println!("{}", campaign.plan);
-    holds(&[campaign.run(&mut Cluster::start(&[("max_connections", "80")]).await).await]);
+    let storms = ["storms of refusals", "storms of errors", "storms of silence", "storms of nonsense"];
+    let done: Vec<&str> = faults.iter().map(|(fault, _)| fault.name()).chain(storms).chain(LIVELY).collect();
+    holds(&[campaign.run(&mut Cluster::start(&[("max_connections", "80")]).await).await], &done);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,7 +36,8 @@ async fn a_standby_that_takes_over_has_everything_that_was_acknowledged_while_th
     }
     // Readers would find the old primary, which knows no better.
     let campaign = Campaign { readers: 0, cut: 0, ..Campaign::new(BINARY, Plan::of(seed(), &[])) };
-    holds(&[takeover(&campaign, &mut Cluster::start(&[("max_connections", "200")]).await).await]);
+    let report = takeover(&campaign, &mut Cluster::start(&[("max_connections", "200")]).await).await;
+    holds(&[report], &["takeovers", "audits", "messages compared", "checkpoints by the model"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +47,7 @@ async fn a_full_disk_stops_writes_and_loses_nothing() {
     }
     let campaign = Campaign::new(BINARY, Plan::of(seed(), &[]));
     match full_disk(&campaign).await {
-        Some(report) => holds(&[report]),
+        Some(report) => holds(&[report], &["full disks", "audits", "messages compared", "messages counted"]),
         None => println!("skipped: no file system can be mounted here"),
     }
 }

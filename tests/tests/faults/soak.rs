@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anneal_tests::chaos::{Campaign, Cluster, Fault, Plan, Report, Tally};
 use futures::future::join_all;
 
-use crate::{BINARY, holds};
+use crate::{BINARY, LIVELY, holds};
 
 /// Clusters that are disturbed side by side.
 const SITES: u64 = 2;
@@ -37,7 +37,7 @@ async fn nothing_is_lost_or_done_twice_for_as_long_as_one_likes() {
         for report in &reports {
             all.take_in(&report.tally);
         }
-        holds(&reports);
+        holds(&reports, &LIVELY);
         println!("after {} minutes: {all}", began.elapsed().as_secs() / 60);
     }
 }

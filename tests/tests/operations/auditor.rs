@@ -33,7 +33,9 @@ async fn sql(talk: &Talk<'_>, statement: &'static str) {
 
 async fn audited(talk: &Talk<'_>) -> Verified {
     let audit = talk.house.store.audit(Caller::of(TenantId::DEFAULT), ConversationId(talk.uuid()));
-    audit.await.expect("audits")
+    let (verified, error) = audit.await.expect("audits");
+    assert!(error.is_none(), "{error:?}");
+    verified
 }
 
 async fn promises(talk: &Talk<'_>) -> Vec<i32> {
@@ -124,6 +126,18 @@ async fn an_audit_reads_the_newest_part_of_a_long_conversation() {
     }
     let read = audited(&talk).await.messages;
     assert!((2..=5).contains(&read), "16 MiB of 3.5 MB each: {read} messages");
+}
+
+#[tokio::test]
+async fn what_was_found_is_told_though_the_rest_cannot_be_read() {
+    let house = House::start().await;
+    let talk = healthy(&house).await;
+    sql(&talk, "delete from ai_message where conversation_id = $1 and message_id = 7").await;
+    sql(&talk, "update ai_conversation set policy = '{\"max_message_count\": \"many\"}' where conversation_id = $1").await;
+    let audit = house.store.audit(Caller::of(TenantId::DEFAULT), ConversationId(talk.uuid()));
+    let (verified, error) = audit.await.expect("its messages can be read");
+    assert!(verified.violations.iter().any(|violation| violation.promise == 3), "{verified:?}");
+    assert!(error.is_some(), "its policy cannot");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,10 @@
+-- Where a context of a conversation ($1) starts: after the newest separator, or after the newest checkpoint that follows it.
+select greatest(s.after, coalesce(max(k.last_message_id), 0))
+from (
+    select coalesce(max(after_message_id), 0) as after from ai_separator
+    where conversation_id = $1
+) as s
+left join ai_conversation_checkpoint as k
+  on k.conversation_id = $1
+ and k.first_message_id = s.after + 1
+group by s.after
