@@ -61,7 +61,11 @@ impl Store {
     /// Checks the newest messages of a conversation as [`Store::verify`] does, 2,000 or 16 MiB, in one snapshot; sums and
     /// turns of the whole where that is the whole. And that its work is done or in somebody's hands (4): where that could not
     /// be asked, the error stands beside what was found before.
-    pub async fn audit(&self, caller: Caller, id: ConversationId) -> Result<(Verified, Option<StoreError>), StoreError> {
+    pub async fn audit(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<(Verified, Option<StoreError>), StoreError> {
         let mut db = self.jobs.snapshot(caller).await?;
         let after = sqlx::query_file_scalar!("sql/audit_window.sql", caller.tenant().0, id.0, MESSAGES, BYTES)
             .fetch_one(&mut *db)

@@ -40,8 +40,12 @@ pub(super) async fn separators(db: &mut PgConnection, talk: &Talk, scene: &Scene
 /// No checkpoint ends between a call and its result.
 pub(super) async fn pairs(db: &mut PgConnection, talk: &Talk, scene: &Scene) -> Result<(), sqlx::Error> {
     let is_pair = |messages: &[pb::NewMessage]| messages.get(1).is_some_and(|second| second.role() == pb::Role::Tool);
-    let calls: Vec<i64> =
-        talk.said().iter().filter(|said| is_pair(&said.messages)).filter_map(|said| said.ids.first().copied()).collect();
+    let calls: Vec<i64> = talk
+        .said()
+        .iter()
+        .filter(|said| is_pair(&said.messages))
+        .filter_map(|said| said.ids.first().copied())
+        .collect();
     scene.tally.add("calls with their results", calls.len() as u64);
     let torn = "select last_message_id from ai_conversation_checkpoint
         where conversation_id = $1 and last_message_id = any ($2)";

@@ -15,7 +15,11 @@ const PIECE: usize = 20_000;
 
 impl Client {
     /// Sends an append until it is acknowledged.
-    pub(super) async fn send(&mut self, talk: &Talk, said: &Said) -> Option<Result<pb::AppendMessagesResponse, Status>> {
+    pub(super) async fn send(
+        &mut self,
+        talk: &Talk,
+        said: &Said,
+    ) -> Option<Result<pb::AppendMessagesResponse, Status>> {
         let first = self.first();
         send(&self.scene, first, talk, said).await
     }

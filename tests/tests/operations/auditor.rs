@@ -133,7 +133,8 @@ async fn what_was_found_is_told_though_the_rest_cannot_be_read() {
     let house = House::start().await;
     let talk = healthy(&house).await;
     sql(&talk, "delete from ai_message where conversation_id = $1 and message_id = 7").await;
-    sql(&talk, "update ai_conversation set policy = '{\"max_message_count\": \"many\"}' where conversation_id = $1").await;
+    sql(&talk, "update ai_conversation set policy = '{\"max_message_count\": \"many\"}' where conversation_id = $1")
+        .await;
     let audit = house.store.audit(Caller::of(TenantId::DEFAULT), ConversationId(talk.uuid()));
     let (verified, error) = audit.await.expect("its messages can be read");
     assert!(verified.violations.iter().any(|violation| violation.promise == 3), "{verified:?}");
