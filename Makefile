@@ -24,9 +24,9 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 # The whole suite comes last, so that the last lines count every test.
 test: ## the gate: format, rules, licences, query data, lints, docs, instruction counts, a little fuzzing; tests on the newest PostgreSQL (appends ungrouped) and on the installed one
 	@scripts/postgres.sh
-	@scripts/valgrind.sh
-	@scripts/pgbouncer.sh
-	@scripts/faketime.sh
+	@scripts/debian.sh valgrind
+	@scripts/debian.sh pgbouncer
+	@scripts/debian.sh faketime
 	@scripts/python_client.sh .tools/python
 	cargo xtask ci --steps fmt,tidy,deny,sql,clippy,docs,instructions,fuzz
 ifneq ($(DATABASE_CRATES),)

@@ -14,7 +14,7 @@ die() { echo "profile.sh: $*" >&2; exit 1; }
 what=${1:-}
 [ "$what" = append ] || [ "$what" = context ] || die "usage: scripts/profile.sh append|context"
 scripts/postgres.sh
-scripts/valgrind.sh
+scripts/debian.sh valgrind
 clients=$(scripts/python_client.sh .tools/python)
 anneal=${ANNEAL:-${CARGO_TARGET_DIR:-target}/profiling/anneal}
 [ -n "${ANNEAL:-}" ] || cargo build --locked --profile profiling --package anneal-cli

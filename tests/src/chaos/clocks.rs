@@ -26,7 +26,7 @@ impl Clocks {
     pub fn find() -> Option<Self> {
         let libraries = PLACES.iter().map(|place| Path::new(place).join("faketime/libfaketimeMT.so.1"));
         let Some(library) = libraries.into_iter().find(|library| library.is_file()) else {
-            println!("skipped: there is no libfaketime (scripts/faketime.sh)");
+            println!("skipped: there is no libfaketime (scripts/debian.sh faketime)");
             return None;
         };
         Some(Self { library, folder: Folder::new() })

@@ -94,7 +94,7 @@ fn count(root: &Path) -> Result<Vec<Measurement>> {
     valgrind.args([format!("--toggle-collect={COUNTED}"), format!("--dump-after={COUNTED}")]);
     valgrind.arg(format!("--callgrind-out-file={}", counts.display())).arg(program);
     let ran = valgrind.stderr(std::process::Stdio::inherit()).output();
-    let ran = ran.context("could not run valgrind; scripts/valgrind.sh installs it")?;
+    let ran = ran.context("could not run valgrind; scripts/debian.sh valgrind installs it")?;
     ensure!(ran.status.success(), "{BINARY} failed under valgrind: {}", ran.status);
     let names = String::from_utf8(ran.stdout).with_context(|| format!("what {BINARY} prints is no text"))?;
     names.lines().zip(1..).map(|(line, place)| measurement(line, &numbered(&counts, place))).collect()

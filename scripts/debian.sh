@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes sure that something which Debian packages is installed: scripts/debian.sh PACKAGE. Says nothing when it is; installs it
+# on Debian and Ubuntu. Elsewhere it says what to do, and ends with 1 where nothing goes on without.
+set -eu
+
+die() { echo "debian.sh: $*" >&2; exit 1; }
+as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
+exists() { for file in "$@"; do if [ -f "$file" ]; then return 0; fi; done; return 1; }
+
+package=${1:-}
+case "$package" in
+    # Counts instructions for the gate. On a Mac there is none, and nothing is counted.
+    valgrind)
+        is_there() { command -v valgrind >/dev/null || [ "$(uname -s)" = Darwin ]; }
+        otherwise() { die "valgrind is missing. Install your system's package"; }
+        ;;
+    # Behind it one test runs.
+    pgbouncer)
+        is_there() { command -v pgbouncer >/dev/null; }
+        otherwise() { echo "debian.sh: there is no pgbouncer; its test will be skipped" >&2; }
+        ;;
+    # With its library tests make clocks jump.
+    faketime)
+        is_there() { exists /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1 /usr/lib64/faketime/libfaketimeMT.so.1; }
+        otherwise() { echo "debian.sh: there is no libfaketime; its tests will be skipped" >&2; }
+        ;;
+    *) die "usage: scripts/debian.sh valgrind|pgbouncer|faketime" ;;
+esac
+
+if is_there; then exit 0; fi
+if command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null; }; then
+    echo "debian.sh: installing $package with apt-get" >&2
+    as_root apt-get update -qq >&2
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2
+    exit 0
+fi
+otherwise
