@@ -72,8 +72,8 @@ struct OpenTab {
     account: OnceLock<Arc<Account>>,
 }
 
-/// Room that something takes which waits; given back when dropped.
-pub(super) struct Room {
+/// Bytes that wait here, given back when dropped.
+pub(super) struct Waiting {
     tab: Tab,
     /// The account that it was taken from.
     account: Option<Arc<Account>>,
@@ -160,13 +160,13 @@ impl Tab {
         self.0.traffic.0.receive
     }
 
-    /// Room for what waits: none yet.
-    pub(super) fn room(&self) -> Room {
-        Room { tab: self.clone(), account: None, bytes: 0 }
+    /// Nothing that waits, yet.
+    pub(super) fn waiting(&self) -> Waiting {
+        Waiting { tab: self.clone(), account: None, bytes: 0 }
     }
 }
 
-impl Room {
+impl Waiting {
     /// Takes so many bytes more, if there is room for them.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), Failure> {
         let Inner { waiting, waiting_most, waiting_share, nobody, .. } = &*self.tab.0.traffic.0;
@@ -204,7 +204,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.shrink(self.bytes);
     }

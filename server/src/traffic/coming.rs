@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
-use super::accounts::{Room, Tab, WEIGHT};
+use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::status::Failure;
 
 /// Frames of a body, whatever their size, and bytes that those beyond must have on average: each costs more than what is in it.
@@ -24,7 +24,7 @@ pub(crate) struct Coming<B> {
     body: B,
     tab: Tab,
     /// None: what reads it has room of its own.
-    room: Option<Room>,
+    room: Option<Waiting>,
     frames: u64,
     bytes: u64,
     until: Instant,
@@ -34,7 +34,7 @@ pub(crate) struct Coming<B> {
 
 impl<B> Coming<B> {
     /// A body that has so much time from now on.
-    pub(super) fn new(body: B, tab: Tab, room: Option<Room>, within: Duration) -> Self {
+    pub(super) fn new(body: B, tab: Tab, room: Option<Waiting>, within: Duration) -> Self {
         Self { body, tab, room, frames: 0, bytes: 0, until: Instant::now() + within, patience: None }
     }
 

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
-use super::accounts::{Room, Tab, WEIGHT};
+use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::{
     listen::{Occupied, Offered, Place},
     status::Failure,
@@ -28,7 +28,7 @@ pub(crate) struct Going<B> {
     /// Bytes of the piece that was handed on last.
     handed: u64,
     tab: Tab,
-    room: Room,
+    room: Waiting,
     /// Whether the answer was cut short: nothing comes behind that.
     is_over: bool,
     place: Option<Place>,
@@ -39,7 +39,7 @@ pub(crate) struct Going<B> {
 impl<B: Body<Data = Bytes>> Going<B> {
     /// A body, of a connection if there is one.
     pub(super) fn new(body: B, tab: Tab, place: Option<Place>, occupied: Option<Occupied>) -> Self {
-        let room = tab.room();
+        let room = tab.waiting();
         Self {
             body,
             rest: Bytes::new(),

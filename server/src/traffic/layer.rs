@@ -79,11 +79,11 @@ where
         let occupied = place.as_ref().filter(|_| !is_open).map(Place::occupy);
         let within = if is_open { OPEN_WITHIN } else { tab.receive_within() };
         request.extensions_mut().insert(tab.clone());
-        let room = (!has_room).then(|| tab.room());
+        let room = (!has_room).then(|| tab.waiting());
         let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, within)));
         async move {
             let answer = answering.await?;
-            let mut room = tab.room();
+            let mut room = tab.waiting();
             // An answer whose size is known before its head has gone can still be another one.
             let size = answer.body().size_hint().exact().unwrap_or(0);
             let answer = match room.grow(size) {
