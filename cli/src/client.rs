@@ -1,6 +1,6 @@
 //! gRPC clients of the commands that talk to a server.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use anneal_core::limits::RESPONSE_BYTES;
 use anneal_proto::v1::{
@@ -10,7 +10,7 @@ use anneal_proto::v1::{
 };
 use anyhow::Context as _;
 use tonic::{
-    Request, Response, Status,
+    Code, Request, Response, Status,
     metadata::AsciiMetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
@@ -19,8 +19,12 @@ use tonic_types::StatusExt as _;
 
 use crate::command::ServerArguments;
 
-/// Calls that are tried again because the server says that they may succeed later.
+/// Tries of a call that may succeed later: because the server says so, or because the connection was lost.
 const TRIES: u32 = 10;
+/// After a lost connection, before the second try; twice as long before each one after it, up to the longest
+/// (`proto/service_config.json` says the same to others).
+const BACKOFF: Duration = Duration::from_millis(100);
+const BACKOFF_MOST: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
 #[derive(Clone)]
@@ -134,11 +138,21 @@ pub(crate) async fn patiently<T>(call: impl AsyncFn() -> Result<Response<T>, Sta
     loop {
         match call().await {
             Ok(answer) => return Ok(answer.into_inner()),
-            Err(status) => match status.get_error_details().retry_info().and_then(|info| info.retry_delay) {
+            Err(status) => match wait(&status, tries) {
                 Some(wait) if tries < TRIES => tokio::time::sleep(wait).await,
                 _ => return Err(status),
             },
         }
         tries += 1;
     }
+}
+
+/// How long until the next try after so many; None: another one is of no use.
+fn wait(status: &Status, tries: u32) -> Option<Duration> {
+    let details = status.get_error_details();
+    let told = details.retry_info().and_then(|info| info.retry_delay);
+    // A server gives a reason with every refusal. Where there is none, the answer was lost.
+    let was_lost = details.error_info().is_none()
+        && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal);
+    told.or_else(|| was_lost.then(|| BACKOFF_MOST.min(BACKOFF * 2_u32.saturating_pow(tries - 1))))
 }

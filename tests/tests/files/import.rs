@@ -1,6 +1,6 @@
 //! `anneal import`: whatever is run again, was killed, or has grown, every message is there once.
 
-use anneal_tests::{Anneal, Files, House, claw0, eventually, lines_of, pb, pi, pi_said, user};
+use anneal_tests::{Anneal, Files, House, Line, claw0, eventually, lines_of, pb, pi, pi_said, user};
 
 use crate::BINARY;
 
@@ -103,17 +103,19 @@ async fn a_conversation_that_keeps_no_tools_is_found_again_and_grows() {
     talk.verify().await;
 }
 
+/// Messages of the newest conversation.
+async fn stored(files: &Files<'_>) -> i64 {
+    let listed = files.house.conversations().list_conversations(pb::ListConversationsRequest::default()).await;
+    listed.expect("lists").into_inner().conversations.first().map_or(0, |row| row.message_count)
+}
+
 /// Kills imports of the file in the middle, one after the other, then lets one come to its end.
 async fn kill_and_go_on(files: &Files<'_>, name: &str, kills: usize) {
-    let count = async || {
-        let listed = files.house.conversations().list_conversations(pb::ListConversationsRequest::default()).await;
-        listed.expect("lists").into_inner().conversations.first().map_or(0, |row| row.message_count)
-    };
     let anneal: &Anneal = &files.anneal;
     for _ in 0..kills {
-        let before = count().await;
+        let before = stored(files).await;
         let killed = anneal.start(&files.arguments("import", &[name]));
-        eventually("more is stored", async || count().await > before).await;
+        eventually("more is stored", async || stored(files).await > before).await;
         killed.kill().await;
     }
     files.imported(&[name]).await;
@@ -130,6 +132,25 @@ async fn an_import_killed_again_and_again_is_complete_and_has_everything_once() 
     let (killed_said, whole_said) = (killed.given().await, whole.given().await);
     assert!(killed_said == whole_said, "{} messages, {} at once", killed_said.len(), whole_said.len());
     killed.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_whose_connection_is_lost_goes_on_over_another_one() {
+    let house = House::start().await;
+    let files = Files::new(BINARY, &house);
+    files.folder.file("claw.jsonl", &claw0(2_000));
+    let line = Line::to_port(house.addresses.grpc.port()).await;
+    let address = format!("http://127.0.0.1:{}", line.port());
+    let import = files.anneal.start(&["import", "--address", &address, "claw.jsonl"]);
+    for _ in 0..3 {
+        let before = stored(&files).await;
+        eventually("more is stored", async || stored(&files).await > before).await;
+        line.cut();
+    }
+    assert_eq!(import.ended().await, Some(0));
+    let (talks, messages) = (files.count().await, stored(&files).await);
+    files.imported(&["claw.jsonl"]).await;
+    assert_eq!((files.count().await, stored(&files).await), (talks, messages), "nothing was missing");
 }
 
 #[tokio::test]
