@@ -46,7 +46,7 @@ soak: ## crashes everything under load for MINUTES (60) and checks every promise
 fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUTES (60) in all; prints executions and coverage
 	cargo xtask fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET)) $(if $(KEEP),--keep)
 
-# Needs https://github.com/RustSec/advisory-db, which CI cannot reach.
+# Needs https://github.com/RustSec/advisory-db, and so is not part of the gate.
 advisories: ## looks for known vulnerabilities in everything that is linked
 	@scripts/cargo_tool.sh cargo-deny .tools
 	cargo deny --locked check advisories

@@ -22,7 +22,7 @@ kill_processes() { for pid in ${pids[@]+"${pids[@]}"}; do kill -9 "$pid" 2>/dev/
 say() { printf '%3d s  %s\n' $((SECONDS - began)) "$*"; }
 fail() { say "FAILED: $*"; exit 1; }
 for program in psql pg_basebackup; do [ -x "$bin/$program" ] || fail "there is no $program in $bin"; done
-[ -x "$anneal" ] || fail "there is no $anneal; build it with: cargo build --package anneal-cli"
+[ -x "$anneal" ] || fail "there is no $anneal; build it with: cargo build --locked --package anneal-cli"
 
 # PostgreSQL refuses to run as root.
 if [ "$(id -u)" -eq 0 ]; then

@@ -124,7 +124,7 @@ pub(crate) enum KeysAction {
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
     },
-    /// Revokes a key; servers take it for ten seconds more at most
+    /// Revokes a key; servers take it for ten seconds more, thirty where they cannot ask the database
     Revoke {
         /// Its id
         key: uuid::Uuid,

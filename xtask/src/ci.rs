@@ -28,7 +28,7 @@ enum Step {
     Fmt,
     /// `cargo xtask tidy`
     Tidy,
-    /// `cargo deny check licenses bans sources`; what is advised against it cannot ask where only registries are reached
+    /// `cargo deny check licenses bans sources`; what is advised against is asked of github.com (`make advisories`)
     Deny,
     /// `cargo xtask sql --check`, before clippy: stale query data would fail there with a worse message
     Sql,

@@ -1,4 +1,4 @@
-//! Random lists of what may happen to a conversation, thousands in a minute, on a real PostgreSQL: after every single operation
+//! Random lists of what may happen to a conversation, hundreds in a minute, on a real PostgreSQL: after every single operation
 //! the stated invariants hold. A list that breaks one is shortened to the least that still does, and printed.
 //!
 //! `ANNEAL_SIMULATION_SECONDS` says for how long (30), `ANNEAL_SIMULATION_SEED` from which seed (1): the same seed gives the
