@@ -8,6 +8,7 @@ mod doors;
 mod logs;
 mod matrix;
 mod names;
+mod paths;
 mod rows;
 mod shares;
 mod standing;
