@@ -264,9 +264,12 @@ impl Config {
             ("server.concurrent_watches", self.server.concurrent_watches, u32::MAX),
             ("server.watch_poll_ms", self.server.watch_poll_ms, 60_000),
             ("server.watch_stall_seconds", self.server.watch_stall_seconds, 86_400),
+            ("limits.receive_seconds", self.limits.receive_seconds, 3_600),
+            ("limits.stall_seconds", self.limits.stall_seconds, 86_400),
+            ("limits.tenant_share_percent", self.limits.tenant_share_percent, 100),
             ("breaker.failures", self.breaker.failures, 1_000_000),
             ("breaker.model_failures", self.breaker.model_failures, 1_000_000),
-            ("breaker.cooldown_seconds", self.breaker.cooldown_seconds, 86_400),
+            ("breaker.cooldown_seconds", self.breaker.cooldown_seconds, 3_600),
         ];
         for (name, count, most) in counts {
             anyhow::ensure!(count >= 1 && count <= most, "{name} is {count}; it must be from 1 to {most}");

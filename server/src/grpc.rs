@@ -9,7 +9,8 @@ use anneal_proto::v1::{
     operator_service_server::OperatorServiceServer,
 };
 use futures::{Stream, StreamExt as _};
-use http::Request;
+use http::{HeaderMap, Request};
+use http_body::Frame;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,6 +24,7 @@ use crate::{
     listen::{Connection, Lifetime},
     run::ServerError,
     services::Services,
+    status::Failure,
     traffic::{Traffic, TrafficLayer},
     watch, wire,
 };
@@ -57,7 +59,11 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     let service = ServiceBuilder::new()
-        .layer(TrafficLayer { traffic, refuse: |failure| Status::from(failure).into_http::<Body>() })
+        .layer(TrafficLayer {
+            traffic,
+            refuse: |failure| Status::from(failure).into_http::<Body>(),
+            cut: |failure| Ok(Frame::trailers(trailers(failure))),
+        })
         .layer(MapResponseLayer::new(wire::explain::<Body>))
         .layer(MapResponseLayer::new(watch::in_pieces))
         .layer(AuthLayer(auth))
@@ -75,6 +81,14 @@ pub(crate) async fn serve(
     }
     living.close();
     living.wait().await;
+}
+
+/// The end of an answer that is cut short.
+fn trailers(failure: Failure) -> HeaderMap {
+    let mut end = HeaderMap::new();
+    // Ours have texts and details that headers may hold.
+    let _ = Status::from(failure).add_header(&mut end);
+    end
 }
 
 fn builder() -> http2::Builder<TokioExecutor> {

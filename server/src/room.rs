@@ -1,5 +1,5 @@
-//! Rooms: what callers may have under way at once. Where callers have tenants of their own, one of them takes at most half of a
-//! room, so that whoever fills its share leaves as much to the others.
+//! Rooms: what callers may have under way at once. Where callers have tenants of their own, one of them takes at most its share
+//! of a room, so that whoever fills it leaves something to the others.
 
 use std::{
     collections::HashMap,
@@ -16,8 +16,8 @@ use crate::status::Failure;
 pub(crate) enum Sharing {
     /// All callers are one tenant, which may take all of a room.
     Whole,
-    /// A tenant takes at most half of a room, and at least one place.
-    Halves,
+    /// A tenant takes at most so many percent of a room, and at least one place.
+    Percent(u32),
 }
 
 /// A room of so many places. Cheap to clone.
@@ -44,8 +44,14 @@ pub(crate) struct Places {
 impl Room {
     /// A room of so many places.
     pub(crate) fn new(places: usize, sharing: Sharing) -> Self {
-        let share = || Shares { places: places.div_ceil(2).max(1), of: Mutex::default() };
-        Self { all: Arc::new(Semaphore::new(places)), shares: (sharing == Sharing::Halves).then(|| Arc::new(share())) }
+        let shares = match sharing {
+            Sharing::Whole => None,
+            Sharing::Percent(percent) => {
+                let places = (places * percent as usize).div_ceil(100).max(1);
+                Some(Arc::new(Shares { places, of: Mutex::default() }))
+            }
+        };
+        Self { all: Arc::new(Semaphore::new(places)), shares }
     }
 
     /// A place for a caller of this tenant, or a refusal.
@@ -119,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_tenant_takes_half_of_a_room_and_the_only_one_all_of_it() {
-        let room = Room::new(4, Sharing::Halves);
+        let room = Room::new(4, Sharing::Percent(50));
         let held: Vec<_> = (0..2).map(|_| room.enter(ANNA).expect("there is room")).collect();
         assert!(matches!(room.enter(ANNA), Err(Failure::Overloaded)));
         let others: Vec<_> = (0..2).map(|_| room.enter(BERT).expect("there is room for others")).collect();
@@ -130,12 +136,12 @@ mod tests {
         let held: Vec<_> = (0..3).map(|_| whole.enter(ANNA).expect("there is room")).collect();
         assert!(matches!(whole.enter(ANNA), Err(Failure::Overloaded)));
         drop(held);
-        Room::new(1, Sharing::Halves).enter(ANNA).expect("a room of one place has it for everyone");
+        Room::new(1, Sharing::Percent(50)).enter(ANNA).expect("a room of one place has it for everyone");
     }
 
     #[test]
     fn tenants_that_have_left_are_forgotten() {
-        let room = Room::new(4, Sharing::Halves);
+        let room = Room::new(4, Sharing::Percent(50));
         for n in 0..10_000 {
             room.enter(TenantId(Uuid::from_u128(n))).expect("there is room");
         }
@@ -145,7 +151,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_its_share_does_not_hold_up_others() {
-        let room = Room::new(8, Sharing::Halves);
+        let room = Room::new(8, Sharing::Percent(50));
         let mut held = room.wait(ANNA, 4).await.expect("there is room");
         let waiting = room.wait(ANNA, 4);
         tokio::pin!(waiting);

@@ -10,15 +10,29 @@ from (
     select message_id, sum(bytes) over (order by message_id) as page_bytes,
         row_number() over (order by message_id) as place
     from (
-        select message_id, coalesce(octet_length(summary_cache), 0)
-            + case when $6::boolean then coalesce(content_bytes, octet_length(content::text)) else 0 end as bytes
-        from ai_message
-        where tenant_id = $1
-          and conversation_id = $2
-          and message_id > $3
-        order by message_id
-        limit $4
-    ) as candidate
+        -- What was stored unmeasured is measured where what is known before it leaves room: its plain text, and what it takes
+        -- in its table, are less than it. Behind that it makes no difference.
+        select message_id, summary_bytes + case
+                when not $6::boolean then 0
+                when content_bytes is null and bytes_before <= $5::bigint then octet_length(content::text)
+                else known_bytes
+            end as bytes
+        from (
+            select message_id, content, content_bytes, summary_bytes, known_bytes,
+                coalesce(sum(summary_bytes + case when $6::boolean then known_bytes else 0 end)
+                    over (order by message_id rows between unbounded preceding and 1 preceding), 0) as bytes_before
+            from (
+                select message_id, content, content_bytes, coalesce(octet_length(summary_cache), 0) as summary_bytes,
+                    coalesce(content_bytes, greatest(text_bytes, pg_column_size(content))) as known_bytes
+                from ai_message
+                where tenant_id = $1
+                  and conversation_id = $2
+                  and message_id > $3
+                order by message_id
+                limit $4
+            ) as candidate
+        ) as known
+    ) as measured
 ) as page
 cross join lateral (
     -- limit 1: a join by key, row by row; without it a long conversation is hashed whole

@@ -11,7 +11,7 @@ use crate::patience::answered;
 
 /// What a clock may lose between two looks without having been set back: the looks take their time too.
 const SLACK: Duration = Duration::from_secs(5);
-/// The longest that anything waits which was put off for a reason: what a provider may ask for.
+/// The longest that anything waits which was put off for a reason: what a provider may ask for, and a breaker's cooldown.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 /// What is left of such a wait when the clock was set back: by how much, nobody can say for each.
 const LEFT: Duration = Duration::from_mins(5);
@@ -19,7 +19,7 @@ const LEFT: Duration = Duration::from_mins(5);
 /// What was seen of the database's clock.
 #[derive(Default)]
 pub(crate) struct DatabaseClock {
-    /// When it was asked, and what it said: microseconds since 1970.
+    /// When it had answered, and what it said: microseconds since 1970.
     last: Option<(Instant, i64)>,
 }
 
@@ -31,7 +31,8 @@ impl DatabaseClock {
             Ok(now_us) => now_us,
             Err(error) => return warn!("could not look at the database's clock: {error}"),
         };
-        let most = match self.last.replace((asked, now_us)) {
+        // From when it had answered to when it was asked again: looks that take long make it seem to gain, never to lose.
+        let most = match self.last.replace((Instant::now(), now_us)) {
             None => LONGEST_WAIT,
             Some((before, then_us)) if was_set_back(then_us, now_us, asked - before) => LEFT,
             Some(_) => return,

@@ -87,9 +87,9 @@ impl Auth {
         self.known.is_none()
     }
 
-    /// How callers share the server's rooms: those that need no credential are one tenant.
-    pub(crate) fn sharing(&self) -> Sharing {
-        if self.is_open() { Sharing::Whole } else { Sharing::Halves }
+    /// How callers share the server's rooms, where a tenant may take so much of each: those that need no credential are one.
+    pub(crate) fn sharing(&self, percent: u32) -> Sharing {
+        if self.is_open() { Sharing::Whole } else { Sharing::Percent(percent) }
     }
 
     /// Keeps up with the files, until the future is dropped.

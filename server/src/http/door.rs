@@ -18,7 +18,6 @@ use crate::{
     auth::{Auth, Proof},
     services::Services,
     status::Failure,
-    traffic::Tab,
 };
 
 /// What endpoints share. Cheap to clone.
@@ -76,7 +75,6 @@ impl FromRequestParts<Door> for Visitor {
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
         proof.map(|proof| extensions.insert(proof));
-        parts.extensions.get::<Tab>().map(|tab| extensions.insert(tab.clone()));
         Ok(Self { services: door.services.clone(), caller, metadata, extensions })
     }
 }

@@ -98,7 +98,12 @@ pub(crate) fn router(
         let probes = probes.method_not_allowed_fallback(no_such_method);
         api = api.merge(guarded(probes.layer(middleware::from_fn_with_state(door, door::figures_for_operators))));
     }
-    let counted = TrafficLayer { traffic, refuse: |failure| Problem::from(failure).into_response() };
+    // What is cut short must not look as if it were whole.
+    let counted = TrafficLayer {
+        traffic,
+        refuse: |failure| Problem::from(failure).into_response(),
+        cut: |failure| Err(axum::Error::new(Status::from(failure))),
+    };
     let whole = ServiceBuilder::new()
         .map_response(|answer: http::Response<_>| answer.map(Body::new))
         .layer(counted)

@@ -105,7 +105,8 @@ impl Seats {
         Some(Seat { id, room: Arc::clone(&self.0), state })
     }
 
-    /// Has connections leave on which the reader of an answer takes nothing for so long, until the future is dropped.
+    /// Has connections leave on which the reader of every answer takes nothing for so long, until the future is dropped. One
+    /// that takes nothing beside others that do is a proxy's, which carries the calls of many.
     pub(crate) async fn watch_readers(self, stall: Duration) {
         let most = u64::try_from(stall.as_millis()).unwrap_or(u64::MAX);
         let mut looks = tokio::time::interval((stall / 4).clamp(Duration::from_millis(100), LOOK));
@@ -113,7 +114,9 @@ impl Seats {
             looks.tick().await;
             let since = self.0.now().saturating_sub(most);
             for state in self.0.taken().seats.values() {
-                if state.offered().values().any(|offered| *offered < since) && !state.leave.is_cancelled() {
+                let stalled = state.offered().values().filter(|offered| **offered < since).count();
+                let is_every_one = stalled > 0 && stalled >= state.calls.load(Ordering::Acquire);
+                if is_every_one && !state.leave.is_cancelled() {
                     state.leave.cancel();
                     metrics::counter!("connections_closed_for_stalling_total").increment(1);
                 }

@@ -88,7 +88,7 @@ impl Traffic {
             calls: rate(settings.calls_per_second.into(), settings.calls_burst.into()),
             bytes: rate(settings.bytes_per_second, settings.bytes_burst),
             waiting_most: settings.waiting_bytes,
-            waiting_share: if is_open { settings.waiting_bytes } else { settings.waiting_bytes / 2 },
+            waiting_share: if is_open { settings.waiting_bytes } else { settings.share_of(settings.waiting_bytes) },
             receive: Duration::from_secs(settings.receive_seconds.into()),
             began: Instant::now(),
             waiting: AtomicU64::new(0),
@@ -170,10 +170,8 @@ impl Waiting {
     /// Takes so many bytes more, if there is room for them.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), Failure> {
         let Inner { waiting, waiting_most, waiting_share, nobody, .. } = &*self.tab.0.traffic.0;
-        let (account, share) = match (&self.account, self.tab.0.account.get()) {
-            (Some(account), _) | (None, Some(account)) => (Arc::clone(account), *waiting_share),
-            (None, None) => (Arc::clone(nobody), *waiting_most / NOBODY),
-        };
+        let account = Arc::clone(self.account.as_ref().or_else(|| self.tab.0.account.get()).unwrap_or(nobody));
+        let share = if Arc::ptr_eq(&account, nobody) { *waiting_most / NOBODY } else { *waiting_share };
         let of_one = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let of_all = waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         metrics::gauge!("waiting_bytes").increment(bytes as f64);
@@ -187,9 +185,9 @@ impl Waiting {
         Ok(())
     }
 
-    /// Whether nothing was taken.
-    pub(super) fn is_empty(&self) -> bool {
-        self.bytes == 0
+    /// Gives everything back.
+    pub(super) fn clear(&mut self) {
+        self.shrink(self.bytes);
     }
 
     /// Gives so many bytes back.
@@ -206,6 +204,6 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.shrink(self.bytes);
+        self.clear();
     }
 }

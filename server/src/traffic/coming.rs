@@ -27,15 +27,17 @@ pub(crate) struct Coming<B> {
     room: Option<Waiting>,
     frames: u64,
     bytes: u64,
+    /// Bytes of a body, if there is a bound beside those of whoever reads it.
+    most: Option<u64>,
     until: Instant,
     /// Set once something has to be waited for.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> Coming<B> {
-    /// A body that has so much time from now on.
-    pub(super) fn new(body: B, tab: Tab, room: Option<Waiting>, within: Duration) -> Self {
-        Self { body, tab, room, frames: 0, bytes: 0, until: Instant::now() + within, patience: None }
+    /// A body that has so much time from now on, and so many bytes.
+    pub(super) fn new(body: B, tab: Tab, room: Option<Waiting>, (within, most): (Duration, Option<u64>)) -> Self {
+        Self { body, tab, room, frames: 0, bytes: 0, most, until: Instant::now() + within, patience: None }
     }
 
     /// Notes that the rest is still to come.
@@ -74,6 +76,9 @@ where
             self.bytes += bytes;
             if self.frames > CRUMBS + self.bytes / CRUMB_BYTES {
                 return refused(Failure::Malformed("it comes in too many pieces for its size".to_owned()));
+            }
+            if let Some(most) = self.most.filter(|most| self.bytes > *most) {
+                return refused(Failure::limit("request", most as usize, "bytes"));
             }
             if let Some(Err(failure)) = self.room.as_mut().map(|room| room.grow(bytes)) {
                 return refused(failure);

@@ -7,9 +7,7 @@ use std::{
 };
 
 use axum::body::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use tonic::Status;
 
 use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::{
@@ -20,15 +18,21 @@ use crate::{
 /// Bytes of a piece: one frame of HTTP/2, unless the client wants larger ones.
 const PIECE: usize = 16 * 1024;
 
+/// How an answer ends of which the rest is not told.
+pub(crate) type Cut<B> = fn(Failure) -> Result<Frame<Bytes>, <B as Body>::Error>;
+
 /// A body that takes room until it is read.
-pub(crate) struct Going<B> {
+pub(crate) struct Going<B: Body> {
     body: B,
     /// What is left of a frame of the body.
     rest: Bytes,
     /// Bytes of the piece that was handed on last.
     handed: u64,
     tab: Tab,
-    room: Waiting,
+    /// None: what is said is little, and anybody may hear it.
+    room: Option<Waiting>,
+    /// How this door ends an answer that is cut short.
+    cut: Cut<B>,
     /// Whether the answer was cut short: nothing comes behind that.
     is_over: bool,
     place: Option<Place>,
@@ -37,15 +41,18 @@ pub(crate) struct Going<B> {
 }
 
 impl<B: Body<Data = Bytes>> Going<B> {
-    /// A body, of a connection if there is one.
-    pub(super) fn new(body: B, tab: Tab, place: Option<Place>, occupied: Option<Occupied>) -> Self {
-        let room = tab.waiting();
+    /// A body and how it ends when it is cut short, on the connection that it occupies if it keeps one; counted where it
+    /// takes room.
+    pub(super) fn new((body, cut): (B, Cut<B>), tab: Tab, on: Option<(Place, Occupied)>, is_counted: bool) -> Self {
+        let room = is_counted.then(|| tab.waiting());
+        let (place, occupied) = on.unzip();
         Self {
             body,
             rest: Bytes::new(),
             handed: 0,
             tab,
             room,
+            cut,
             is_over: false,
             place,
             offered: None,
@@ -64,8 +71,9 @@ impl<B: Body<Data = Bytes>> Going<B> {
     /// Takes in a frame of the body.
     fn take(&mut self, bytes: Bytes) -> Result<(), Failure> {
         self.tab.passed(bytes.len());
-        let weight = if self.room.is_empty() { WEIGHT } else { 0 };
-        self.room.grow(bytes.len() as u64 + weight)?;
+        if let Some(room) = &mut self.room {
+            room.grow(bytes.len() as u64 + WEIGHT)?;
+        }
         self.rest = bytes;
         Ok(())
     }
@@ -79,7 +87,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Going<B> {
         // Who asks for more has taken what there was.
         self.offered = None;
         let handed = std::mem::take(&mut self.handed);
-        self.room.shrink(handed);
+        let is_taken = self.rest.is_empty();
+        match &mut self.room {
+            Some(room) if is_taken => room.clear(),
+            Some(room) => room.shrink(handed),
+            None => {}
+        }
         if self.is_over {
             return Poll::Ready(None);
         }
@@ -96,10 +109,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Going<B> {
         };
         if let Err(failure) = self.take(bytes) {
             self.is_over = true;
-            let mut end = HeaderMap::new();
-            // Ours have texts and details that headers may hold.
-            let _ = Status::from(failure).add_header(&mut end);
-            return Poll::Ready(Some(Ok(Frame::trailers(end))));
+            return Poll::Ready(Some((self.cut)(failure)));
         }
         Poll::Ready(Some(Ok(self.piece())))
     }

@@ -11,7 +11,12 @@ use http::{Request, Response};
 use http_body::Body;
 use tower::{Layer, Service};
 
-use super::{Traffic, coming::Coming, going::Going};
+use super::{
+    Traffic,
+    accounts::WEIGHT,
+    coming::Coming,
+    going::{Cut, Going},
+};
 use crate::{
     auth::OPEN,
     listen::{Peer, Place},
@@ -20,23 +25,28 @@ use crate::{
 
 /// The method that has room of its own for what comes (`server.concurrent_large_appends`).
 const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";
-/// How long a request may take to come whole that anybody may make.
+/// How long a request may take to come whole that anybody may make, and its bytes: it names a service.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
+const OPEN_BYTES: u64 = 4 * 1024;
+/// What is asked after a process over HTTP; the answer is a word.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Counts what comes and goes, and keeps a connection while a call on it is under way.
-pub(crate) struct TrafficLayer<A> {
+pub(crate) struct TrafficLayer<A: Body> {
     pub(crate) traffic: Traffic,
     /// How this door says no.
     pub(crate) refuse: fn(Failure) -> Response<A>,
+    /// How it ends an answer that is cut short.
+    pub(crate) cut: Cut<A>,
 }
 
-impl<A> Clone for TrafficLayer<A> {
+impl<A: Body> Clone for TrafficLayer<A> {
     fn clone(&self) -> Self {
-        Self { traffic: self.traffic.clone(), refuse: self.refuse }
+        Self { traffic: self.traffic.clone(), refuse: self.refuse, cut: self.cut }
     }
 }
 
-impl<S, A> Layer<S> for TrafficLayer<A> {
+impl<S, A: Body> Layer<S> for TrafficLayer<A> {
     type Service = Counting<S, A>;
 
     fn layer(&self, inner: S) -> Counting<S, A> {
@@ -45,12 +55,12 @@ impl<S, A> Layer<S> for TrafficLayer<A> {
 }
 
 /// A service behind that layer.
-pub(crate) struct Counting<S, A> {
+pub(crate) struct Counting<S, A: Body> {
     layer: TrafficLayer<A>,
     inner: S,
 }
 
-impl<S: Clone, A> Clone for Counting<S, A> {
+impl<S: Clone, A: Body> Clone for Counting<S, A> {
     fn clone(&self) -> Self {
         Self { layer: self.layer.clone(), inner: self.inner.clone() }
     }
@@ -71,27 +81,27 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let (tab, refuse) = (self.layer.traffic.tab(), self.layer.refuse);
+        let (tab, refuse, cut) = (self.layer.traffic.tab(), self.layer.refuse, self.layer.cut);
         let place = request.extensions().get::<Peer>().map(|peer| peer.place.clone());
         let path = request.uri().path();
         let (is_open, has_room) = (path.starts_with(OPEN), path == ROOM_OF_ITS_OWN);
-        // What anybody may ask keeps no connection.
-        let occupied = place.as_ref().filter(|_| !is_open).map(Place::occupy);
-        let within = if is_open { OPEN_WITHIN } else { tab.receive_within() };
+        // What anybody may ask keeps no connection, and its answer waits for nobody: a probe fails for no stranger's sake.
+        let on = place.filter(|_| !is_open).map(|place| (place.clone(), place.occupy()));
+        let is_counted = !is_open && !PROBES.contains(&path);
+        let bounds = if is_open { (OPEN_WITHIN, Some(OPEN_BYTES)) } else { (tab.receive_within(), None) };
         request.extensions_mut().insert(tab.clone());
         let room = (!has_room).then(|| tab.waiting());
-        let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, within)));
+        let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, bounds)));
         async move {
             let answer = answering.await?;
-            let mut room = tab.waiting();
-            // An answer whose size is known before its head has gone can still be another one.
-            let size = answer.body().size_hint().exact().unwrap_or(0);
-            let answer = match room.grow(size) {
-                Ok(()) => answer,
-                Err(failure) => refuse(failure),
+            // An answer whose size is known before its head has gone can still be another one; a short one at that.
+            let size = answer.body().size_hint().exact().filter(|_| is_counted);
+            let refused = size.and_then(|size| tab.waiting().grow(size + WEIGHT).err());
+            let (answer, is_counted) = match refused {
+                None => (answer, is_counted),
+                Some(failure) => (refuse(failure), false),
             };
-            drop(room);
-            Ok(answer.map(|body| Going::new(body, tab, place, occupied)))
+            Ok(answer.map(|body| Going::new((body, cut), tab, on, is_counted)))
         }
         .boxed()
     }

@@ -14,9 +14,10 @@ pub struct LimitSettings {
     pub bytes_per_second: u64,
     /// Bytes of one tenant's requests and answers at once, after a while without any.
     pub bytes_burst: u64,
-    /// Bytes of requests that have not come whole and of answers that were not read, of all tenants together; one tenant has
-    /// half of it.
+    /// Bytes of requests that have not come whole and of answers that were not read, of all tenants together.
     pub waiting_bytes: u64,
+    /// What one tenant may have of `waiting_bytes` and of each of the server's rooms, where callers need credentials: percent.
+    pub tenant_share_percent: u32,
     /// Seconds that a request may take to come whole.
     pub receive_seconds: u32,
     /// Seconds that the reader of an answer may take nothing of what is there for it; then its connection is closed.
@@ -35,10 +36,18 @@ impl Default for LimitSettings {
             bytes_per_second: 64 * 1024 * 1024,
             bytes_burst: 512 * 1024 * 1024,
             waiting_bytes: 256 * 1024 * 1024,
+            tenant_share_percent: 50,
             receive_seconds: 60,
             stall_seconds: 60,
             connection_age_seconds: 0,
             connection_grace_seconds: 600,
         }
+    }
+}
+
+impl LimitSettings {
+    /// One tenant's share of what there is for all.
+    pub(crate) fn share_of(&self, all: u64) -> u64 {
+        all.saturating_mul(self.tenant_share_percent.into()) / 100
     }
 }

@@ -85,7 +85,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_tenant_whose_readers_take_nothing_leaves_half_to_the_others() {
-        let budget = Budget::new(Sharing::Halves);
+        let budget = Budget::new(Sharing::Percent(50));
         let (slow, other) = (TenantId::DEFAULT, TenantId(uuid::Uuid::nil()));
         let held = [budget.page(slow, true).await.expect("room"), budget.page(slow, true).await.expect("room")];
         assert!(matches!(budget.page(slow, false).await, Err(Failure::Overloaded)));

@@ -17,7 +17,7 @@ use tracing::info;
 
 use crate::{
     outcome::{JobError, Outcome},
-    patience::answered,
+    patience::{answered, stored},
     run::Worker,
     summarize::Material,
 };
@@ -138,7 +138,7 @@ fn source(source: CheckpointSource) -> Source {
 }
 
 async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Outcome {
-    let committed = answered(worker.store.commit_checkpoint(job, draft)).await?;
+    let committed = stored(|| worker.store.commit_checkpoint(job, draft)).await?;
     if committed.kept {
         metrics::counter!("checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
             .increment(1);

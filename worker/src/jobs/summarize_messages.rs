@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::{
     outcome::{JobError, Outcome},
-    patience::answered,
+    patience::{answered, stored},
     run::Worker,
     summarize::Material,
 };
@@ -37,12 +37,12 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
     }
     // What could be made is kept; what could not be is tried again, and in the end given up visibly.
     if let Some(error) = failed {
-        answered(worker.store.keep_summaries(job, &summaries)).await?;
+        stored(|| worker.store.keep_summaries(job, &summaries)).await?;
         return Err(error);
     }
     failpoint!("summary.made");
     let more = waiting.len() as i64 > MESSAGES;
-    let committed = answered(worker.store.record_summaries(job, &summaries, more)).await?;
+    let committed = stored(|| worker.store.record_summaries(job, &summaries, more)).await?;
     info!(conversation = %job.conversation, "summarised {} large messages of {}", summaries.len(), job.conversation);
     Ok(committed)
 }
