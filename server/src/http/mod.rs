@@ -102,7 +102,7 @@ pub(crate) fn router(
     let counted = TrafficLayer {
         traffic,
         refuse: |failure| Problem::from(failure).into_response(),
-        cut: |failure| Err(axum::Error::new(Status::from(failure))),
+        cut: |failure| Err(axum::Error::new(tonic::Status::from(failure))),
     };
     let whole = ServiceBuilder::new()
         .map_response(|answer: http::Response<_>| answer.map(Body::new))

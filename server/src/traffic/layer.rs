@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     auth::OPEN,
-    listen::{Peer, Place},
+    listen::Peer,
     status::Failure,
 };
 
