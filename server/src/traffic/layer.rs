@@ -17,11 +17,7 @@ use super::{
     coming::Coming,
     going::{Cut, Going},
 };
-use crate::{
-    auth::OPEN,
-    listen::Peer,
-    status::Failure,
-};
+use crate::{auth::OPEN, listen::Peer, status::Failure};
 
 /// The method that has room of its own for what comes (`server.concurrent_large_appends`).
 const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";

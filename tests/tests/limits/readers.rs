@@ -68,6 +68,32 @@ async fn a_reader_who_gives_no_leave_to_send_is_shown_out_and_one_whom_nobody_ha
     watcher.next_of(kind::DATA).await.expect("it is still told");
 }
 
+#[tokio::test]
+async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
+    let house = House::limited(LimitSettings { stall_seconds: 1, ..Default::default() }).await;
+    let key = house.key("eve", &ALL).await;
+    let shown = format!("Bearer {}", key.text);
+    let guest = house.showing(&shown);
+    let made = pb::CreateConversationRequest::default();
+    let made = ConversationServiceClient::new(guest.clone()).create_conversation(made).await.expect("creates");
+    let conversation_id = made.into_inner().conversation_id;
+    let messages = vec![user(&"x".repeat(1_000_000))];
+    let message =
+        pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
+    MessageServiceClient::new(guest).append_messages(message).await.expect("appends");
+    let mut proxy = RawHttp2::connect(house.addresses.grpc, &[]).await;
+    let watch = pb::WatchConversationRequest { conversation_id: conversation_id.clone(), ..Default::default() };
+    let path = "/anneal.v1.MessageService/WatchConversation";
+    proxy.send(&asked(1, path, &shown, &watch.encode_to_vec())).await.expect("is taken");
+    proxy.next_of(kind::DATA).await.expect("the watch has begun");
+    let read = pb::GetMessageRequest { conversation_id, message_id: 1, range: None };
+    let path = "/anneal.v1.MessageService/GetMessage";
+    proxy.send(&asked(3, path, &shown, &read.encode_to_vec())).await.expect("is taken");
+    proxy.next_of(kind::DATA).await.expect("the answer has begun, and nobody gives leave for its end");
+    let closed = tokio::time::timeout(Duration::from_secs(4), proxy.closed()).await;
+    assert!(closed.is_err(), "the watch was ended for the other's sake");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_nobody_reads_take_half_of_the_room_at_most() {
     const BYTES: usize = 1_000_000;

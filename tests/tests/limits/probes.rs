@@ -1,0 +1,36 @@
+//! Whoever asks after the server is answered, whoever else does.
+
+use anneal_server::LimitSettings;
+use anneal_tests::{House, pb, user};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+#[tokio::test]
+async fn those_who_watch_the_servers_health_take_it_from_nobody() {
+    // Strangers have a sixteenth of this: room for four who wait.
+    let house = House::limited(LimitSettings { waiting_bytes: 1024 * 1024, ..Default::default() }).await;
+    let mut watching = Vec::new();
+    for n in 0..40 {
+        let ask = HealthCheckRequest { service: String::new() };
+        let watch = HealthClient::new(house.channel()).watch(ask).await;
+        let mut watch = watch.unwrap_or_else(|refused| panic!("watch {n}: {refused:?}")).into_inner();
+        watch.message().await.expect("it is told").expect("how things are");
+        watching.push(watch);
+    }
+    assert_eq!(house.web().get("/healthz").await.status, 200);
+    assert_ne!(house.web().get("/readyz").await.status, 429, "ready or not, it is said");
+}
+
+#[tokio::test]
+async fn a_document_for_which_there_is_no_room_does_not_look_whole() {
+    let house = House::within(LimitSettings { waiting_bytes: 2 * 1024 * 1024, ..Default::default() }).await;
+    let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
+    let talk = house.conversation_with(ask).await;
+    for _ in 0..4 {
+        talk.append_all(vec![user(&"x".repeat(1_500_000))]).await;
+    }
+    let path = format!("/api/agents/a/sessions/{}", talk.id);
+    let read = async { house.web().request("GET", &path).send().await?.error_for_status()?.bytes().await };
+    if let Ok(read) = read.await {
+        panic!("{} bytes that end as if they were all", read.len());
+    }
+}
