@@ -183,7 +183,9 @@ async fn readers_that_do_not_read_a_large_message_hold_no_more_memory_together_t
     .await;
     assert!(figure(&server, "watchers").await > 20.0, "others wait for their turn");
     println!("{before} MiB before, {} MiB at most", server.most_memory());
-    assert!(server.most_memory() < 640, "{} MiB", server.most_memory());
+    // What is held is 256 MiB; beside it four messages are read at once, each in several shapes for a moment. Held by all they
+    // would be a gigabyte.
+    assert!(server.most_memory() < 768, "{} MiB", server.most_memory());
 
     let first = watches.iter_mut().flatten().map(|watch| Box::pin(watch.end()));
     let (status, ..) = futures::future::select_all(first).await;
