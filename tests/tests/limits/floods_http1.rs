@@ -114,7 +114,7 @@ async fn heads_that_are_too_large_bodies_in_crumbs_and_codings_are_refused() {
     let many = "X-Many: y\r\n".repeat(200);
     let said = said_to(&server, head(&server, &many).as_bytes()).await;
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
-    let said = said_to(&server, head(&server, &format!("X-Large: {}\r\n", "y".repeat(100_000))).as_bytes()).await;
+    let said = said_to(&server, head(&server, &format!("X-Large: {}\r\n", "y".repeat(1_000_000))).as_bytes()).await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
     let crumbs = "1\r\n \r\n".repeat(5_000);
     let chunked = head(&server, "Transfer-Encoding: chunked\r\n");
