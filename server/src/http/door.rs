@@ -53,9 +53,7 @@ impl Visitor {
     pub(super) fn request<T>(&self, message: T) -> tonic::Request<T> {
         tonic::Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
     }
-}
 
-impl Visitor {
     /// Refuses to go on for who is not known any more: for answers that take long. A database that does not say ends nothing
     /// here.
     pub(super) async fn is_still_known(&self) -> Result<(), Failure> {
