@@ -12,18 +12,18 @@ use anneal_core::{
 use anneal_store::{AppendSettings, Head, Micros, Store, StoreSettings};
 use axum::Router;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use prost::Message as _;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body};
 use tonic_types::StatusExt as _;
-use tower::{Layer as _, ServiceExt as _, util::BoxCloneSyncService};
+use tower::ServiceExt as _;
 use uuid::Uuid;
 
 use crate::{
-    auth::{Auth, AuthError, AuthLayer, AuthSettings, Jwts},
-    grpc,
+    auth::{Auth, AuthError, AuthSettings, Jwts},
+    grpc::{self, Answering},
     house::House,
     http as api, page,
     room::Sharing,
@@ -32,7 +32,6 @@ use crate::{
     status::Failure,
     traffic::{LimitSettings, Traffic},
     watch::{self, Position},
-    wire,
 };
 
 /// A folder in which no PostgreSQL has its socket: connecting fails at once.
@@ -70,11 +69,9 @@ impl From<Failure> for Refusal {
     }
 }
 
-type Grpc = BoxCloneSyncService<Request<Body>, Response<Body>, std::convert::Infallible>;
-
 /// The doors of a server without its database: whatever is let in ends there. Everybody is the default tenant.
 pub struct Doors {
-    grpc: Grpc,
+    grpc: Answering,
     http: Router,
 }
 
@@ -99,14 +96,11 @@ impl Doors {
         let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default(), Sharing::Whole);
         let (_, health) = tonic_health::server::health_reporter();
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
-        let routes = routes.prepare();
-        let answering = AuthLayer(auth.clone()).layer(routes);
-        let answering = tower::util::MapResponseLayer::new(watch::in_pieces).layer(answering);
-        let answering = tower::util::MapResponseLayer::new(wire::explain::<Body>).layer(answering);
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
+        let grpc = grpc::answering(routes, auth.clone(), traffic.clone());
         let door = api::Door::new(Services { house }, auth, CancellationToken::new());
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
-        Self { grpc: Grpc::new(answering), http: api::router(None, door, traffic, (address, &settings)) }
+        Self { grpc, http: api::router(None, door, traffic, (address, &settings)) }
     }
 
     /// Calls the RPC of this path with these messages; None: nothing was refused, as far as the answer was read.

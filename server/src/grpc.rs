@@ -9,23 +9,23 @@ use anneal_proto::v1::{
     operator_service_server::OperatorServiceServer,
 };
 use futures::{Stream, StreamExt as _};
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Status, body::Body, service::Routes};
 use tonic_health::pb::health_server::{Health, HealthServer};
-use tower::{ServiceBuilder, ServiceExt as _, util::MapResponseLayer};
+use tower::{ServiceBuilder, ServiceExt as _, util::MapResponse};
 
 use crate::{
-    auth::{Auth, AuthLayer},
+    auth::{Asking, Auth, AuthLayer},
     house::House,
     listen::{Connection, Lifetime},
     run::ServerError,
     services::Services,
     status::Failure,
-    traffic::{Traffic, TrafficLayer},
+    traffic::{Counting, Traffic, TrafficLayer},
     watch, wire,
 };
 
@@ -58,29 +58,39 @@ pub(crate) async fn serve(
     lifetime: Lifetime,
     stop: CancellationToken,
 ) {
-    let service = ServiceBuilder::new()
-        .layer(TrafficLayer {
-            traffic,
-            refuse: |failure| Status::from(failure).into_http::<Body>(),
-            cut: |failure| Ok(Frame::trailers(trailers(failure))),
-        })
-        .layer(MapResponseLayer::new(wire::explain::<Body>))
-        .layer(MapResponseLayer::new(watch::in_pieces))
-        .layer(AuthLayer(auth))
-        .service(routes.prepare());
+    let answering = answering(routes, auth, traffic);
     let (http2, living) = (builder(), TaskTracker::new());
     let mut connections = std::pin::pin!(connections);
     while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
-        let (peer, service) = (connection.peer(), service.clone());
-        let answering = service_fn(move |mut request: Request<Incoming>| {
+        let (peer, answering) = (connection.peer(), answering.clone());
+        let calls = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            service.clone().oneshot(request)
+            answering.clone().oneshot(request)
         });
-        let serving = http2.serve_connection(TokioIo::new(connection), answering);
+        let serving = http2.serve_connection(TokioIo::new(connection), calls);
         living.spawn(lifetime.live(serving, stop.clone()));
     }
     living.close();
     living.wait().await;
+}
+
+/// Answers requests: all services behind what counts, explains and finds the caller.
+pub(crate) type Answering = Counting<Changed<Changed<Asking<Routes>>>, Body>;
+/// A service whose answers are changed on their way.
+type Changed<S> = MapResponse<S, fn(Response<Body>) -> Response<Body>>;
+
+/// The services as callers reach them.
+pub(crate) fn answering(routes: Routes, auth: Auth, traffic: Traffic) -> Answering {
+    ServiceBuilder::new()
+        .layer(TrafficLayer {
+            traffic,
+            refuse: |failure| Status::from(failure).into_http(),
+            cut: |failure| Ok(Frame::trailers(trailers(failure))),
+        })
+        .map_response(wire::explain as fn(Response<Body>) -> Response<Body>)
+        .map_response(watch::in_pieces as fn(Response<Body>) -> Response<Body>)
+        .layer(AuthLayer(auth))
+        .service(routes.prepare())
 }
 
 /// The end of an answer that is cut short.

@@ -57,7 +57,7 @@ fn in_words(status: &Status) -> String {
     let message = harmless(status.message());
     if reason.is_empty() {
         return match status.code() {
-            Code::Unavailable | Code::Unknown | Code::Cancelled => {
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal => {
                 "the server cannot be reached; once it is back, say it again or type /retry".to_owned()
             }
             code => format!("{message} ({code:?})"),

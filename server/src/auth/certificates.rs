@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::EndEntityCert;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
-use super::{settings::ClientSettings, validity};
+use super::settings::ClientSettings;
 
 /// Who a certificate that a connection was opened with is of. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +24,20 @@ impl Certificate {
         // Any text may stand among the URIs: none of it must pass for a DNS name.
         let uris = certificate.valid_uri_names().filter(|name| is_uri(name));
         let names = uris.chain(certificate.valid_dns_names().filter(|name| !is_uri(name)));
-        Some(Self { names: names.map(str::to_owned).collect(), ends: validity::not_after(first)? })
+        Some(Self { names: names.map(str::to_owned).collect(), ends: not_after(first)? })
     }
 
     /// Whether its time is over.
     pub(super) fn has_expired(&self) -> bool {
         UnixTime::now().as_secs() > self.ends.as_secs()
     }
+}
+
+/// Until when it holds, since 1970. The library that checks a certificate does not say, and a connection may outlive it.
+fn not_after(certificate: &[u8]) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let seconds = certificate.validity().not_after.timestamp();
+    Some(Duration::from_secs(seconds.try_into().unwrap_or(0)))
 }
 
 /// Whether a client's name is looked for among a certificate's URIs, and not among its DNS names.
@@ -59,6 +67,13 @@ mod tests {
 
     fn certificate(names: &[&str]) -> Certificate {
         Certificate { names: names.iter().map(|name| (*name).to_owned()).collect(), ends: Duration::MAX }
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_end() {
+        for der in [&[][..], &[0x30], &[0x30, 0x84, 0, 0, 0, 0], &[0x30, 0x03, 0x30, 0x01], &[0xff; 40]] {
+            assert_eq!(not_after(der), None, "{der:?}");
+        }
     }
 
     #[test]

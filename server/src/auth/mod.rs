@@ -7,7 +7,6 @@ mod layer;
 mod memory;
 mod settings;
 mod tokens;
-mod validity;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +18,7 @@ use http::{Extensions, HeaderMap, header};
 pub(crate) use self::tokens::Tokens as Jwts;
 pub(crate) use self::{
     certificates::Certificate,
-    layer::{AuthLayer, OPEN},
+    layer::{Asking, AuthLayer, OPEN},
 };
 pub use self::{
     keys::{KeyText, NewSecret},

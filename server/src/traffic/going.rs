@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Bytes of a piece: one frame of HTTP/2, unless the client wants larger ones.
-const PIECE: usize = 16 * 1024;
+pub(crate) const PIECE: usize = 16 * 1024;
 
 /// How an answer ends of which the rest is not told.
 pub(crate) type Cut<B> = fn(Failure) -> Result<Frame<Bytes>, <B as Body>::Error>;

@@ -11,5 +11,6 @@ mod settings;
 pub use self::settings::LimitSettings;
 pub(crate) use self::{
     accounts::{Tab, Traffic},
-    layer::TrafficLayer,
+    going::PIECE,
+    layer::{Counting, TrafficLayer},
 };

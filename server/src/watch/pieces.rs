@@ -1,5 +1,6 @@
-//! The answers of watches on their way into the connection: piece by piece, so that what a reader does not take waits here,
-//! where it is counted and can be let go, and not in the connection, which would take an event of any size at once.
+//! The answers of watches on their way into the connection: in the pieces in which every answer goes there
+//! ([`traffic`](crate::traffic)), but cut here already, so that what its reader does not take can be let go while the watch
+//! goes on.
 
 use std::{
     pin::Pin,
@@ -13,9 +14,7 @@ use http_body::{Frame, SizeHint};
 use tonic::{Status, body::Body};
 
 use super::outlet::Way;
-
-/// Bytes of a piece: one frame of HTTP/2, unless the client wants larger ones. The connection holds about two.
-const PIECE: usize = 16 * 1024;
+use crate::traffic::PIECE;
 
 /// What a watch's response carries, so that its body is sent in pieces.
 #[derive(Clone)]
