@@ -1,8 +1,12 @@
 //! Whoever asks after the server is answered, whoever else does.
 
+use std::time::Duration;
+
 use anneal_server::LimitSettings;
-use anneal_tests::{House, pb, user};
+use anneal_tests::{House, RawHttp2, frame, kind, pb, request_head, user};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn those_who_watch_the_servers_health_take_it_from_nobody() {
@@ -16,6 +20,14 @@ async fn those_who_watch_the_servers_health_take_it_from_nobody() {
         watch.message().await.expect("it is told").expect("how things are");
         watching.push(watch);
     }
+    // Others ask, and never finish asking, until there is no room for one more of them.
+    let mut asking = RawHttp2::connect(house.addresses.grpc, &[]).await;
+    let head = request_head("/grpc.health.v1.Health/Check", &[]);
+    for stream in (1..=99).step_by(2) {
+        asking.send(&frame(kind::HEADERS, kind::END_HEADERS, stream, &head)).await.expect("is taken");
+    }
+    let refused = tokio::time::timeout(PATIENCE, asking.next_of(kind::HEADERS)).await.expect("in time");
+    assert!(refused.is_some(), "there is room for anything");
     assert_eq!(house.web().get("/healthz").await.status, 200);
     assert_ne!(house.web().get("/readyz").await.status, 429, "ready or not, it is said");
 }
