@@ -36,7 +36,7 @@ pub struct Campaign {
     pub servers: usize,
     /// Workers, two at least.
     pub workers: usize,
-    /// Clients that write.
+    /// Clients that write, beside those that a model answers.
     pub writers: usize,
     /// Clients that read.
     pub readers: usize,
@@ -157,6 +157,9 @@ impl<'a> Stage<'a> {
         for number in 0..campaign.writers {
             taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run());
         }
+        for number in (campaign.writers..).take(CHATTING) {
+            taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run_turns());
+        }
         for number in 0..campaign.readers {
             taking_part.spawn(Reader::new(Arc::clone(&scene), number, seed).run());
         }
@@ -207,6 +210,8 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Clients that a model answers.
+const CHATTING: usize = 2;
 /// Between two calls of a client.
 const PACE: Duration = Duration::from_millis(20);
 

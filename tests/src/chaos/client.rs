@@ -92,17 +92,21 @@ impl Client {
         self.random.usize(0..64)
     }
 
-    async fn create(&mut self) -> Option<Arc<Talk>> {
-        self.said += 1;
-        let policy = pb::Policy {
+    /// Checkpoints are due often, and summaries of what is not very large.
+    pub(super) fn policy() -> pb::Policy {
+        pb::Policy {
             max_message_count: Some(MESSAGES),
             keep_recent_turns: Some(2),
             large_message_threshold: Some(300),
             hot_zone_radius: Some(1),
             ..Default::default()
-        };
+        }
+    }
+
+    async fn create(&mut self) -> Option<Arc<Talk>> {
+        self.said += 1;
         let ask = pb::CreateConversationRequest {
-            policy: Some(policy),
+            policy: Some(Self::policy()),
             request_id: format!("make-{}-{}", self.number, self.said),
             ..Default::default()
         };

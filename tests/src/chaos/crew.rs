@@ -86,6 +86,7 @@ impl Crew {
 
     /// Starts everything that does not run.
     pub(super) async fn start_all(&mut self, model: &Witness) {
+        self.folder.file(SERVERS, &model.server_settings());
         for place in 0..self.servers.len() {
             self.start_server(place).await;
         }
@@ -119,7 +120,8 @@ impl Crew {
         }
         let began = Instant::now();
         loop {
-            match self.started_as("server", place).try_server(&[]).await {
+            let server = self.started_as("server", place).with_variable("ANNEAL_CONFIG", SERVERS);
+            match server.try_server(&[]).await {
                 Ok((server, port)) => {
                     self.lines[place].leads_to(port);
                     self.servers[place] = Some(server);
@@ -218,6 +220,8 @@ impl Crew {
     }
 }
 
+/// The settings of every server.
+const SERVERS: &str = "servers.toml";
 /// Summaries of a kind that a worker makes at once: more than there are conversations, so that none waits for another.
 const JOBS: u32 = 16;
 /// Seconds.

@@ -22,6 +22,7 @@ mod reader;
 mod scene;
 mod set_back;
 mod standby;
+mod turns;
 mod wire;
 mod zombies;
 

@@ -1,5 +1,5 @@
-//! The model that writes the summaries: it writes down which process asked, and what it was shown, and says so in the summary in
-//! words that a checker can read. It storms when told to, and a process's answers can be held back.
+//! The model that writes the summaries and answers in chats: it writes down which worker asked, and what it was shown, and says so
+//! in the summary in words that a checker can read. It storms when told to, and a worker's answers can be held back.
 
 use std::{
     collections::HashMap,
@@ -10,8 +10,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::findings::held;
-use crate::{Asked, Gate, Script, ScriptedModel};
+use super::{findings::held, turns::answer_to};
+use crate::{Asked, Gate, Say, Script, ScriptedModel};
 use serde_json::Value;
 
 /// One call of the model.
@@ -58,6 +58,8 @@ struct Shared {
     storm: Mutex<Gate>,
 }
 
+/// What servers call themselves, whichever processes they are.
+const SERVER: &str = "server";
 /// How long an answer takes, from the shortest to the longest: conversations move under their summaries.
 const TAKES: std::ops::Range<u64> = 20..400;
 
@@ -73,14 +75,27 @@ impl Witness {
         Self { model, shared }
     }
 
-    /// The settings file of a worker process, known by this number, whose summaries this model writes.
-    pub(super) fn settings(&self, process: u32, jobs: u32) -> String {
-        let url = self.model.url().replace("/v1", &format!("/{process}/v1"));
+    /// The settings file of a server process, in whose chats this model answers.
+    pub(super) fn server_settings(&self) -> String {
+        format!("{}[chat]\nmodel = \"writer\"\n", self.connected(SERVER))
+    }
+
+    /// How a process finds this model, and goes on after its storms.
+    fn connected(&self, who: &str) -> String {
+        let url = self.model.url().replace("/v1", &format!("/{who}/v1"));
         format!(
             "[providers.scripted]\napi = \"openai\"\nurl = \"{url}\"\n\
              [models.writer]\nprovider = \"scripted\"\nwindow_tokens = 8192\n\
-             [breaker]\ncooldown_seconds = 1\n[summarizer]\nmodel = \"writer\"\n\
-             [worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\nsummary_concurrency = {jobs}\nstop_seconds = 2\n"
+             [breaker]\ncooldown_seconds = 1\n"
+        )
+    }
+
+    /// The settings file of a worker process, known by this number, whose summaries this model writes.
+    pub(super) fn settings(&self, process: u32, jobs: u32) -> String {
+        format!(
+            "{}[summarizer]\nmodel = \"writer\"\n\
+             [worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\nsummary_concurrency = {jobs}\nstop_seconds = 2\n",
+            self.connected(&process.to_string())
         )
     }
 
@@ -127,22 +142,31 @@ impl Witness {
 
 impl Shared {
     fn answer(&self, asked: &Asked) -> Script {
-        let process = asked.path.split('/').nth(1).and_then(|number| number.parse().ok()).unwrap_or_default();
-        let number = {
-            let mut calls = held(&self.calls);
-            calls.push(Shown { process, when: SystemTime::now(), messages: messages_in(asked) });
-            calls.len() - 1
+        let who = asked.path.split('/').nth(1).unwrap_or_default();
+        let process = who.parse().unwrap_or_default();
+        let says = match who {
+            SERVER => Script::says(asked, [Say::text(&answer_to(&asked.texts().pop().unwrap_or_default()))]),
+            _ => Script::summarizes_as(
+                asked,
+                &format!("They asked for things and got {}.", words(self.notes(process, asked))),
+            ),
         };
-        let summary = || Script::summarizes_as(asked, &format!("They asked for things and got {}.", words(number)));
         let script = match WEATHERS[usize::from(self.weather.load(Ordering::SeqCst)) % WEATHERS.len()] {
-            Weather::Calm => summary(),
+            Weather::Calm => says,
             Weather::Limited => Script::status(429, &[("retry-after", "1")], "{\"error\":{\"message\":\"slow down\"}}"),
             Weather::Failing => Script::status(500, &[], "{\"error\":{\"message\":\"it broke\"}}"),
-            Weather::Hanging => return summary().after(&held(&self.storm)),
+            Weather::Hanging => return says.after(&held(&self.storm)),
             Weather::Mad => Script::raw(b"\0\xff this is not HTTP \r\n\r\n"),
         };
         let gate = held(&self.held_back).get(&process).cloned();
         script.after(&gate.unwrap_or_else(soon))
+    }
+
+    /// Writes down a worker's call; its number.
+    fn notes(&self, process: u32, asked: &Asked) -> usize {
+        let mut calls = held(&self.calls);
+        calls.push(Shown { process, when: SystemTime::now(), messages: messages_in(asked) });
+        calls.len() - 1
     }
 }
 

@@ -32,7 +32,7 @@ fn runs_here() -> bool {
 
 /// What every campaign with clients comes to, beside its faults: where one of these was never done, less was checked than is
 /// said.
-const LIVELY: [&str; 15] = [
+const LIVELY: [&str; 17] = [
     "acknowledged",
     "appends in pieces",
     "audits",
@@ -47,7 +47,9 @@ const LIVELY: [&str; 15] = [
     "messages read",
     "repeated",
     "separators",
+    "sessions found",
     "summaries by the model",
+    "turns",
 ];
 
 /// Prints what was done, and asserts that no promise was broken, and that all of `done` was done.
