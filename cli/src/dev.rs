@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     client::{Client, refusal},
     command::{DevArguments, ServerArguments},
-    config::{Config, without_secrets},
+    config::Config,
     context, import, processes, verify,
 };
 
@@ -158,11 +158,17 @@ fn greet(postgres: &LocalPostgres, config: &Config, addresses: Addresses) {
         if config.server.reflection { "on" } else { "off" }
     );
     println!("  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics", addresses.http);
-    println!("  PostgreSQL  {}  ({}{adopted})", without_secrets(&config.database.url), postgres.version());
+    println!("  PostgreSQL  {}  ({}{adopted})", for_a_shell(postgres), postgres.version());
     println!("  data        {}", show(postgres.folder()));
     println!("  log         {}\n", show(&postgres.log_path()));
     println!("  anneal import FILE          imports a conversation");
     println!("  anneal context CONVERSATION shows what would be sent to the model next\n");
+}
+
+/// The database's URL, its password for a shell to fill in: `--database-url "…"`.
+fn for_a_shell(postgres: &LocalPostgres) -> String {
+    let password = format!("$(cat '{}')", show(&postgres.password_path()));
+    format!("postgres://postgres:{password}@127.0.0.1:{}/{DATABASE}", postgres.port())
 }
 
 /// Starts after which a job that still fails ends the waiting.

@@ -130,6 +130,11 @@ impl LocalPostgres {
         &self.password
     }
 
+    /// The file that keeps it, for its owner alone to read.
+    pub fn password_path(&self) -> PathBuf {
+        self.folder.password_file()
+    }
+
     /// The folder with its Unix socket; may lie under /tmp.
     pub fn socket_folder(&self) -> &Path {
         &self.socket_folder

@@ -166,6 +166,15 @@ impl Anneal {
         Ran::from(ran)
     }
 
+    /// Runs a command to its end whose output nobody reads.
+    pub async fn unheard(&self, arguments: &[&str]) -> Ran {
+        let (nobody, output) = std::io::pipe().expect("a pipe");
+        drop(nobody);
+        let mut command = self.command(arguments);
+        let child = command.stdout(output).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        Ran::from(child.wait_with_output().await.expect("the binary runs"))
+    }
+
     /// Runs a command to its end, with this on its standard input.
     pub async fn fed(&self, arguments: &[&str], input: &str) -> Ran {
         let mut command = self.command(arguments);

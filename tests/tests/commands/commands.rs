@@ -1,5 +1,7 @@
 //! The commands, as a person or a script runs them.
 
+use anneal_core::caller::Verb;
+use anneal_server::LimitSettings;
 use anneal_tests::{Anneal, Folder, House, Ran, empty_database, eventually, pb};
 
 use crate::BINARY;
@@ -176,4 +178,28 @@ async fn an_import_that_was_killed_goes_on_where_it_stopped() {
     assert_eq!(count().await, 3_000, "each message once; {before} were there before");
     let again = ok(anneal.run(&import).await);
     assert!(again.contains("0 messages stored, 3000 there already"), "{again}");
+}
+
+#[tokio::test]
+async fn a_command_whose_output_nobody_reads_ends_without_a_word() {
+    let folder = Folder::new();
+    let ran = Anneal::new(BINARY, &folder, "").unheard(&["config"]).await;
+    assert_eq!((ran.code, ran.err.as_str()), (Some(141), ""));
+}
+
+#[tokio::test]
+async fn jobs_are_listed_without_the_figures_of_all_tenants_for_who_may_not_see_them() {
+    let (house, folder) = (House::limited(LimitSettings::default()).await, Folder::new());
+    let admin = house.key("ann", &[Verb::Read, Verb::Append, Verb::Admin]).await;
+    let anneal = Anneal::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", admin.text.as_str());
+    let address = format!("http://{}", house.addresses.grpc);
+    assert_eq!(ok(anneal.run(&["jobs", "--address", &address]).await), "no jobs\n");
+    folder.file("talk.jsonl", &sample(1));
+    ok(anneal.run(&["import", "--address", &address, "talk.jsonl"]).await);
+    let listed = ok(anneal.run(&["jobs", "--address", &address]).await);
+    assert!(listed.lines().count() == 1 && listed.contains("waiting, 0 attempts"), "{listed}");
+    let reader = house.key("ann", &[Verb::Read]).await;
+    let anneal = Anneal::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", reader.text.as_str());
+    let refused = anneal.run(&["jobs", "--address", &address]).await;
+    assert!(refused.code == Some(1) && refused.err.contains("VERB_MISSING"), "{refused:?}");
 }

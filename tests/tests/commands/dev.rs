@@ -3,6 +3,7 @@
 use anneal_local_postgres::{LocalPostgres, Settings, Stop};
 use anneal_tests::{Anneal, Folder, Process, pb, postgres_binaries, user};
 use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
+use tokio::process::Command;
 
 use crate::BINARY;
 
@@ -71,6 +72,12 @@ async fn dev_that_was_killed_has_its_data_when_it_starts_again() {
     let listed =
         MessageServiceClient::connect(address).await.expect("connects").list_messages(ask).await.expect("lists");
     assert_eq!(listed.into_inner().messages[0].parts, user("kept").parts);
+    let shown = second.lines().into_iter().find(|line| line.contains("  PostgreSQL ")).expect("it is shown");
+    let url = shown.split_once("postgres://").and_then(|(_, rest)| rest.split_once("  (")).expect("a URL").0;
+    let filled = Command::new("sh").args(["-c", &format!("printf %s \"postgres://{url}\"")]).output().await;
+    let filled = String::from_utf8(filled.expect("a shell").stdout).expect("text");
+    let listed = Anneal::new(BINARY, &folder, &filled).run(&["tenants", "list"]).await;
+    assert_eq!(listed.code, Some(0), "the URL that is shown is one to be used: {shown} {listed:?}");
     second.terminate().await;
     assert_eq!(second.ended().await, Some(0));
 }
