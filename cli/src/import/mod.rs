@@ -15,7 +15,7 @@ mod talk;
 mod tools;
 mod wire;
 
-use std::{path::Path, process::ExitCode};
+use std::{fs::File, io, path::Path, process::ExitCode};
 
 use anneal_formats::{Branches, Fate, Format, ReadOptions, Strictness};
 use anyhow::Context as _;
@@ -96,8 +96,11 @@ pub(crate) async fn file(client: &Client, path: &Path, ask: &Ask, report: &mut R
 }
 
 async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
-    let spooled = if path == Path::new("-") { Some(spool()?) } else { None };
-    let source = source(spooled.as_ref().map_or(path, NamedTempFile::path), path, ask).await?;
+    let spooled = spooled(path)?;
+    let source = match &spooled {
+        Some(copy) => source(copy.path(), None, ask).await?,
+        None => source(path, Some(path), ask).await?,
+    };
     let known = keys::survey(&source, ask).await?;
     let progress = ProgressBar::new(known.messages()).with_style(style());
     progress.set_message(harmless(&path.display().to_string()));
@@ -107,16 +110,22 @@ async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> a
     ids
 }
 
-/// Standard input as a file, since it is read twice; gone when dropped.
-fn spool() -> anyhow::Result<NamedTempFile> {
-    let mut file = NamedTempFile::new().context("cannot make a temporary file")?;
-    std::io::copy(&mut std::io::stdin().lock(), &mut file).context("cannot read standard input")?;
-    Ok(file)
+/// What can be read once only, standard input and pipes, as a file, since it is read twice; gone when dropped. None: it is one.
+fn spooled(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
+    let mut copy = NamedTempFile::new().context("cannot make a temporary file")?;
+    if path == Path::new("-") {
+        io::copy(&mut io::stdin().lock(), &mut copy).context("cannot read standard input")?;
+    } else if path.metadata().is_ok_and(|of| !of.is_file() && !of.is_dir()) {
+        File::open(path).and_then(|mut pipe| io::copy(&mut pipe, &mut copy)).context("cannot read it")?;
+    } else {
+        return Ok(None);
+    }
+    Ok(Some(copy))
 }
 
-/// What to read: `at` is where it lies, `named` what the user called it.
-async fn source(at: &Path, named: &Path, ask: &Ask) -> anyhow::Result<Source> {
-    let stem = named.file_stem().filter(|_| named != Path::new("-"));
+/// What to read: `at` is where it lies, `named` what the user called it if it is a file.
+async fn source(at: &Path, named: Option<&Path>, ask: &Ask) -> anyhow::Result<Source> {
+    let stem = named.and_then(Path::file_stem);
     let stem = stem.map_or_else(|| "import".to_owned(), |stem| stem.to_string_lossy().into_owned());
     let options = ReadOptions { strict: ask.strict, branches: ask.branches, name: ask.name.clone().unwrap_or(stem) };
     let path = at.to_owned();
@@ -124,7 +133,7 @@ async fn source(at: &Path, named: &Path, ask: &Ask) -> anyhow::Result<Source> {
         Some(format) => format,
         None => tokio::task::spawn_blocking(move || anneal_formats::detect(&path)).await??,
     };
-    let origin = if named == Path::new("-") || ask.name.is_some() { None } else { origin::of(named) };
+    let origin = named.filter(|_| ask.name.is_none()).and_then(origin::of);
     Ok(Source { path: at.to_owned(), format, options, origin })
 }
 

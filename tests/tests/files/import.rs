@@ -178,12 +178,12 @@ async fn branches_of_a_session_are_conversations_of_their_own_when_asked_for() {
 }
 
 #[tokio::test]
-async fn standard_input_and_settings_of_the_command_line_are_taken() {
+async fn pipes_and_settings_of_the_command_line_are_taken() {
     let house = House::start().await;
     let files = Files::new(BINARY, &house);
-    let rest = ["-", "--format", "claw0", "--as", "s7", "--agent", "bot", "--user", "ann", "--max-message-count", "7"];
-    let arguments = files.arguments("import", &rest);
-    for _ in 0..2 {
+    let rest = ["--format", "claw0", "--as", "s7", "--agent", "bot", "--user", "ann", "--max-message-count", "7"];
+    for pipe in ["-", "-", "/dev/stdin"] {
+        let arguments = files.arguments("import", &[&[pipe][..], &rest].concat());
         let ran = files.anneal.fed(&arguments, &claw0(1)).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let row = files.talks(&ran)[0].conversation().await;
