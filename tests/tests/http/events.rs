@@ -1,6 +1,7 @@
 //! What happens to a session, told over HTTP as it happens.
 
-use anneal_tests::{Events, House, Talk, Told, eventually, pb};
+use anneal_core::job::JobKind;
+use anneal_tests::{Events, House, Talk, Told, eventually, pb, prose};
 use serde_json::json;
 
 async fn session(house: &House) -> Talk<'_> {
@@ -73,6 +74,34 @@ async fn a_watch_goes_on_after_the_last_event_that_came() {
     assert_eq!(ids(&told), [11, 12]);
     let appended = told.iter().find(|event| event.kind() == "message_appended").expect("messages are told");
     assert_eq!(appended.data["message"]["content"], json!([]));
+}
+
+#[tokio::test]
+async fn summaries_and_dead_jobs_are_told_and_another_server_tells_what_comes_after() {
+    let house = House::start().await;
+    let beside = house.beside().await;
+    let policy = pb::Policy { large_message_threshold: Some(200), ..Default::default() };
+    let ask = pb::CreateConversationRequest { agent_id: "a".into(), policy: Some(policy), ..Default::default() };
+    let talk = house.conversation_with(ask).await;
+    let mut events = watched(&talk, "", "").await;
+    talk.append(&prose(0, 40)).await;
+    house.run_jobs_until_idle().await;
+    let told = until(&mut events, "summary_ready").await;
+    let ready = told.last().expect("told");
+    let stored = talk.message(1).await;
+    let (summary, tokens) = (stored.summary.expect("has one").tokens, stored.tokens.expect("has some").tokens);
+    let expected = json!({"type": "summary_ready", "messageId": 1, "summaryTokens": summary, "tokens": tokens});
+    assert_eq!(ready.data, expected);
+    drop(events);
+
+    talk.append("one more").await;
+    talk.kill_job(JobKind::CountTokens).await;
+    let there = Talk { house: &beside, id: talk.id.clone() };
+    let told = until(&mut watched(&there, "", &ready.id).await, "job_dead").await;
+    assert_eq!(ids(&told), [2], "what was told before is not told again");
+    let dead = &told.last().expect("told").data;
+    let error = "it cannot be done";
+    assert_eq!(*dead, json!({"type": "job_dead", "kind": "count_tokens", "attempts": 1, "lastError": error}));
 }
 
 #[tokio::test]
