@@ -40,6 +40,7 @@ check: ## the quick part of the gate: format, rules, lints
 # Not through nextest, which ends what takes long. ANNEAL_FAULTS_SEED=… replays one plan.
 soak: ## crashes everything under load for MINUTES (60) and checks every promise; prints seeds and figures
 	@scripts/postgres.sh
+	@scripts/debian.sh faketime
 	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults soak -- --nocapture
 
 # make fuzz TARGET=importers for one. What is found stays in target/fuzz/; KEEP=1 takes it into fuzz/corpus/ at the end.

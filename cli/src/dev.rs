@@ -122,7 +122,7 @@ async fn work(
     for conversation in &imported {
         context::outline(&client, conversation).await?;
     }
-    verify::check(&client, &imported).await
+    verify::check(&client, &imported, false).await
 }
 
 async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Result<LocalPostgres> {
@@ -167,8 +167,8 @@ fn greet(postgres: &LocalPostgres, config: &Config, addresses: Addresses) {
 
 /// The database's URL, its password for a shell to fill in: `--database-url "…"`.
 fn for_a_shell(postgres: &LocalPostgres) -> String {
-    let password = format!("$(cat '{}')", show(&postgres.password_path()));
-    format!("postgres://postgres:{password}@127.0.0.1:{}/{DATABASE}", postgres.port())
+    let file = show(&postgres.password_path()).to_string().replace('\'', r"'\''");
+    postgres.url(DATABASE).replace(postgres.password(), &format!("$(cat '{file}')"))
 }
 
 /// Starts after which a job that still fails ends the waiting.

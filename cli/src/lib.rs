@@ -20,6 +20,7 @@ mod paint;
 mod policy;
 mod processes;
 mod tenants;
+mod unheard;
 mod usage;
 mod verify;
 mod words;
@@ -31,7 +32,7 @@ use command::{Anneal, Command};
 
 /// Runs the command that the process's arguments name. Errors go to standard error, with exit code 1; wrong arguments give 2.
 pub fn main() -> ExitCode {
-    end_with_the_reader();
+    unheard::end_with_the_reader();
     let anneal = Anneal::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -41,22 +42,6 @@ pub fn main() -> ExitCode {
     // A summariser that is still busy must not keep a process from ending that was asked to.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     outcome.unwrap_or_else(|error| failed(&error))
-}
-
-/// What a shell says of a program that was ended because nobody reads what it says (128 + SIGPIPE).
-const UNHEARD: i32 = 141;
-
-/// Ends the process without a word where nobody reads what it prints any more: `anneal context ID | head` is no failure. The
-/// signal that other programs die of stays ignored, or a peer who hangs up would end us too.
-fn end_with_the_reader() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let said = panic.payload_as_str().unwrap_or_default();
-        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
-            std::process::exit(UNHEARD);
-        }
-        tell(panic);
-    }));
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anneal_proto::v1 as pb;
 use indicatif::ProgressBar;
+use tonic::Code;
 
 use crate::{
     client::{Client, refusal},
@@ -21,7 +22,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
         let held = held_among(&client, &arguments.conversations).await?;
         (arguments.conversations, held)
     };
-    let outcome = check(&client, &conversations).await;
+    let outcome = check(&client, &conversations, arguments.all).await;
     for conversation in held {
         println!(
             "{conversation}: an import of it has not come to its end, and its triggers are off; import its file again"
@@ -30,14 +31,19 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
     outcome
 }
 
-/// Checks these conversations and prints what was found.
-pub(crate) async fn check(client: &Client, conversations: &[String]) -> anyhow::Result<ExitCode> {
+/// Checks these conversations and prints what was found. One that is not there is an error, unless they `may_go`: were listed,
+/// and may have been deleted since.
+pub(crate) async fn check(client: &Client, conversations: &[String], may_go: bool) -> anyhow::Result<ExitCode> {
     let progress = ProgressBar::new(conversations.len() as u64);
-    let (mut messages, mut checkpoints, mut broken) = (0_i64, 0_i64, 0);
+    let (mut checked, mut messages, mut checkpoints, mut broken) = (0, 0_i64, 0_i64, 0);
     for conversation in conversations {
         let ask = pb::VerifyConversationRequest { conversation_id: conversation.clone() };
-        let verified =
-            client.operators().verify_conversation(ask).await.map_err(|status| refusal(&status))?.into_inner();
+        let verified = match client.operators().verify_conversation(ask).await {
+            Ok(verified) => verified.into_inner(),
+            Err(status) if may_go && status.code() == Code::NotFound => continue,
+            Err(status) => return Err(refusal(&status)),
+        };
+        checked += 1;
         messages += verified.messages_checked;
         checkpoints += verified.checkpoints_checked;
         broken += verified.violations.len();
@@ -50,7 +56,7 @@ pub(crate) async fn check(client: &Client, conversations: &[String]) -> anyhow::
     }
     progress.finish_and_clear();
     let checked = [
-        counted(conversations.len(), "conversation"),
+        counted(checked, "conversation"),
         counted(messages as usize, "message"),
         counted(checkpoints as usize, "checkpoint"),
     ]

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::{
     Store,
     error::{Entity, StoreError, violated},
+    patience::within,
     pool::{Pool, StoreSettings},
     rows::{column, tokens},
     scope::Scope,
@@ -163,11 +164,12 @@ impl Store {
     }
 
     /// Keeps a call's lease until the future is dropped; ends when the lease is lost. A renewal that fails is tried at the
-    /// next beat: two may fail before a lease ends.
+    /// next beat: two may fail before a lease ends; one that nobody answers counts as both.
     pub async fn keep_call(&self, lease: &ModelLease) {
+        let beat = Duration::from_secs(u64::from(HEARTBEAT_SECONDS));
         loop {
-            tokio::time::sleep(Duration::from_secs(u64::from(HEARTBEAT_SECONDS))).await;
-            if let Ok(false) = self.renew_call(lease).await {
+            tokio::time::sleep(beat).await;
+            if let Ok(false) = within(beat, self.renew_call(lease)).await {
                 return;
             }
         }

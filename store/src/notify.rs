@@ -11,10 +11,10 @@ use std::{
 
 use anneal_core::job::JobKind;
 use sqlx::postgres::PgListener;
-use tokio::{sync::Notify, time::timeout};
+use tokio::sync::Notify;
 use tracing::debug;
 
-use crate::{Store, error::StoreError, scope::Scope};
+use crate::{Store, error::StoreError, patience::within, scope::Scope};
 
 const CHANNEL: &str = "anneal_jobs";
 /// Shortest time between two rings.
@@ -46,8 +46,7 @@ impl Doorbell {
             let bits = self.pending.swap(0, Ordering::AcqRel);
             for kind in JobKind::ALL.into_iter().filter(|kind| bits & bit(*kind) != 0) {
                 // A ring that nobody answers must not silence those after it.
-                let rung = timeout(ANSWERED_WITHIN, store.notify(kind)).await;
-                if let Err(error) = rung.unwrap_or(Err(StoreError::Silent)) {
+                if let Err(error) = within(ANSWERED_WITHIN, store.notify(kind)).await {
                     debug!(job.kind = kind.name(), "could not ring for {}: {error}", kind.name());
                 }
             }

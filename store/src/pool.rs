@@ -77,6 +77,8 @@ fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
     let mut set = vec![
         ("statement_timeout", format!("{}ms", settings.statement_timeout_ms)),
         ("idle_in_transaction_session_timeout", "5s".into()),
+        // A call whose time is up closes its connection: its statement ends with it, and not when it comes to answer.
+        ("client_connection_check_interval", "1s".into()),
         ("default_transaction_isolation", "read committed".into()),
         // Every statement here is short; those over long tables are planned as if they were not, and compiling takes 35 ms.
         ("jit", "off".into()),

@@ -10,8 +10,7 @@ use std::{
 };
 
 use anneal_core::job::{HEARTBEAT_SECONDS, JobKind};
-use anneal_store::{ClaimedJob, Store, StoreError};
-use tokio::time::timeout;
+use anneal_store::{ClaimedJob, Store, within};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -73,8 +72,7 @@ impl Leases {
                 continue;
             }
             let jobs: Vec<ClaimedJob> = held.iter().map(|(job, _)| job.clone()).collect();
-            let beat = timeout(BEAT, store.heartbeat(&jobs)).await;
-            match beat.unwrap_or(Err(StoreError::Silent)) {
+            match within(BEAT, store.heartbeat(&jobs)).await {
                 Ok(ours) => {
                     for ((job, lost), _) in held.iter().zip(ours).filter(|(_, ours)| !ours) {
                         lost.cancel();

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_store::StoreError;
-use tokio::time::timeout;
+use anneal_store::{StoreError, within};
 
 /// Far above what a call of the store takes, a few statements within the room for one.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -16,9 +15,7 @@ const TRIES: u32 = 30;
 pub(crate) fn answered<T>(
     asked: impl Future<Output = Result<T, StoreError>>,
 ) -> impl Future<Output = Result<T, StoreError>> {
-    // What asks the database is large, and stands in futures within futures.
-    let asked = Box::pin(asked);
-    async move { timeout(PATIENCE, asked).await.unwrap_or(Err(StoreError::Silent)) }
+    within(PATIENCE, asked)
 }
 
 /// The same for what was paid for: asked again while no connection is to be had, so that no model writes it a second time. Who

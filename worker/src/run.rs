@@ -12,7 +12,7 @@ use anneal_core::{
     tokens::Encoding,
 };
 use anneal_llm::{ModelAccess, Summarizer, provider::Model};
-use anneal_store::{ClaimedJob, Doorbell, Failed, Store, StoreError};
+use anneal_store::{ClaimedJob, Doorbell, Failed, Store, within};
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinSet,
@@ -239,7 +239,7 @@ impl Worker {
         loop {
             let claiming = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, *cursor, &self.name);
             // What nobody answers claims nothing: a lease that nobody has heard of ends by itself.
-            let claim = match timeout(CLAIM_PATIENCE, claiming).await.unwrap_or(Err(StoreError::Silent)) {
+            let claim = match within(CLAIM_PATIENCE, claiming).await {
                 Ok(claim) => claim,
                 Err(error) => {
                     warn!(job.kind = kind.name(), "could not claim {} jobs: {error}", kind.name());

@@ -16,6 +16,7 @@ use crate::{
     command::ExportArguments,
     files,
     pages::Pages,
+    unheard::Heard,
 };
 use checkpoints::Checkpoints;
 use marks::Marks;
@@ -25,7 +26,7 @@ use place::Target;
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let Some(path) = &arguments.output else {
-        write(&client, &arguments, Output::Stream(Box::new(BufWriter::new(std::io::stdout())))).await?;
+        write(&client, &arguments, Output::Stream(Box::new(BufWriter::new(Heard(std::io::stdout()))))).await?;
         return Ok(ExitCode::SUCCESS);
     };
     let target = Target::open(path, arguments.force)?;

@@ -112,14 +112,15 @@ async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> a
 
 /// What can be read once only, standard input and pipes, as a file, since it is read twice; gone when dropped. None: it is one.
 fn spooled(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
-    let mut copy = NamedTempFile::new().context("cannot make a temporary file")?;
-    if path == Path::new("-") {
-        io::copy(&mut io::stdin().lock(), &mut copy).context("cannot read standard input")?;
+    let mut pipe: Box<dyn io::Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
     } else if path.metadata().is_ok_and(|of| !of.is_file() && !of.is_dir()) {
-        File::open(path).and_then(|mut pipe| io::copy(&mut pipe, &mut copy)).context("cannot read it")?;
+        Box::new(File::open(path).context("it cannot be opened")?)
     } else {
         return Ok(None);
-    }
+    };
+    let mut copy = NamedTempFile::new().context("cannot make a temporary file")?;
+    io::copy(&mut pipe, &mut copy).context("it cannot be read")?;
     Ok(Some(copy))
 }
 

@@ -11,14 +11,17 @@ use anneal_core::{
 };
 use anneal_llm::provider::{CallUsage, Model, StopReason};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, ModelLease, StoreError, UsageReport};
+use anneal_store::{Append, ModelLease, StoreError, UsageReport, within};
 use pb::chat_response::Done;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::{Run, attempts::Answered, call::Bill};
 use crate::{rpc::append_messages, status::Failure};
 
+/// How long one question to the database may take at the end of a turn, whose own time does not count there any more: what the
+/// model has said is not given up for it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the database is left alone after it could not take an answer; twice as long after every other time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Never longer.
@@ -67,10 +70,11 @@ impl Run {
         let until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
         let mut wait = FIRST_WAIT;
         loop {
-            match self.stored_once(lease, &append, &said).await {
-                Err(Failure::Store(StoreError::Busy | StoreError::Unavailable(_) | StoreError::Conflict(_)))
-                    if Instant::now() + wait < until =>
-                {
+            let stored = timeout(PATIENCE, Box::pin(self.stored_once(lease, &append, &said))).await;
+            match stored.unwrap_or(Err(StoreError::Silent.into())) {
+                Err(Failure::Store(
+                    StoreError::Busy | StoreError::Silent | StoreError::Unavailable(_) | StoreError::Conflict(_),
+                )) if Instant::now() + wait < until => {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
                 }
@@ -134,14 +138,15 @@ impl Run {
             },
             stop_reason: Some(stop_reason(kept.stop) as i16),
         };
-        if let Err(error) = self.house.store.report_usage(self.caller, self.turn.id, &report).await {
+        let reported = within(PATIENCE, self.house.store.report_usage(self.caller, self.turn.id, &report)).await;
+        if let Err(error) = reported {
             warn!("could not record what a model call cost: {error}");
         }
     }
 
     /// Tokens of all messages; 0 when they cannot be read, for the turn has done its work.
     pub(super) async fn token_estimate(&self) -> u64 {
-        let conversation = self.house.store.conversation(self.caller, self.turn.id).await;
+        let conversation = within(PATIENCE, self.house.store.conversation(self.caller, self.turn.id)).await;
         conversation.map_or(0, |conversation| conversation.token_total.get())
     }
 }

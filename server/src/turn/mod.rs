@@ -20,7 +20,7 @@ use anneal_core::{
 };
 use anneal_llm::provider::{CallFailure, Model, Tool};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, ModelLease, Settled, StoreError, Verdict};
+use anneal_store::{Append, Appended, ModelLease, Settled, StoreError, Verdict, within};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
 use tokio::time::Instant;
@@ -261,7 +261,7 @@ impl Run {
     /// Ends the call. Whatever fails here: the lease ends by itself.
     async fn settle(&self, lease: &ModelLease, bill: &Bill, verdict: Verdict) {
         let settled = Settled { input: bill.input, output: bill.output, calls: bill.calls as i32, verdict };
-        if let Err(error) = self.house.store.settle_call(lease, &settled).await {
+        if let Err(error) = within(keep::PATIENCE, self.house.store.settle_call(lease, &settled)).await {
             warn!("could not settle a model call: {error}");
         }
     }

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
-use anneal_store::{Head, Store, StoreError};
+use anneal_store::{Head, Store, StoreError, within};
 use futures::FutureExt as _;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, MissedTickBehavior, interval, timeout, timeout_at},
+    time::{Instant, MissedTickBehavior, interval, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -119,7 +119,7 @@ impl Watching {
         let until = Instant::now() + PATIENCE;
         loop {
             let turn = self.turn(tenant, until).await?;
-            let failure = match in_time(PAGE, ask()).await {
+            let failure = match within(PAGE, ask()).await {
                 Ok(read) => return Ok(read),
                 Err(error) => Failure::from(error),
             };
@@ -202,7 +202,7 @@ impl Watching {
             return;
         }
         metrics::counter!("watch_polls_total").increment(1);
-        let asked = AssertUnwindSafe(in_time(LOOK, ask(Arc::clone(&keys)))).catch_unwind().await;
+        let asked = AssertUnwindSafe(within(LOOK, ask(Arc::clone(&keys)))).catch_unwind().await;
         match asked.map_or(Err(Failure::Panicked), |heads| heads.map_err(Failure::from)) {
             Ok(mut heads) => {
                 *answered = Instant::now();
@@ -238,16 +238,6 @@ impl Watching {
     fn watched(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<News>>> {
         lock(&self.0.watched)
     }
-}
-
-/// What the database answers, unless it takes longer than this: then it counts as away.
-pub(super) fn in_time<T>(
-    most: Duration,
-    answer: impl Future<Output = Result<T, StoreError>>,
-) -> impl Future<Output = Result<T, StoreError>> {
-    // What asks the database is large, and stands in futures within futures.
-    let answer = Box::pin(answer);
-    async move { timeout(most, answer).await.unwrap_or(Err(StoreError::Silent)) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

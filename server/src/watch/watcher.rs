@@ -7,7 +7,7 @@ use anneal_core::{
     limits::PAGE_DEFAULT,
 };
 use anneal_proto::v1 as pb;
-use anneal_store::{Change, ChangesAsk, DeadJob, Entity, Head, PageAsk, Store, StoreError, Stored};
+use anneal_store::{Change, ChangesAsk, DeadJob, Entity, Head, PageAsk, Store, StoreError, Stored, within};
 use pb::conversation_event::Event;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     budget::Held,
     outlet::Outlet,
     position::{Position, Scope},
-    registry::{LOOK, News, in_time},
+    registry::{LOOK, News},
 };
 use crate::{house::House, reply, status::Failure};
 
@@ -153,7 +153,7 @@ impl<'a> Watcher<'a> {
 
     async fn head(&self) -> Result<Head, Failure> {
         let key = (self.caller.tenant(), self.id);
-        in_time(LOOK, self.house.store.heads(&[key])).await?.remove(&key).ok_or_else(gone)
+        within(LOOK, self.house.store.heads(&[key])).await?.remove(&key).ok_or_else(gone)
     }
 
     async fn read<T, R>(&self, ask: impl Fn(&'a Store) -> R) -> Result<T, Failure>

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     error::StoreError,
     failpoint,
+    patience::within,
     pool::{Pool, Reserved},
     rules::Rules,
     scope::Scope,
@@ -129,8 +130,7 @@ impl Lane {
             db.release().await?;
             Ok(stored)
         };
-        let stored = tokio::time::timeout(Duration::from_secs(GROUP_SECONDS), storing).await;
-        let stored = stored.unwrap_or(Err(StoreError::Silent));
+        let stored = within(Duration::from_secs(GROUP_SECONDS), storing).await;
         metrics::counter!("append_groups_total").increment(1);
         metrics::counter!("append_group_members_total").increment(group.len() as u64);
         match stored {

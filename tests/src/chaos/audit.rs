@@ -70,15 +70,12 @@ pub(super) async fn watch(
         }
         let Some(open) = db.as_mut() else { continue };
         let all = scene.ledger.all();
-        // Those in use stand at the end; each of the others has its turn too.
-        let recent = all.len().saturating_sub(8);
-        let chosen =
-            if place % 4 == 0 { place / 4 % all.len().max(1) } else { recent + place % (all.len() - recent).max(1) };
+        let talk = chosen(&all, place);
         place += 1;
         let stalls = held(stalls).clone();
         let looked = async {
             unawaited(open, &scene.findings).await?;
-            if let Some(talk) = all.get(chosen) {
+            if let Some(talk) = talk {
                 one(open, talk, &scene.findings).await?;
                 summaries(open, talk, witness, &stalls, &scene.findings).await?;
             }
@@ -96,6 +93,18 @@ pub(super) async fn watch(
             Err(_) => db = None,
         }
     }
+}
+
+/// Every other look is at one that is in use; the newest and all others have their turns too.
+fn chosen(all: &[Arc<Talk>], place: usize) -> Option<&Arc<Talk>> {
+    let every: Vec<&Arc<Talk>> = all.iter().collect();
+    let in_use: Vec<&Arc<Talk>> = every.iter().copied().filter(|talk| talk.is_alive()).collect();
+    let (talks, turn) = match place % 4 {
+        0 => (&every[..], place / 4),
+        2 => (&every[every.len().saturating_sub(8)..], place / 4),
+        _ => (&in_use[..], place / 2),
+    };
+    talks.get(turn % talks.len().max(1)).copied()
 }
 
 /// The figures of a conversation in one snapshot.

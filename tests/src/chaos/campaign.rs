@@ -36,14 +36,18 @@ pub struct Campaign {
     pub servers: usize,
     /// Workers, two at least.
     pub workers: usize,
-    /// Clients that write, beside those that a model answers.
+    /// Clients that write.
     pub writers: usize,
+    /// Clients that a model answers.
+    pub chatting: usize,
     /// Clients that read.
     pub readers: usize,
     /// Commits of a thousand that are cut.
     pub cut: u32,
     /// Commits of a thousand that are delayed.
     pub slow: u32,
+    /// How long a snapshot is held, beyond forty appends.
+    pub snapshot: Duration,
     /// Clocks of servers and workers that may jump; None: they have the system's.
     pub clocks: Option<Arc<Clocks>>,
     /// The promise that servers and workers are told to break.
@@ -86,9 +90,11 @@ impl Campaign {
             servers: 2,
             workers: 2,
             writers: 6,
+            chatting: 2,
             readers: 2,
             cut: 50,
             slow: 20,
+            snapshot: Duration::ZERO,
             clocks: None,
             sabotage: None,
         }
@@ -157,7 +163,7 @@ impl<'a> Stage<'a> {
         for number in 0..campaign.writers {
             taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run());
         }
-        for number in (campaign.writers..).take(CHATTING) {
+        for number in (campaign.writers..).take(campaign.chatting) {
             taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run_turns());
         }
         for number in 0..campaign.readers {
@@ -169,7 +175,8 @@ impl<'a> Stage<'a> {
             async move { audit::watch(scene, &witness, &stalls, || held(&url).clone()).await }
         });
         database.proxy.disturb(campaign.cut, campaign.slow);
-        let nemesis = Nemesis { cluster, database, crew, witness, scene, stalls, url };
+        let snapshot = campaign.snapshot;
+        let nemesis = Nemesis { cluster, database, crew, witness, scene, stalls, url, snapshot };
         Self { nemesis, taking_part, seed, began }
     }
 
@@ -210,8 +217,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Clients that a model answers.
-const CHATTING: usize = 2;
 /// Between two calls of a client.
 const PACE: Duration = Duration::from_millis(20);
 

@@ -155,8 +155,12 @@ impl Client {
 
     /// A call that was refused for good: right only where its conversation is being deleted.
     pub(super) fn wrong(&self, talk: &Talk, what: &'static str, status: &Status) {
-        let deleted = status.code() == Code::NotFound && !talk.is_there();
-        self.scene.findings.demand(deleted, "right codes", || format!("{what} of {}: {status:?}", talk.id));
+        let promise = match (status.code() == Code::NotFound, talk.is_there()) {
+            (true, false) => return,
+            (true, true) => "durability",
+            (false, _) => "right codes",
+        };
+        self.scene.findings.add(promise, format!("{what} of {}: {status:?}", talk.id));
     }
 
     async fn separate(&mut self, talk: &Talk) {

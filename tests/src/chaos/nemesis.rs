@@ -36,6 +36,8 @@ pub(super) struct Nemesis<'a> {
     pub(super) stalls: Arc<Mutex<Vec<Stall>>>,
     /// Where the database is, for those who look at it.
     pub(super) url: Arc<Mutex<String>>,
+    /// How long a snapshot is held after forty appends.
+    pub(super) snapshot: Duration,
 }
 
 impl Nemesis<'_> {
@@ -268,6 +270,7 @@ impl Nemesis<'_> {
         let Some(mut db) = look(&self.direct()).await else { return false };
         let Ok(before) = snapshot(&mut db).await else { return false };
         self.goes_on(40).await;
+        self.lasts(self.snapshot).await;
         let again: Result<i64, _> = sqlx::query_scalar(MESSAGES).fetch_one(&mut db).await;
         self.scene.findings.demand(again.as_ref().is_ok_and(|again| *again == before), "availability", || {
             format!("a snapshot held {before} messages, and then {again:?}")

@@ -14,7 +14,7 @@ use super::{
     history::{Talk, is_as_said},
     scene::Scene,
 };
-use crate::pb;
+use crate::{pb, user};
 
 /// One reader.
 pub(super) struct Reader {
@@ -148,9 +148,20 @@ impl Reader {
             let ask = pb::ListMessagesRequest { conversation_id: foreign.clone(), ..Default::default() };
             async move { MessageServiceClient::new(channel).list_messages(ask).await.map(|_| ()) }
         };
+        let build = |channel: Channel| {
+            let ask = pb::BuildContextRequest { conversation_id: foreign.clone(), ..Default::default() };
+            async move { ContextServiceClient::new(channel).build_context(ask).await.map(|_| ()) }
+        };
+        let append = |channel: Channel| {
+            let (conversation_id, messages) = (foreign.clone(), vec![user("from abroad")]);
+            let ask = pb::AppendMessagesRequest { conversation_id, messages, ..Default::default() };
+            async move { MessageServiceClient::new(channel).append_messages(ask).await.map(|_| ()) }
+        };
         for outcome in [
             self.scene.answered("GetConversation", first, get).await,
             self.scene.answered("ListMessages", first, list).await,
+            self.scene.answered("BuildContext", first, build).await,
+            self.scene.answered("AppendMessages", first, append).await,
         ] {
             let hidden = outcome.is_none_or(|outcome| outcome.is_err_and(|status| status.code() == Code::NotFound));
             self.scene.findings.demand(hidden, "tenants", || format!("{foreign} is another tenant's, and was shown"));

@@ -68,6 +68,17 @@ impl Scene {
         first: usize,
         call: impl Fn(Channel) -> Answer,
     ) -> Option<Result<T, Status>> {
+        self.answered_within(CALL_MOST, what, first, call).await
+    }
+
+    /// The same where one call may take so long.
+    pub(super) async fn answered_within<T, Answer: Future<Output = Result<T, Status>>>(
+        &self,
+        most: Duration,
+        what: &'static str,
+        first: usize,
+        call: impl Fn(Channel) -> Answer,
+    ) -> Option<Result<T, Status>> {
         let mut pace = interval(self.pace);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let began = Instant::now();
@@ -75,12 +86,12 @@ impl Scene {
             pace.tick().await;
             self.tally.one("operations");
             let channel = self.channels[attempt % self.channels.len()].clone();
-            let status = match timeout(CALL_MOST, call(channel)).await {
+            let status = match timeout(most, call(channel)).await {
                 Ok(Ok(answer)) => return Some(Ok(answer)),
                 Ok(Err(status)) if self.is_to_retry(what, &status) => status,
                 Ok(Err(status)) => return Some(Err(status)),
                 Err(_) => {
-                    self.findings.add("deadlines", format!("{what} has hung for {} s", CALL_MOST.as_secs()));
+                    self.findings.add("deadlines", format!("{what} has hung for {} s", most.as_secs()));
                     Status::cancelled("given up")
                 }
             };

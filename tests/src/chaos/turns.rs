@@ -21,8 +21,11 @@ use crate::{assistant, direct, pb, user};
 /// Turns until the session gets another conversation: more messages than a tail has when a checkpoint is due.
 const TURNS: usize = 8;
 const MESSAGES: u32 = 10;
-/// A turn may take so long, answer and all.
+/// So long a turn may take until its model has answered.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Longer than a turn may take: its answer is offered to a database that is away for as long as a lease lasts, and what comes
+/// after it is bounded too.
+const CHAT_MOST: Duration = Duration::from_secs(45);
 
 /// What the model answers to this.
 pub(super) fn answer_to(question: &str) -> String {
@@ -63,7 +66,7 @@ impl Client {
             ..Default::default()
         };
         let first = self.first();
-        match self.scene.answered("Chat", first, |channel| chat(channel, ask.clone())).await {
+        match self.scene.answered_within(CHAT_MOST, "Chat", first, |channel| chat(channel, ask.clone())).await {
             Some(Ok((heard, done))) => {
                 self.scene.tally.one("turns");
                 let findings = &self.scene.findings;
@@ -89,7 +92,7 @@ impl Client {
     /// The conversation of this client's session.
     async fn resolve(&mut self) -> Option<Arc<Talk>> {
         let ask = pb::ResolveSessionRequest {
-            scope: Some(direct(&format!("client-{}", self.number))),
+            scope: Some(self.scope()),
             defaults: Some(Self::defaults()),
             ..Default::default()
         };
@@ -122,7 +125,7 @@ impl Client {
     async fn rotate(&mut self) -> Option<Arc<Talk>> {
         self.said += 1;
         let ask = pb::RotateSessionRequest {
-            scope: Some(direct(&format!("client-{}", self.number))),
+            scope: Some(self.scope()),
             defaults: Some(Self::defaults()),
             request_id: format!("rotate-{}-{}", self.number, self.said),
         };
@@ -145,6 +148,11 @@ impl Client {
                 None
             }
         }
+    }
+
+    /// Where this client talks.
+    fn scope(&self) -> pb::SessionScope {
+        direct(&format!("client-{}", self.number))
     }
 
     /// How this client's conversations start.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anneal_llm::ModelAccess;
 use anneal_tests::{
-    Anneal, Folder, Gate, House, MODEL, OwnPostgres, Say, Script, ScriptedModel, ToldTurn, eventually, pb, refusal,
-    user,
+    Anneal, Folder, Gate, House, Line, MODEL, OwnPostgres, Say, Script, ScriptedModel, Talk, ToldTurn, eventually, pb,
+    refusal, user,
 };
 use pb::{chat_response::Event, chat_service_client::ChatServiceClient};
 use tonic::{Code, Streaming, transport::Channel};
@@ -136,4 +136,26 @@ async fn a_call_that_takes_too_long_because_of_its_reader_is_not_held_against_th
     assert_eq!((said.code, said.reason.as_str(), said.retry), (Code::Unavailable, "MODEL_UNAVAILABLE", true));
     assert_eq!(status.message(), "the answer was cut off while its caller did not read");
     assert_eq!((leases(&house).await, model_failures(&house).await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_stored_though_every_connection_to_the_database_went_dead_meanwhile() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |asked| Script::says(asked, [Say::text("Late.")]).after(&gate)
+    })
+    .await;
+    let house = House::start().await;
+    let (line, url) = Line::to(&house.url).await;
+    let remote = House::calling_on(url, model.settings(&[MODEL]), MODEL, ModelAccess::default()).await;
+    let talk = house.conversation().await;
+    let there = Talk { house: &remote, id: talk.id.clone() };
+    let stream = there.chat("Is anybody there?").open().await.expect("begins");
+    model.arrived(1).await;
+    line.go_dead();
+    gate.open_for_ever();
+    let told = tokio::time::timeout(Duration::from_secs(60), ToldTurn::of(stream)).await.expect("a turn ends");
+    assert_eq!((told.text().as_str(), &told.done().message_ids[..]), ("Late.", &[1, 2][..]));
+    assert_eq!(talk.said().await[1].1, "Late.");
 }

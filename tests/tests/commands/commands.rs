@@ -6,7 +6,7 @@ use anneal_tests::{Anneal, Folder, House, Ran, empty_database, eventually, pb};
 
 use crate::BINARY;
 
-fn ok(ran: Ran) -> String {
+pub(crate) fn ok(ran: Ran) -> String {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.out
 }
@@ -182,9 +182,16 @@ async fn an_import_that_was_killed_goes_on_where_it_stopped() {
 
 #[tokio::test]
 async fn a_command_whose_output_nobody_reads_ends_without_a_word() {
-    let folder = Folder::new();
-    let ran = Anneal::new(BINARY, &folder, "").unheard(&["config"]).await;
-    assert_eq!((ran.code, ran.err.as_str()), (Some(141), ""));
+    let (house, folder) = (House::start().await, Folder::new());
+    let talk = house.conversation().await;
+    talk.append("said").await;
+    let address = format!("http://{}", house.addresses.grpc);
+    let export = ["export", "--format", "openai", "--address", &address, &talk.id];
+    let anneal = Anneal::new(BINARY, &folder, "");
+    for command in [&["config"][..], &["context", "--address", &address, &talk.id], &export] {
+        let ran = anneal.unheard(command).await;
+        assert_eq!((ran.code, ran.err.as_str()), (Some(141), ""), "{command:?}");
+    }
 }
 
 #[tokio::test]

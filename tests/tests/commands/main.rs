@@ -1,7 +1,8 @@
-//! The commands as a person runs them: `anneal chat` at a terminal, `anneal dev`, looks at a conversation.
+//! The commands as a person runs them: `anneal chat` at a terminal, `anneal dev`, keys, looks at a conversation.
 
 mod commands;
 mod dev;
+mod keys;
 mod looks;
 mod terminal;
 mod terminal_answers;

@@ -8,7 +8,7 @@ use crate::{BINARY, holds, runs_here, seed};
 
 fn quiet() -> Campaign {
     let plan = Plan::of(seed(), &[]);
-    Campaign { workers: 3, writers: 0, readers: 0, cut: 0, slow: 0, ..Campaign::new(BINARY, plan) }
+    Campaign { workers: 3, writers: 0, chatting: 0, readers: 0, cut: 0, slow: 0, ..Campaign::new(BINARY, plan) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

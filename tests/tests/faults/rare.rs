@@ -35,7 +35,7 @@ async fn a_standby_that_takes_over_has_everything_that_was_acknowledged_while_th
         return;
     }
     // Readers would find the old primary, which knows no better.
-    let campaign = Campaign { readers: 0, cut: 0, ..Campaign::new(BINARY, Plan::of(seed(), &[])) };
+    let campaign = Campaign { chatting: 0, readers: 0, cut: 0, ..Campaign::new(BINARY, Plan::of(seed(), &[])) };
     let report = takeover(&campaign, &mut Cluster::start(&[("max_connections", "200")]).await).await;
     holds(&[report], &["takeovers", "audits", "messages compared", "checkpoints by the model"]);
 }
