@@ -114,11 +114,14 @@ async fn at_rest(db: &mut PgConnection, scene: &Scene) -> Result<(), sqlx::Error
              and state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 second'",
         ),
         ("transactions are prepared", "select count(*) from pg_prepared_xacts"),
-        ("jobs are dead", "select count(*) from ai_job_dead"),
     ] {
         let count: i64 = sqlx::query_scalar(count).fetch_one(&mut *db).await?;
         scene.findings.demand(count == 0, "rest", || format!("{count} {what}"));
     }
+    let dead = "select format('kind %s of %s after %s starts: %s', kind, conversation_id, attempts, last_error)
+        from ai_job_dead";
+    let dead: Vec<String> = sqlx::query_scalar(dead).fetch_all(&mut *db).await?;
+    scene.findings.demand(dead.is_empty(), "rest", || format!("jobs are dead: {dead:?}"));
     Ok(())
 }
 

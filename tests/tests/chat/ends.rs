@@ -155,7 +155,7 @@ async fn an_answer_is_stored_though_every_connection_to_the_database_went_dead_m
     model.arrived(1).await;
     line.go_dead();
     gate.open_for_ever();
-    let told = tokio::time::timeout(Duration::from_secs(60), ToldTurn::of(stream)).await.expect("a turn ends");
+    let told = tokio::time::timeout(Duration::from_mins(1), ToldTurn::of(stream)).await.expect("a turn ends");
     assert_eq!((told.text().as_str(), &told.done().message_ids[..]), ("Late.", &[1, 2][..]));
     assert_eq!(talk.said().await[1].1, "Late.");
 }

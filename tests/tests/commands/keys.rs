@@ -27,7 +27,7 @@ async fn a_key_is_shown_once_works_until_it_is_revoked_and_cannot_be_read_from_t
     assert!(!listed.contains(secret), "{listed}");
     let rows: Vec<String> =
         sqlx::query_scalar("select k::text from api_key as k").fetch_all(&mut house.db().await).await.expect("rows");
-    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = secret.bytes().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     assert!(rows.len() == 1 && !rows[0].contains(secret) && !rows[0].contains(&hex), "{rows:?}");
 
     ok(owner.run(&["keys", "revoke", &id]).await);

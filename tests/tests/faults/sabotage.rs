@@ -9,8 +9,8 @@ use anneal_tests::chaos::{Campaign, Cluster, Fault, Finding, Plan};
 
 use crate::{BINARY, runs_here, seed};
 
-/// What `ANNEAL_SABOTAGE` can name, and the promises of which one must be found broken first: what was noticed for another
-/// reason was not noticed.
+/// What `ANNEAL_SABOTAGE` can name, and the promises of which one must be what a plan finds broken first: what was noticed for
+/// another reason was not noticed.
 const BROKEN: [(&str, &[&str]); 16] = [
     ("asynchronous_commit", LOST),
     ("early_answer", LOST),

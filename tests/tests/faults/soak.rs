@@ -13,8 +13,8 @@ use crate::{BINARY, LIVELY, holds};
 /// Clusters that are disturbed side by side.
 const SITES: u64 = 2;
 /// Crashes in a round at each of them.
-const STOPS: usize = 80;
-const KILLS: usize = 40;
+const STOPS: usize = 40;
+const KILLS: usize = 20;
 /// How long somebody reads one snapshot.
 const SNAPSHOT: Duration = Duration::from_mins(2);
 /// What an hour comes to, at least.
