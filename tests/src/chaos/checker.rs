@@ -22,8 +22,9 @@ use super::{
 };
 use crate::pb;
 
-/// How long jobs may take to end once nothing disturbs them.
-pub(super) const SETTLES_WITHIN: Duration = Duration::from_mins(1);
+/// How long jobs may take to end once nothing disturbs them: longer than the longest pause between two tries, five minutes, which
+/// a job comes to whose tries were all interrupted.
+pub(super) const SETTLES_WITHIN: Duration = Duration::from_mins(6);
 
 /// Waits until no job is left but dead ones, which are seen; how long that took.
 pub(super) async fn settle(scene: &Scene, url: &str) -> Duration {

@@ -116,6 +116,15 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The same with so many times as many appends between its steps: what takes long has time to end between two crashes.
+    #[must_use]
+    pub fn slower(mut self, times: u64) -> Self {
+        self.steps.iter_mut().for_each(|step| step.after *= times);
+        self
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}:", self.seed)?;

@@ -13,10 +13,12 @@ use crate::{BINARY, LIVELY, holds};
 /// Clusters that are disturbed side by side.
 const SITES: u64 = 2;
 /// Crashes in a round at each of them.
-const STOPS: usize = 40;
-const KILLS: usize = 20;
+const STOPS: usize = 60;
+const KILLS: usize = 30;
 /// How long somebody reads one snapshot.
 const SNAPSHOT: Duration = Duration::from_mins(2);
+/// Times as many appends between two faults as in the gate: a job that is interrupted twelve times is given up.
+const SLOWER: u64 = 2;
 /// What an hour comes to, at least.
 const IN_AN_HOUR: u64 = 1_000;
 
@@ -40,7 +42,7 @@ async fn nothing_is_lost_or_done_twice_for_as_long_as_one_likes() {
         let seed = fixed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
         let sites = (0..SITES).map(|site| async move {
             let clocks = Clocks::find().expect("scripts/debian.sh faketime installs it");
-            let plan = Plan::of(seed + site, &faults());
+            let plan = Plan::of(seed + site, &faults()).slower(SLOWER);
             let campaign =
                 Campaign { clocks: Some(Arc::new(clocks)), snapshot: SNAPSHOT, ..Campaign::new(BINARY, plan) };
             println!("{}", campaign.plan);
