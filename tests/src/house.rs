@@ -60,9 +60,9 @@ struct Calling {
 
 impl Calling {
     /// A server that calls these models within these limits, and what sessions know of them.
-    fn of((providers, models): (Providers, Models), default: &str, limits: ModelAccess) -> (Session, Self) {
+    fn of((providers, models): (Providers, Models), default: &str, limits: &ModelAccess) -> (Session, Self) {
         let callable = CallableModels::new(&providers, &models).expect("these settings can work");
-        let access = Arc::new(ModelAccess { models: callable, ..limits });
+        let access = Arc::new(ModelAccess { models: callable, ..*limits });
         let chat = ChatSettings { model: default.to_owned() };
         let applications = ApplicationSettings { chat, ..ApplicationSettings::default() };
         let session = Session::new(PolicyOverrides::default(), models);
@@ -210,13 +210,13 @@ impl House {
 
     /// The same on this database.
     pub async fn calling_on(url: String, settings: (Providers, Models), default: &str, limits: ModelAccess) -> Self {
-        let (session, calling) = Calling::of(settings, default, limits);
+        let (session, calling) = Calling::of(settings, default, &limits);
         Self::on(url, session, calling).await
     }
 
     /// A house whose server calls these models, and whose callers need an API key.
     pub async fn calling_guarded(settings: (Providers, Models), default: &str) -> Self {
-        let (session, calling) = Calling::of(settings, default, ModelAccess::default());
+        let (session, calling) = Calling::of(settings, default, &ModelAccess::default());
         let auth = AuthSettings { api_keys: true, ..AuthSettings::default() };
         Self::on(database().await, session, Calling { auth, ..calling }).await
     }
