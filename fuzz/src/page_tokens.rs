@@ -11,7 +11,7 @@ const TENANT: Uuid = Uuid::from_u128(1);
 const CONVERSATION: Uuid = Uuid::from_u128(0x0193_f9c0_0000_7000_8000_0000_0000_0001);
 
 fn list(name: &str) -> PageTokens {
-    PageTokens::of(&[name, "0193f9c0-0000-7000-8000-000000000001"])
+    PageTokens::of(TENANT, &[name, "0193f9c0-0000-7000-8000-000000000001"])
 }
 
 /// A token is read as the place that it is given for, and by no other list.
@@ -22,7 +22,9 @@ fn page<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(token: &s
         Ok(Some(place)) => {
             let again = here.place::<T>(&here.token(&place)).expect("what was given is read");
             assert_eq!(again.as_ref(), Some(&place), "{token}");
-            for other in [list("jobs"), PageTokens::of(&["messages"]), PageTokens::of(&["messages", "", ""])] {
+            let of = |tenant, fields: &[&str]| PageTokens::of(tenant, fields);
+            let foreign = of(Uuid::from_u128(2), &["messages", "0193f9c0-0000-7000-8000-000000000001"]);
+            for other in [list("jobs"), of(TENANT, &["messages"]), of(TENANT, &["messages", "", ""]), foreign] {
                 assert!(other.place::<T>(token).is_err(), "{token} is taken by another list");
             }
         }

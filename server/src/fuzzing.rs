@@ -178,9 +178,9 @@ pub fn rpcs() -> Vec<Rpc> {
 pub struct PageTokens(page::Scope);
 
 impl PageTokens {
-    /// Those of the list that these fields name.
-    pub fn of(fields: &[&str]) -> Self {
-        Self(page::Scope::of(fields.iter().copied()))
+    /// Those of a tenant's list that these fields name.
+    pub fn of(tenant: Uuid, fields: &[&str]) -> Self {
+        Self(page::Scope::of(Caller::of(TenantId(tenant)), fields))
     }
 
     /// The token of a place.

@@ -1,6 +1,9 @@
-//! Page sizes and page tokens. A token is opaque, and good only for the list, scope and filters that it came from.
+//! Page sizes and page tokens. A token is opaque, and good only for the tenant, list and filters that it came from.
+
+use std::iter::once;
 
 use anneal_core::{
+    caller::Caller,
     digest,
     limits::{PAGE_DEFAULT, PAGE_MOST},
 };
@@ -18,13 +21,14 @@ pub(crate) fn size(asked: i32) -> Result<i64, Failure> {
     }
 }
 
-/// What a token is bound to: the list's name and everything that chose its entries.
+/// What a token is bound to: whose list it is, its name and everything that chose its entries.
 pub(crate) struct Scope(String);
 
 impl Scope {
-    /// A scope of these fields.
-    pub(crate) fn of<'a>(fields: impl IntoIterator<Item = &'a str>) -> Self {
-        let digest = digest::of_fields(fields.into_iter().map(str::as_bytes));
+    /// A scope of these fields in what is the caller's tenant's.
+    pub(crate) fn of(caller: Caller, fields: &[&str]) -> Self {
+        let tenant = caller.tenant().0;
+        let digest = digest::of_fields(once(tenant.as_bytes().as_slice()).chain(fields.iter().map(|it| it.as_bytes())));
         Self(URL_SAFE_NO_PAD.encode(&digest[..12]))
     }
 
@@ -52,14 +56,19 @@ pub(crate) fn broken() -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use anneal_core::caller::TenantId;
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
-    fn a_token_is_good_only_for_its_own_list() {
-        let scope = Scope::of(["messages", "a"]);
+    fn a_token_is_good_only_for_its_own_list_and_tenant() {
+        let [anna, bert] = [1, 2].map(|tenant| Caller::of(TenantId(Uuid::from_u128(tenant))));
+        let scope = Scope::of(anna, &["messages", "a"]);
         let token = scope.token(&7_i64);
         assert_eq!(scope.place::<i64>(&token).expect("good"), Some(7));
-        assert!(Scope::of(["messages", "b"]).place::<i64>(&token).is_err());
+        assert!(Scope::of(anna, &["messages", "b"]).place::<i64>(&token).is_err());
+        assert!(Scope::of(bert, &["messages", "a"]).place::<i64>(&token).is_err());
         for broken in ["x", "////", &token[1..], &format!("{token}A")] {
             assert!(scope.place::<i64>(broken).is_err(), "{broken}");
         }

@@ -14,7 +14,7 @@ use tonic::{
     transport::Channel,
 };
 
-use crate::House;
+use crate::{House, fields::find};
 
 /// A channel whose calls show a credential.
 pub type Guest = InterceptedService<Channel, Shown>;
@@ -97,12 +97,6 @@ fn names_conversation(messages: &[&DescriptorProto], name: &str, depth: usize) -
             field.name() == "conversation_id"
                 || field.r#type() == Type::Message && names_conversation(messages, field.type_name(), depth + 1)
         })
-}
-
-fn find<'m>(messages: &[&'m DescriptorProto], path: &str) -> Option<&'m DescriptorProto> {
-    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-    let found = messages.iter().copied().find(|message| message.name() == first)?;
-    if rest.is_empty() { Some(found) } else { find(&found.nested_type.iter().collect::<Vec<_>>(), rest) }
 }
 
 /// Calls any RPC with a request as bytes; the first message of its answer as bytes (none: the answer is empty).

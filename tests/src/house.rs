@@ -58,6 +58,18 @@ struct Calling {
     pooling: Pooling,
 }
 
+impl Calling {
+    /// A server that calls these models within these limits, and what sessions know of them.
+    fn of((providers, models): (Providers, Models), default: &str, limits: &ModelAccess) -> (Session, Self) {
+        let callable = CallableModels::new(&providers, &models).expect("these settings can work");
+        let access = Arc::new(ModelAccess { models: callable, ..*limits });
+        let chat = ChatSettings { model: default.to_owned() };
+        let applications = ApplicationSettings { chat, ..ApplicationSettings::default() };
+        let session = Session::new(PolicyOverrides::default(), models);
+        (session, Self { access, applications, ..Self::default() })
+    }
+}
+
 /// PostgreSQL's programs: those in `ANNEAL_PG_BIN`, or the installed ones.
 pub fn postgres_binaries() -> Binaries {
     let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
@@ -197,18 +209,16 @@ impl House {
     }
 
     /// The same on this database.
-    pub async fn calling_on(
-        url: String,
-        (providers, models): (Providers, Models),
-        default: &str,
-        limits: ModelAccess,
-    ) -> Self {
-        let callable = CallableModels::new(&providers, &models).expect("these settings can work");
-        let models = Session::new(PolicyOverrides::default(), models);
-        let access = Arc::new(ModelAccess { models: callable, ..limits });
-        let chat = ChatSettings { model: default.to_owned() };
-        let applications = ApplicationSettings { chat, ..ApplicationSettings::default() };
-        Self::on(url, models, Calling { access, applications, ..Calling::default() }).await
+    pub async fn calling_on(url: String, settings: (Providers, Models), default: &str, limits: ModelAccess) -> Self {
+        let (session, calling) = Calling::of(settings, default, &limits);
+        Self::on(url, session, calling).await
+    }
+
+    /// A house whose server calls these models, and whose callers need an API key.
+    pub async fn calling_guarded(settings: (Providers, Models), default: &str) -> Self {
+        let (session, calling) = Calling::of(settings, default, &ModelAccess::default());
+        let auth = AuthSettings { api_keys: true, ..AuthSettings::default() };
+        Self::on(database().await, session, Calling { auth, ..calling }).await
     }
 
     async fn on(url: String, session: Session, calling: Calling) -> Self {

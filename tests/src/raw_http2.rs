@@ -31,6 +31,8 @@ pub mod kind {
     pub const ACK: u8 = 1;
     /// A flag: the last frame of its head.
     pub const END_HEADERS: u8 = 4;
+    /// A setting: how many streams the other end may have open.
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
     /// A setting: how much a stream may send before it is given leave.
     pub const INITIAL_WINDOW_SIZE: u16 = 4;
 }
@@ -59,6 +61,8 @@ impl Frame {
 /// A connection.
 pub struct RawHttp2 {
     stream: TcpStream,
+    /// The server's settings, as they came.
+    settings: Vec<u8>,
 }
 
 impl RawHttp2 {
@@ -69,8 +73,8 @@ impl RawHttp2 {
         let hello =
             [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>())];
         stream.write_all(&hello.concat()).await.expect("is taken");
-        let mut client = Self { stream };
-        client.next_of(kind::SETTINGS).await.expect("the server has settings");
+        let mut client = Self { stream, settings: Vec::new() };
+        client.settings = client.next_of(kind::SETTINGS).await.expect("the server has settings").payload;
         // From then on they hold: its window, above all.
         client.send(&frame(kind::SETTINGS, kind::ACK, 0, &[])).await.expect("is taken");
         client
@@ -84,6 +88,13 @@ impl RawHttp2 {
     /// This end's address.
     pub fn address(&self) -> SocketAddr {
         self.stream.local_addr().expect("is connected")
+    }
+
+    /// What the server has set this to; None: it has not.
+    pub fn setting(&self, id: u16) -> Option<u32> {
+        let (settings, _) = self.settings.as_chunks::<6>();
+        let [.., a, b, c, d] = settings.iter().find(|setting| setting[..2] == id.to_be_bytes())?;
+        Some(u32::from_be_bytes([*a, *b, *c, *d]))
     }
 
     /// The next frame; None: the server has closed the connection.
@@ -149,6 +160,14 @@ pub fn request_head(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
         ("te", "trailers"),
     ];
     own.iter().chain(headers).flat_map(|(name, value)| literal(name, value)).collect()
+}
+
+/// A unary request of gRPC on a stream: its head with these headers beside, and its message as one frame.
+pub fn unary(stream: u32, path: &str, headers: &[(&str, &str)], message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    let (head, body) = (request_head(path, headers), [&[0][..], &length, message].concat());
+    [frame(kind::HEADERS, kind::END_HEADERS, stream, &head), frame(kind::DATA, kind::END_STREAM, stream, &body)]
+        .concat()
 }
 
 /// A text of HPACK: its length, in as many bytes as that takes, and itself.

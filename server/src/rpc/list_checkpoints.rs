@@ -13,7 +13,7 @@ pub(crate) async fn list_checkpoints(
 ) -> Result<pb::ListCheckpointsResponse, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let limit = page::size(ask.page_size)?;
-    let scope = Scope::of(["checkpoints", &id.to_string()]);
+    let scope = Scope::of(caller, &["checkpoints", &id.to_string()]);
     let place = scope.place::<(i64, i64)>(&ask.page_token)?;
     let before = place.map(|(last, first)| (MessageId(last), MessageId(first)));
     let found = house.store.list_checkpoints(caller, id, before, limit).await?;

@@ -20,7 +20,7 @@ pub(crate) async fn list_conversations(
 ) -> Result<pb::ListConversationsResponse, Failure> {
     let limit = page::size(ask.page_size)?;
     let status = ask.status.to_string();
-    let scope = Scope::of(["conversations", &ask.agent_id, &ask.user_id, &status, &ask.title_prefix]);
+    let scope = Scope::of(caller, &["conversations", &ask.agent_id, &ask.user_id, &status, &ask.title_prefix]);
     let after = scope.place::<(i64, uuid::Uuid)>(&ask.page_token)?;
     if after.is_some_and(|(activity, _)| !TIMES.contains(&activity)) {
         return Err(page::broken());

@@ -17,7 +17,7 @@ pub(crate) async fn list_jobs(
 ) -> Result<pb::ListJobsResponse, Failure> {
     let limit = page::size(ask.page_size)?;
     let (kind, state) = (ask.kind.to_string(), ask.state.to_string());
-    let scope = Scope::of(["jobs", &kind, &state, &ask.conversation_id]);
+    let scope = Scope::of(caller, &["jobs", &kind, &state, &ask.conversation_id]);
     let place = scope.place::<(i16, i16, uuid::Uuid)>(&ask.page_token)?;
     let known = |(state, kind, id)| {
         let known = || Some((JobState::from_code(state)?, JobKind::from_code(kind)?, ConversationId(id)));

@@ -16,7 +16,7 @@ pub(crate) async fn list_messages(
     let limit = page::size(ask.page_size)?;
     let start = parse::place("after_message_id", ask.after_message_id)?;
     let direction = if ask.newest_first { "newest first" } else { "oldest first" };
-    let scope = Scope::of(["messages", &id.to_string(), direction]);
+    let scope = Scope::of(caller, &["messages", &id.to_string(), direction]);
     let place = scope.place::<i64>(&ask.page_token)?.map(MessageId);
     let from = place.or((start > MessageId::NONE && !ask.newest_first).then_some(start));
     let page = PageAsk { from, newest_first: ask.newest_first, content: !ask.without_content, limit };

@@ -1,14 +1,17 @@
 //! Every field of every RPC filled with nonsense of its kind, and every sound request cut short: nothing but an answer or a
 //! documented refusal comes of it. Beside the catalogue, and not counted with it.
 
-use anneal_tests::{House, ScriptedModel, every_rpc, refusal, sound_request};
+use anneal_tests::{
+    House, ScriptedModel, every_rpc,
+    fields::{Field, Filling, every_field},
+    refusal, sound_request,
+};
 use prost_types::field_descriptor_proto::Type;
 use tonic::Code;
 
 use crate::{
     case::{self, MALFORMED, Sent, documented, is_documented},
     catalogue::{house, is_unharmed},
-    fields::{Field, Filling, every_field},
 };
 
 /// Strings that somebody takes for something else.

@@ -6,7 +6,6 @@ mod catalogue;
 mod contexts;
 mod conversations;
 mod every_field;
-mod fields;
 mod http;
 mod kept;
 mod long;

@@ -5,6 +5,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod credentials;
 mod doors;
+mod ids;
 mod logs;
 mod matrix;
 mod names;

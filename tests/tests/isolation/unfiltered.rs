@@ -16,7 +16,7 @@ use crate::{
 const SECRET: &[u8] = b"secret";
 
 /// Every row of a tenant, by table, as its owner sees it.
-async fn rows_of(house: &House, tenant: Uuid) -> BTreeMap<String, Vec<String>> {
+pub(crate) async fn rows_of(house: &House, tenant: Uuid) -> BTreeMap<String, Vec<String>> {
     let mut db = house.db().await;
     let mut rows = BTreeMap::new();
     for table in tables(&mut db).await {
@@ -46,7 +46,7 @@ async fn asked_of_everything(two: &Two) -> Vec<(String, Learnt, Learnt)> {
     learnt
 }
 
-fn holds_secret(learnt: &Learnt) -> bool {
+pub(crate) fn holds_secret(learnt: &Learnt) -> bool {
     let said = match learnt {
         Ok(answer) => answer.clone().unwrap_or_default(),
         Err((_, words, details)) => [words.as_bytes(), details].concat(),

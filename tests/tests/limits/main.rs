@@ -12,3 +12,4 @@ mod probes;
 mod rates;
 mod readers;
 mod refused;
+mod shedding;

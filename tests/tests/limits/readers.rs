@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{House, RawHttp2, assert_refused, eventually, frame, kind, pb, request_head, user};
+use anneal_tests::{House, RawHttp2, assert_refused, eventually, kind, pb, unary, user};
 use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
 use prost::Message as _;
 use tonic::Code;
@@ -12,13 +12,9 @@ use tonic::Code;
 const PATIENCE: Duration = Duration::from_secs(30);
 const ALL: [Verb; 2] = [Verb::Read, Verb::Append];
 
-/// A unary request of gRPC on a stream: its head, and its message as one frame.
+/// A unary request of gRPC on a stream, by whoever shows this.
 fn asked(stream: u32, path: &str, authorization: &str, message: &[u8]) -> Vec<u8> {
-    let head = request_head(path, &[("authorization", authorization)]);
-    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
-    let body = [&[0][..], &length, message].concat();
-    [frame(kind::HEADERS, kind::END_HEADERS, stream, &head), frame(kind::DATA, kind::END_STREAM, stream, &body)]
-        .concat()
+    unary(stream, path, &[("authorization", authorization)], message)
 }
 
 #[tokio::test]

@@ -1,17 +1,19 @@
 //! Every field of every request, as the descriptors say, and a sound request in which one of them holds something else.
 
 use anneal_proto::DESCRIPTORS;
-use anneal_tests::sound_request;
 use prost::Message as _;
 use prost_types::{
     DescriptorProto, FieldDescriptorProto, FileDescriptorSet,
     field_descriptor_proto::{Label, Type},
 };
 
+use crate::sound_request;
+
 /// A field of an RPC's request, or of what lies in it.
 #[derive(Clone)]
-pub(crate) struct Field {
-    pub(crate) rpc: String,
+pub struct Field {
+    /// The RPC.
+    pub rpc: String,
     /// The way to it, from the request on.
     steps: Vec<Step>,
 }
@@ -29,31 +31,42 @@ struct Step {
 
 /// What a field is filled with, as it goes over the wire.
 #[derive(Clone)]
-pub(crate) enum Filling {
+pub enum Filling {
+    /// A number, a truth or one of an enum.
     Varint(u64),
+    /// Four bytes.
     Four([u8; 4]),
+    /// Eight bytes.
     Eight([u8; 8]),
+    /// A text, bytes or a message.
     Bytes(Vec<u8>),
     /// Says that there are more bytes than there are.
     Cut,
 }
 
 impl Field {
-    pub(crate) fn kind(&self) -> Type {
+    /// What it holds.
+    pub fn kind(&self) -> Type {
         self.last().kind
     }
 
-    pub(crate) fn is_repeated(&self) -> bool {
+    /// Whether it holds any number of them.
+    pub fn is_repeated(&self) -> bool {
         self.last().is_repeated
     }
 
+    /// Its own name.
+    pub fn name(&self) -> &str {
+        &self.last().name
+    }
+
     /// `conversation.policy.model`.
-    pub(crate) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         self.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>().join(".")
     }
 
     /// Whether a refusal of this field blames what is on the way to it.
-    pub(crate) fn is_blamed_as(&self, blamed: &str) -> bool {
+    pub fn is_blamed_as(&self, blamed: &str) -> bool {
         self.steps.iter().any(|step| blamed.contains(&step.name))
     }
 
@@ -63,7 +76,7 @@ impl Field {
 
     /// A sound request of its RPC with the field so filled: of two values of a field the last one counts, and messages of
     /// one field are one message.
-    pub(crate) fn filled(&self, filling: &Filling, id: &str, request: &str) -> Vec<u8> {
+    pub fn filled(&self, filling: &Filling, id: &str, request: &str) -> Vec<u8> {
         let mut bytes = field(self.last().number, filling);
         for (place, step) in self.steps.iter().enumerate().rev().skip(1) {
             let next = &self.steps[place + 1];
@@ -107,7 +120,7 @@ fn varint(mut number: u64) -> Vec<u8> {
 }
 
 /// A field with its tag.
-pub(crate) fn field(number: u32, filling: &Filling) -> Vec<u8> {
+pub fn field(number: u32, filling: &Filling) -> Vec<u8> {
     let tag = |wire: u32| varint(u64::from(number << 3 | wire));
     match filling {
         Filling::Varint(value) => [tag(0), varint(*value)].concat(),
@@ -119,7 +132,7 @@ pub(crate) fn field(number: u32, filling: &Filling) -> Vec<u8> {
 }
 
 /// Every field of every RPC's request, of the messages in it, and so on.
-pub(crate) fn every_field() -> Vec<Field> {
+pub fn every_field() -> Vec<Field> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
     let all: Vec<&DescriptorProto> = set.file.iter().flat_map(|file| &file.message_type).collect();
     let ours = set.file.iter().filter(|file| file.package() == "anneal.v1");
@@ -131,8 +144,7 @@ pub(crate) fn every_field() -> Vec<Field> {
 }
 
 fn descend(all: &[&DescriptorProto], message: &str, to: &Field, found: &mut Vec<Field>) {
-    let name = message.trim_start_matches(".anneal.v1.").trim_start_matches(".google.protobuf.");
-    let message = find(all, name).unwrap_or_else(|| panic!("no descriptor of {message}"));
+    let message = described(all, message);
     for one in &message.field {
         let mut field = to.clone();
         field.steps.push(step(message, one));
@@ -153,7 +165,13 @@ fn step(message: &DescriptorProto, field: &FieldDescriptorProto) -> Step {
     }
 }
 
-fn find<'m>(all: &[&'m DescriptorProto], path: &str) -> Option<&'m DescriptorProto> {
+/// The descriptor of a message, by the name that descriptors call it by.
+pub(crate) fn described<'m>(all: &[&'m DescriptorProto], name: &str) -> &'m DescriptorProto {
+    let path = name.trim_start_matches(".anneal.v1.").trim_start_matches(".google.protobuf.");
+    find(all, path).unwrap_or_else(|| panic!("no descriptor of {name}"))
+}
+
+pub(crate) fn find<'m>(all: &[&'m DescriptorProto], path: &str) -> Option<&'m DescriptorProto> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let found = all.iter().copied().find(|message| message.name() == first)?;
     if rest.is_empty() { Some(found) } else { find(&found.nested_type.iter().collect::<Vec<_>>(), rest) }
