@@ -1,7 +1,7 @@
 //! Random lists of what may happen to a conversation, thousands in a minute, on a real PostgreSQL. After every operation the
-//! invariants hold that one statement can judge: rows, jobs that are due. After one operation of each list and at its end
-//! everything is looked at: contexts, what callers are told, verification. A list that breaks one is shortened to the least that
-//! still does, with everything looked at after every operation, and printed.
+//! invariants hold that one statement can judge: rows, jobs that are due. After one operation of each list is looked closely, at
+//! what callers are told, a context, verification, and when all is done at everything. A list that breaks an invariant is
+//! shortened to the least that still does, with everything looked at after every operation, and printed.
 //!
 //! `ANNEAL_SIMULATION_SECONDS` says for how long (30), `ANNEAL_SIMULATION_SEED` from which seed (1): the same seed gives the
 //! same lists.
