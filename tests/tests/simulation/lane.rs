@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Operations of the longest list.
-const LONGEST: usize = 16;
+const LONGEST: usize = 20;
 /// Lists from one seed.
 const LISTS: u32 = 16;
 
