@@ -6,6 +6,7 @@ use tonic::Code;
 
 use crate::{
     BINARY,
+    operations::Operation,
     world::{Broken, World},
 };
 
@@ -25,6 +26,15 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
+    /// Whether there is no conversation that it would delete.
+    pub(crate) fn has_nothing_for(&self, deletion: Operation) -> bool {
+        match deletion {
+            Operation::Leave => self.active.is_none(),
+            Operation::Forget => self.imported.is_none(),
+            _ => false,
+        }
+    }
+
     /// Whether it is the file's conversation.
     pub(crate) fn is_imported(&self, id: ConversationId) -> bool {
         self.imported.as_deref() == Some(id.to_string().as_str())

@@ -1,47 +1,55 @@
-//! What must hold after every single operation, whoever is busy with the conversation meanwhile.
+//! What must hold after every operation, whoever is busy with the conversation meanwhile: rows and jobs, which is quickly
+//! asked; and everything, which takes several times as long, where a list is looked at closely and at its end.
 
 use anneal_core::{job::JobKind, policy::PolicyOverrides, trigger};
 use anneal_tests::{Built, Rendered, pb};
 use pb::Format;
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::world::{Broken, CALLER, World};
+use crate::{
+    rows::{self, Stand},
+    world::{Broken, CALLER, World},
+};
 
 /// A budget that most contexts here do not fit: the newest message alone may take as much.
 const BUDGET: u64 = 900;
 
-/// How the conversation's rows stand.
-struct Stand {
-    newest: i64,
-    counted: i64,
-    /// Kinds of jobs that wait, run or are dead.
-    jobs: Vec<i16>,
-    /// The newest separator.
-    separator: Option<i64>,
+/// The ways in which contexts are built: in each format of a provider, whole and within the budget.
+pub(crate) const BUILDS: u8 = 2 * FORMATS.len() as u8;
+const FORMATS: [Format; 3] = [Format::OpenaiChat, Format::AnthropicMessages, Format::GeminiContents];
+
+/// What is quickly asked. A checkpoint that was not there before is verified with all that it was made of.
+pub(crate) async fn hold(world: &mut World<'_>) -> Result<Stand, Broken> {
+    let stand = rows::hold(world).await?;
+    work(world, &stand).await?;
+    if stand.checkpoints != world.checkpoints {
+        world.checkpoints.clone_from(&stand.checkpoints);
+        verification(world).await?;
+    }
+    Ok(stand)
 }
 
-async fn stand(world: &mut World<'_>) -> Stand {
-    let row = sqlx::query(
-        "select last_message_id, counted_message_id,
-            array(select kind from ai_job where conversation_id = c.conversation_id
-                union all select kind from ai_job_dead where conversation_id = c.conversation_id) as jobs,
-            (select max(after_message_id) from ai_separator where conversation_id = c.conversation_id) as separator
-        from ai_conversation as c where conversation_id = $1",
-    );
-    let row = row.bind(world.id.0).fetch_one(&mut *world.db).await.expect("the conversation is there");
-    Stand { newest: row.get(0), counted: row.get(1), jobs: row.get(2), separator: row.get(3) }
-}
-
-/// Everything.
-pub(crate) async fn hold(world: &mut World<'_>) -> Result<(), Broken> {
+/// Everything, of contexts one: in whichever way it is the turn of. Nothing that is asked here leaves a trace.
+pub(crate) async fn hold_closely(world: &mut World<'_>) -> Result<(), Broken> {
+    let stand = hold(world).await?;
     messages(world).await?;
     verification(world).await?;
-    let stand = stand(world).await;
-    work(world, &stand).await?;
-    context(world, &stand).await
+    context(world, &stand, stand.newest as u8 % BUILDS).await
 }
 
-/// What was said is there, dense and in order, byte for byte; what is counted is counted as what it says.
+/// Everything, and contexts as they are, in one of the formats, and in that within the budget.
+pub(crate) async fn all_hold(world: &mut World<'_>) -> Result<Stand, Broken> {
+    let stand = hold(world).await?;
+    messages(world).await?;
+    verification(world).await?;
+    neutral_context(world, &stand).await?;
+    let way = stand.newest as u8 % FORMATS.len() as u8;
+    context(world, &stand, way).await?;
+    context(world, &stand, way + FORMATS.len() as u8).await?;
+    Ok(stand)
+}
+
+/// Callers get what was said, dense and in order, byte for byte; what is counted is counted as what it says.
 async fn messages(world: &mut World<'_>) -> Result<(), Broken> {
     let talk = world.house.talk_of(&world.id.to_string());
     let stored = talk.messages().await;
@@ -51,7 +59,8 @@ async fn messages(world: &mut World<'_>) -> Result<(), Broken> {
         if kept != Some(&new) {
             return Err(format!("message {id} is {new:?}, and {kept:?} was said"));
         }
-        let (counted, tokens) = (message.tokens.unwrap_or_default(), world.tokens_of(&new).cast_unsigned());
+        let tokens = world.kept()[id as usize - 1].tokens.cast_unsigned();
+        let counted = message.tokens.unwrap_or_default();
         if !counted.estimated && counted.tokens != tokens {
             return Err(format!("message {id} is counted as {counted:?}, and has {tokens} tokens"));
         }
@@ -92,21 +101,47 @@ async fn work(world: &World<'_>, stand: &Stand) -> Result<(), Broken> {
     }
 }
 
-/// The manifest tells of every message once; the context starts where separators and checkpoints say.
-async fn context(world: &World<'_>, stand: &Stand) -> Result<(), Broken> {
-    let known = world.separators.last().map(|after| after.0);
-    if stand.separator != known {
-        return Err(format!("the newest separator stands after {:?}, put after {known:?}", stand.separator));
-    }
-    let built = world.context(pb::BuildContextRequest::default()).await?;
-    covers_all(&built, stand)?;
-    if built.boundary_message_id < known.unwrap_or(0) {
-        return Err(format!("the context starts after {}, before the separator", built.boundary_message_id));
-    }
-    provider_takes(world, stand, &built).await
+/// What is asked for in one of [`BUILDS`] ways.
+fn ask(way: u8) -> pb::BuildContextRequest {
+    let format = FORMATS[usize::from(way) % FORMATS.len()];
+    let budget_tokens = (usize::from(way) >= FORMATS.len()).then_some(BUDGET);
+    pb::BuildContextRequest { format: format.into(), budget_tokens, ..Default::default() }
 }
 
-fn covers_all(built: &pb::BuildContextResponse, stand: &Stand) -> Result<(), Broken> {
+/// The manifest tells of every message once; the context starts where separators and checkpoints say.
+async fn neutral_context(world: &World<'_>, stand: &Stand) -> Result<(), Broken> {
+    let built = world.context(pb::BuildContextRequest { dry_run: true, ..Default::default() }).await?;
+    covers_all(world, &built)?;
+    starts_after(stand.boundary, &built)
+}
+
+/// The same, built in one of [`BUILDS`] ways, is what its provider takes, where there is anything to send.
+async fn context(world: &World<'_>, stand: &Stand, way: u8) -> Result<(), Broken> {
+    if stand.newest == stand.boundary {
+        return neutral_context(world, stand).await;
+    }
+    let built = provider_takes(world, pb::BuildContextRequest { dry_run: true, ..ask(way) }).await?;
+    starts_after(stand.boundary, &built)
+}
+
+fn starts_after(boundary: i64, built: &pb::BuildContextResponse) -> Result<(), Broken> {
+    if built.boundary_message_id == boundary {
+        return Ok(());
+    }
+    Err(format!("the context starts after {}, not after {boundary}", built.boundary_message_id))
+}
+
+/// A caller's context, built in one of [`BUILDS`] ways: what its beginning was is remembered.
+pub(crate) async fn build(world: &World<'_>, way: u8) -> Result<(), Broken> {
+    let built = world.context(pb::BuildContextRequest::default()).await?;
+    covers_all(world, &built)?;
+    if built.messages.is_empty() {
+        return Ok(());
+    }
+    provider_takes(world, ask(way)).await.map(|_| ())
+}
+
+fn covers_all(world: &World<'_>, built: &pb::BuildContextResponse) -> Result<(), Broken> {
     let mut next = 1;
     for entry in &built.manifest {
         if entry.first_message_id != next || entry.last_message_id < entry.first_message_id {
@@ -114,39 +149,32 @@ fn covers_all(built: &pb::BuildContextResponse, stand: &Stand) -> Result<(), Bro
         }
         next = entry.last_message_id + 1;
     }
-    if next == stand.newest + 1 {
+    if next == world.newest().0 + 1 {
         return Ok(());
     }
-    Err(format!("the manifest ends before {next}, the newest message is {}", stand.newest))
+    Err(format!("the manifest ends before {next}, the newest message is {}", world.newest()))
 }
 
 /// What is sent is what a provider takes: every call with its result and no result without a call, in a small budget too,
 /// which keeps the newest words of the user.
-async fn provider_takes(world: &World<'_>, stand: &Stand, neutral: &pb::BuildContextResponse) -> Result<(), Broken> {
-    if neutral.messages.is_empty() {
-        return Ok(());
+async fn provider_takes(world: &World<'_>, ask: pb::BuildContextRequest) -> Result<pb::BuildContextResponse, Broken> {
+    let (format, budget_tokens) = (ask.format(), ask.budget_tokens);
+    let built = Built(world.context(ask).await?);
+    covers_all(world, &built.0)?;
+    if budget_tokens.is_some_and(|most| built.0.total_tokens > most) {
+        return Err(format!("{} tokens of {BUDGET} in {format:?}", built.0.total_tokens));
     }
-    let formats = [Format::OpenaiChat, Format::AnthropicMessages, Format::GeminiContents];
-    let format = formats[stand.newest as usize % formats.len()];
-    for budget_tokens in [None, Some(BUDGET)] {
-        let ask = pb::BuildContextRequest { format: format.into(), budget_tokens, ..Default::default() };
-        let built = Built(world.context(pb::BuildContextRequest { dry_run: true, ..ask }).await?);
-        covers_all(&built.0, stand)?;
-        if budget_tokens.is_some_and(|most| built.0.total_tokens > most) {
-            return Err(format!("{} tokens of {BUDGET} in {format:?}", built.0.total_tokens));
-        }
-        let by_user = world.said.iter().rposition(|message| message.role() == pb::Role::User);
-        let newest = by_user.map_or(0, |place| place as i64 + 1);
-        if newest > built.0.boundary_message_id && built.fate(newest).0 == pb::Representation::Dropped {
-            return Err(format!("the user's newest message {newest} is left out within {budget_tokens:?}"));
-        }
-        let rendered = Rendered::read(&built, format).map_err(|error| format!("{format:?}: {error}"))?;
-        let refusals = rendered.refusals();
-        if !refusals.is_empty() {
-            return Err(format!("{format:?} within {budget_tokens:?} would be refused: {refusals:?}"));
-        }
+    let by_user = world.said.iter().rposition(|message| message.role() == pb::Role::User);
+    let newest = by_user.map_or(0, |place| place as i64 + 1);
+    if newest > built.0.boundary_message_id && built.fate(newest).0 == pb::Representation::Dropped {
+        return Err(format!("the user's newest message {newest} is left out within {budget_tokens:?}"));
     }
-    Ok(())
+    let rendered = Rendered::read(&built, format).map_err(|error| format!("{format:?}: {error}"))?;
+    let refusals = rendered.refusals();
+    if refusals.is_empty() {
+        return Ok(built.0);
+    }
+    Err(format!("{format:?} within {budget_tokens:?} would be refused: {refusals:?}"))
 }
 
 /// A checkpoint that was made from what there is parts no call from its result.
@@ -162,30 +190,45 @@ pub(crate) async fn parts_no_pair(world: &mut World<'_>) -> Result<(), Broken> {
 
 /// When everybody has done what there was to do: all is counted, and no job is left.
 pub(crate) async fn are_settled(world: &mut World<'_>) -> Result<(), Broken> {
-    hold(world).await?;
-    let stand = stand(world).await;
+    let stand = all_hold(world).await?;
     if stand.counted != stand.newest || !stand.jobs.is_empty() {
         return Err(format!("{} of {} are counted, jobs {:?} are left", stand.counted, stand.newest, stand.jobs));
     }
-    let last = world.newest_checkpoint().await;
-    if world.pairs().iter().any(|(_, result)| last.is_some_and(|last| *result <= last)) {
+    let last = stand.checkpoints.last();
+    if world.pairs().iter().any(|(_, result)| last.is_some_and(|last| result <= last)) {
         world.note("calls with their results in checkpoints");
     }
-    let checkpoints = sqlx::query_scalar("select count(*) from ai_conversation_checkpoint where conversation_id = $1");
-    let made: i64 = checkpoints.bind(world.id.0).fetch_one(&mut *world.db).await.expect("asks");
-    *world.tally.entry("checkpoints").or_default() += made.unsigned_abs();
-    let summaries = sqlx::query_scalar("select count(summary_cache) from ai_message where conversation_id = $1");
-    let made: i64 = summaries.bind(world.id.0).fetch_one(&mut *world.db).await.expect("asks");
-    *world.tally.entry("summaries of messages").or_default() += made.unsigned_abs();
+    *world.tally.entry("checkpoints").or_default() += stand.checkpoints.len() as u64;
+    *world.tally.entry("summaries of messages").or_default() += stand.summaries.unsigned_abs();
     Ok(())
 }
 
+/// Where something could be left of a conversation.
+const TABLES: [&str; 10] = [
+    "ai_message",
+    "ai_job",
+    "ai_job_dead",
+    "ai_summary_part",
+    "ai_conversation_checkpoint",
+    "ai_request",
+    "ai_session",
+    "ai_separator",
+    "ai_context_prefix",
+    "ai_conversation",
+];
+
 /// Nothing is left of a deleted conversation, whoever has woken up since.
-pub(crate) async fn nothing_is_left(db: &mut sqlx::PgConnection) -> Result<(), Broken> {
-    let left = "select (select count(*) from ai_conversation) + (select count(*) from ai_message)
-        + (select count(*) from ai_job) + (select count(*) from ai_job_dead) + (select count(*) from ai_summary_part)
-        + (select count(*) from ai_conversation_checkpoint) + (select count(*) from ai_request)
-        + (select count(*) from ai_session) + (select count(*) from ai_separator) + (select count(*) from ai_context_prefix)";
+pub(crate) async fn nothing_is_left(db: &mut PgConnection) -> Result<(), Broken> {
+    let counts = TABLES.map(|table| format!("(select count(*) from {table})"));
+    let left = AssertSqlSafe(format!("select {}", counts.join(" + ")));
     let left: i64 = sqlx::query_scalar(left).fetch_one(db).await.expect("counts");
     if left == 0 { Ok(()) } else { Err(format!("{left} rows are left of a deleted conversation")) }
+}
+
+/// Deletes what is left where a list was broken.
+pub(crate) async fn clear(db: &mut PgConnection) {
+    for table in TABLES {
+        let all = AssertSqlSafe(format!("delete from {table}"));
+        sqlx::query(all).execute(&mut *db).await.expect("clears");
+    }
 }

@@ -2,7 +2,10 @@
 
 use proptest::{prelude::*, strategy::Union};
 
-use crate::materials::{BODIES, POLICIES};
+use crate::{
+    invariants::BUILDS,
+    materials::{BODIES, POLICIES},
+};
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +29,13 @@ pub(crate) enum Operation {
     Join,
     /// A compaction is asked for.
     Compact,
+    /// A caller builds a context, in one of the formats, whole or within a small budget.
+    Build(u8),
     /// A worker runs whatever is due.
     Step,
     /// A worker claims what is to be counted.
     Claim,
-    /// One that has claimed reads its messages.
+    /// One that has claimed reads its messages. Here and below: where nobody has, one claims.
     Read(u8),
     /// One that has read records its counts, alone or as a batch.
     Record(u8, bool),
@@ -72,8 +77,8 @@ pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::{
-        Append, Beat, Begin, Change, Claim, Compact, Fail, Forget, GoOn, Import, Join, Leave, Read, Record, Renew,
-        Rescue, Resolve, Rotate, Separate, Step, TimePasses,
+        Append, Beat, Begin, Build, Change, Claim, Compact, Fail, Forget, GoOn, Import, Join, Leave, Read, Record,
+        Renew, Rescue, Resolve, Rotate, Separate, Step, TimePasses,
     };
     let append = (0..BODIES, 1_u8..4).prop_map(|(body, messages)| Append { request: None, body, messages });
     // Few, so that they come again.
@@ -81,27 +86,29 @@ fn operation() -> impl Strategy<Value = Operation> {
         .prop_map(|(request, body, messages)| Append { request: Some(request), body, messages });
     let place = || 0_u8..3;
     Union::new_weighted(vec![
-        (9, append.boxed()),
-        (5, repeatable.boxed()),
-        (2, prop::option::weighted(0.5, 0_u8..2).prop_map(|request| Separate { request }).boxed()),
-        (2, Just(Join).boxed()),
-        (1, Just(Compact).boxed()),
-        (4, Just(Step).boxed()),
-        (6, Just(Claim).boxed()),
-        (6, place().prop_map(Read).boxed()),
-        (6, (place(), any::<bool>()).prop_map(|(place, alone)| Record(place, alone)).boxed()),
-        (1, place().prop_map(Fail).boxed()),
-        (1, place().prop_map(Beat).boxed()),
-        (3, Just(Begin).boxed()),
-        (3, place().prop_map(GoOn).boxed()),
-        (3, Just(TimePasses).boxed()),
-        (3, Just(Rescue).boxed()),
-        (2, (0..POLICIES).prop_map(Change).boxed()),
-        (1, Just(Renew).boxed()),
-        (1, Just(Resolve).boxed()),
-        (3, prop::bool::weighted(0.75).prop_map(|repeatable| Rotate { repeatable }).boxed()),
-        (1, Just(Leave).boxed()),
+        (18, append.boxed()),
+        (10, repeatable.boxed()),
+        (4, prop::option::weighted(0.5, 0_u8..2).prop_map(|request| Separate { request }).boxed()),
+        (4, Just(Join).boxed()),
+        (2, Just(Compact).boxed()),
+        (8, (0..BUILDS).prop_map(Build).boxed()),
+        (8, Just(Step).boxed()),
+        (4, Just(Claim).boxed()),
+        (12, place().prop_map(Read).boxed()),
+        (12, (place(), any::<bool>()).prop_map(|(place, alone)| Record(place, alone)).boxed()),
+        (2, place().prop_map(Fail).boxed()),
+        (2, place().prop_map(Beat).boxed()),
+        (14, Just(Begin).boxed()),
+        (14, place().prop_map(GoOn).boxed()),
+        (10, Just(TimePasses).boxed()),
+        (6, Just(Rescue).boxed()),
+        (4, (0..POLICIES).prop_map(Change).boxed()),
+        (2, Just(Renew).boxed()),
+        (2, Just(Resolve).boxed()),
+        (6, prop::bool::weighted(0.75).prop_map(|repeatable| Rotate { repeatable }).boxed()),
+        (2, Just(Leave).boxed()),
+        // Each is a process.
         (1, (0_u8..3).prop_map(Import).boxed()),
-        (1, Just(Forget).boxed()),
+        (2, Just(Forget).boxed()),
     ])
 }

@@ -1,22 +1,21 @@
 //! The conversation, what is known of it, and the workers that are busy with it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     digest::Digest,
     job::{JobKind, MAX_ATTEMPTS},
     message::{Message, MessageId},
-    tokens::{Encoding, Tokens, count_message, count_message_while},
+    tokens::{Tokens, count_message_while},
 };
 use anneal_store::{ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError};
-use anneal_tests::{House, Waiting, parsed, pb};
-use prost::Message as _;
+use anneal_tests::{House, Waiting, pb};
 use sqlx::PgConnection;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::{beside::Beside, invariants, materials::policy, operations::Operation};
+use crate::{beside::Beside, invariants, materials::policy, operations::Operation, rows::Kept};
 
 /// In whose name everything is done.
 pub(crate) const CALLER: Caller = Caller::of(TenantId::DEFAULT);
@@ -50,15 +49,17 @@ pub(crate) struct World<'a> {
     created_by: String,
     /// What is kept of what was said, in order.
     pub(crate) said: Vec<pb::NewMessage>,
+    /// The same as rows, as far as they were looked at.
+    pub(crate) kept: Vec<Kept>,
     /// By request id: what was said, and the ids that were told.
     pub(crate) requests: BTreeMap<u8, (Vec<pb::NewMessage>, Vec<i64>)>,
     /// By request id: where the separator was put.
     separations: BTreeMap<u8, MessageId>,
     pub(crate) separators: BTreeSet<MessageId>,
+    /// Where the checkpoints end that were there when they were last looked at.
+    pub(crate) checkpoints: Vec<i64>,
     /// Other conversations.
     pub(crate) beside: Beside,
-    /// By message: its tokens.
-    tokens: HashMap<Vec<u8>, i64>,
     counting: Vec<Counting>,
     summarizing: Vec<Summarizing>,
     pub(crate) tally: &'a mut Tally,
@@ -79,11 +80,12 @@ impl<'a> World<'a> {
             policy,
             created_by,
             said: Vec::new(),
+            kept: Vec::new(),
             requests: BTreeMap::new(),
             separations: BTreeMap::new(),
             separators: BTreeSet::new(),
+            checkpoints: Vec::new(),
             beside: Beside::default(),
-            tokens: HashMap::new(),
             counting: Vec::new(),
             summarizing: Vec::new(),
             tally,
@@ -107,14 +109,14 @@ impl<'a> World<'a> {
         MessageId(self.said.len() as i64)
     }
 
-    /// Tokens of a message, as a worker counts them.
-    pub(crate) fn tokens_of(&mut self, new: &pb::NewMessage) -> i64 {
-        let counted = || count_message(Encoding::default(), &parsed(new)).get().cast_signed();
-        *self.tokens.entry(new.encode_to_vec()).or_insert_with(counted)
-    }
-
-    async fn sql(&mut self, statement: &'static str) {
-        sqlx::query(statement).bind(self.id.0).execute(&mut *self.db).await.expect("runs");
+    /// Whether nothing is there that the operation could do something with: nothing has happened then.
+    pub(crate) fn has_nothing_for(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::GoOn(_) => self.summarizing.is_empty(),
+            Operation::Join => self.separators.is_empty(),
+            Operation::Leave | Operation::Forget => self.beside.has_nothing_for(operation),
+            _ => false,
+        }
     }
 
     /// Does one thing; what contradicts what is known is broken.
@@ -124,8 +126,14 @@ impl<'a> World<'a> {
             Operation::Separate { request } => self.separate(request).await,
             Operation::Join => self.join().await,
             Operation::Compact => self.compact().await,
+            Operation::Build(way) => invariants::build(self, way).await,
             Operation::Step => self.step().await,
             Operation::Claim => self.claim().await,
+            Operation::Read(_) | Operation::Record(..) | Operation::Fail(_) | Operation::Beat(_)
+                if self.counting.is_empty() =>
+            {
+                self.claim().await
+            }
             Operation::Read(place) => self.read(place).await,
             Operation::Record(place, alone) => self.record(place, alone).await,
             Operation::Fail(place) => self.fail(place).await,
@@ -302,10 +310,12 @@ impl<'a> World<'a> {
         running.await.map(|_| ()).map_err(|error| format!("a worker panicked: {error}"))
     }
 
-    async fn time_passes(&mut self) {
-        self.sql("update ai_job set lease_until_ts = now() - interval '1 s' where state = 1 and conversation_id = $1")
-            .await;
-        self.sql("update ai_job set due_ts = now() where state = 0 and conversation_id = $1").await;
+    /// Returns the states of the conversation's jobs.
+    async fn time_passes(&mut self) -> Vec<i16> {
+        let passes = "update ai_job set due_ts = case state when 0 then now() else due_ts end,
+                lease_until_ts = case state when 1 then now() - interval '1 s' else lease_until_ts end
+            where conversation_id = $1 returning state";
+        sqlx::query_scalar(passes).bind(self.id.0).fetch_all(&mut *self.db).await.expect("runs")
     }
 
     async fn change(&mut self, number: u8) -> Result<(), Broken> {
@@ -319,6 +329,8 @@ impl<'a> World<'a> {
         let old = self.id;
         self.house.store.delete_conversation(CALLER, old).await.map_err(|error| format!("not deleted: {error}"))?;
         self.said.clear();
+        self.kept.clear();
+        self.checkpoints.clear();
         self.requests.clear();
         self.separations.clear();
         self.separators.clear();
@@ -330,11 +342,14 @@ impl<'a> World<'a> {
     /// All that is under way dies, and others do the work: nothing may be left to do.
     pub(crate) async fn settle(&mut self) {
         for _ in 0..20 {
-            self.time_passes().await;
-            self.house.store.rescue_jobs(100).await.expect("rescues");
-            if self.house.run_jobs_until_idle().await == 0 {
+            let states = self.time_passes().await;
+            if states.is_empty() {
                 return;
             }
+            if states.contains(&1) {
+                self.house.store.rescue_jobs(100).await.expect("rescues");
+            }
+            self.house.run_jobs_until_idle().await;
         }
     }
 
