@@ -20,13 +20,6 @@ pub struct Finding {
     pub after: Duration,
 }
 
-impl Finding {
-    /// In the end one job is dead, and that is all that it says.
-    pub(super) fn is_one_dead_job(&self) -> bool {
-        self.promise == "rest" && self.seen == "1 jobs are dead"
-    }
-}
-
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} after {:.1} s: {}", self.promise, self.after.as_secs_f64(), self.seen)
