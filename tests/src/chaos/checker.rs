@@ -124,7 +124,9 @@ async fn at_rest(db: &mut PgConnection, scene: &Scene) -> Result<(), sqlx::Error
     let dead = "select format('kind %s of %s after %s starts: %s', kind, conversation_id, attempts, last_error)
         from ai_job_dead";
     let dead: Vec<String> = sqlx::query_scalar(dead).fetch_all(&mut *db).await?;
-    dead.into_iter().for_each(|dead| scene.findings.add(DEAD_JOB, dead));
+    for dead in dead {
+        scene.findings.add(DEAD_JOB, dead);
+    }
     Ok(())
 }
 
