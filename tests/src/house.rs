@@ -222,7 +222,13 @@ impl House {
     }
 
     async fn on(url: String, session: Session, calling: Calling) -> Self {
-        let settings = StoreSettings { url: url.clone(), pooling: calling.pooling, ..StoreSettings::default() };
+        let settings = StoreSettings {
+            url: url.clone(),
+            pooling: calling.pooling,
+            // Many callers at once meet pools that have opened no connection yet.
+            pool_wait_ms: 6_000,
+            ..StoreSettings::default()
+        };
         let append = AppendSettings { grouping: grouping(), ..AppendSettings::default() };
         let store = Store::new(settings, append, session).expect("the test's database URL is good");
         let mut server = ServerSettings { drain_delay_ms: 0, ..calling.server.clone() };

@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use pb::{append_large_message_request as large, part::Part};
 use prost::Message as _;
 
-use crate::{Chat, House, Talk, pb, text};
+use crate::{Chat, House, Talk, patient, pb, text};
 
 /// Most messages of one append.
 const BATCH: usize = 100;
@@ -12,8 +12,6 @@ const BATCH: usize = 100;
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 /// A message above this is streamed.
 const STREAMED_BYTES: usize = 256 * 1024;
-/// How long a streamed message may take: as long as the service allows.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(anneal_core::limits::DEADLINE_MOST_SECONDS);
 /// Conversations that speak at the same time.
 const AT_ONCE: usize = 4;
 
@@ -103,8 +101,7 @@ impl Talk<'_> {
             .chain(chunks)
             .map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) })
             .collect();
-        let mut ask = tonic::Request::new(futures::stream::iter(frames));
-        ask.set_timeout(PATIENCE);
+        let ask = patient(futures::stream::iter(frames));
         let answer = self.house.messages().append_large_message(ask).await.expect("appends");
         answer.into_inner().messages[0].message_id
     }

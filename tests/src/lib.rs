@@ -1,6 +1,7 @@
 //! What the tests stand on: a house (own database, server and stepped worker in this process), conversations to talk in,
 //! and real data where it is at hand.
 
+mod backoff;
 pub mod chaos;
 mod chatting;
 mod contention;
@@ -15,6 +16,7 @@ mod import;
 mod legacy;
 mod line;
 mod llm;
+mod pooler;
 mod process;
 mod python;
 mod raw_http2;
@@ -37,7 +39,7 @@ mod writing;
 pub use chatting::MODEL;
 pub use contention::{CONVERSATION, DEAD_JOBS, Holding, JOBS};
 pub use dial::{Answer, post};
-pub use eventually::eventually;
+pub use eventually::{eventually, eventually_within};
 pub use files::{Files, claw0, lines_of, pi, pi_compaction, pi_said};
 pub use guest::{Guest, Rpc, call_frames, call_raw, call_to_the_end, every_rpc};
 pub use house::{House, Lengths, empty_database, grouping, postgres_binaries};
@@ -45,6 +47,7 @@ pub use import::Imported;
 pub use legacy::{Kept, OldRow, OldTables, Recounted, migrated, recount};
 pub use line::Line;
 pub use llm::{Llm, start_llm};
+pub use pooler::Pooler;
 pub use process::{Anneal, Folder, OwnPostgres, Process, Ran};
 pub use python::python_path;
 pub use raw_http2::{Frame, RawHttp2, frame, kind, literal, next_frame, request_head, unary};
@@ -54,7 +57,7 @@ pub use scripted::{Asked, Counted, Gate, Heard, Say, Script, ScriptedModel, hear
 pub use sessions::direct;
 pub use sound::sound_request;
 pub use spelled::spelled_out;
-pub use talk::{Append, Built, Talk, assistant, call, media, user};
+pub use talk::{Append, Built, Talk, assistant, call, media, patient, user};
 pub use terminal::Terminal;
 pub use texts::{prose, sentence};
 pub use turns::{AskedTurn, ToldTurn};

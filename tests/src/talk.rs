@@ -1,9 +1,10 @@
 //! A conversation in a test: says things, reads them back, builds contexts.
 
-use std::{future::IntoFuture, pin::Pin};
+use std::{future::IntoFuture, pin::Pin, time::Duration};
 
+use anneal_core::limits::DEADLINE_MOST_SECONDS;
 use pb::part::Part;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use crate::{House, message, pb, text};
 
@@ -84,7 +85,7 @@ impl<'a> Talk<'a> {
                 page_token,
                 ..Default::default()
             };
-            let page = self.house.messages().list_messages(ask).await.expect("lists").into_inner();
+            let page = self.house.messages().list_messages(patient(ask)).await.expect("lists").into_inner();
             messages.extend(page.messages);
             if page.next_page_token.is_empty() {
                 return messages;
@@ -145,10 +146,17 @@ impl<'a> Talk<'a> {
     /// Asserts that every promise is kept on this conversation's rows.
     pub async fn verify(&self) -> pb::VerifyConversationResponse {
         let ask = pb::VerifyConversationRequest { conversation_id: self.id.clone() };
-        let verified = self.house.operators().verify_conversation(ask).await.expect("verifies").into_inner();
+        let verified = self.house.operators().verify_conversation(patient(ask)).await.expect("verifies").into_inner();
         assert!(verified.violations.is_empty(), "broken promises: {:#?}", verified.violations);
         verified
     }
+}
+
+/// What may take as long as the service allows.
+pub fn patient<T>(ask: T) -> Request<T> {
+    let mut ask = Request::new(ask);
+    ask.set_timeout(Duration::from_secs(DEADLINE_MOST_SECONDS));
+    ask
 }
 
 /// An append that is being said; await it to send it and unwrap the answer, or [`Append::send`] it.

@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_wait_for_their_answers_and_refusals_are_told_apart() {
-        let how = Closed { callers: 4, warm_up: Duration::from_millis(20), time: Duration::from_millis(200) };
+        let how = Closed { callers: 4, warm_up: Duration::from_millis(20), time: Duration::from_secs(2) };
         let call = |number: u64| async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             if number.is_multiple_of(4) { Err(Status::resource_exhausted("")) } else { Ok(()) }

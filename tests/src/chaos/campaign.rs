@@ -24,6 +24,7 @@ use super::{
     reader::Reader,
     scene::Scene,
 };
+use crate::Pooler;
 
 /// What takes part, and what is done to it.
 #[derive(Clone)]
@@ -50,6 +51,8 @@ pub struct Campaign {
     pub snapshot: Duration,
     /// Clocks of servers and workers that may jump; None: they have the system's.
     pub clocks: Option<Arc<Clocks>>,
+    /// Whether PgBouncer stands before the database.
+    pub is_pooled: bool,
     /// The promise that servers and workers are told to break.
     pub sabotage: Option<&'static str>,
 }
@@ -96,6 +99,7 @@ impl Campaign {
             slow: 20,
             snapshot: Duration::ZERO,
             clocks: None,
+            is_pooled: false,
             sabotage: None,
         }
     }
@@ -135,6 +139,8 @@ impl Campaign {
 /// A campaign under way.
 pub(super) struct Stage<'a> {
     pub(super) nemesis: Nemesis<'a>,
+    /// What stands before the proxy, if anything does.
+    pub(super) pooler: Option<Pooler>,
     taking_part: JoinSet<()>,
     seed: u64,
     began: Instant,
@@ -147,14 +153,13 @@ impl<'a> Stage<'a> {
         let database = Database::make(cluster, &format!("campaign_{}", Uuid::new_v4().simple()), seed).await;
         let foreign = another_tenants(&database.direct()).await;
         let witness = Arc::new(Witness::start().await);
-        let mut crew = Crew::new(
-            campaign.binary,
-            &database.url(),
-            campaign.sabotage,
-            (campaign.servers, campaign.workers),
-            Arc::clone(&findings),
-        )
-        .await;
+        let pooler = if campaign.is_pooled { Pooler::before(&database.url()).await } else { None };
+        let url = pooler.as_ref().map_or_else(|| database.url(), |pooler| pooler.url.clone());
+        let processes = (campaign.servers, campaign.workers);
+        let mut crew = Crew::new(campaign.binary, &url, campaign.sabotage, processes, Arc::clone(&findings)).await;
+        if pooler.is_some() {
+            crew.shares_sessions();
+        }
         crew.clocks.clone_from(&campaign.clocks);
         crew.start_all(&witness).await;
         let scene = Arc::new(Scene::new(findings, crew.channels(), foreign, PACE));
@@ -177,7 +182,7 @@ impl<'a> Stage<'a> {
         database.proxy.disturb(campaign.cut, campaign.slow);
         let snapshot = campaign.snapshot;
         let nemesis = Nemesis { cluster, database, crew, witness, scene, stalls, url, snapshot };
-        Self { nemesis, taking_part, seed, began }
+        Self { nemesis, pooler, taking_part, seed, began }
     }
 
     /// Does what the plan says while appends go on.

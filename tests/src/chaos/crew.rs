@@ -67,6 +67,11 @@ impl Crew {
         Self { anneal, folder, lines, servers, workers, jobs, starts: 0, findings, clocks }
     }
 
+    /// Each transaction may have another session of the database.
+    pub(super) fn shares_sessions(&mut self) {
+        self.anneal = self.anneal.clone().with_variable("ANNEAL_DATABASE_POOLING", "transaction");
+    }
+
     /// Channels to the servers, whichever processes they are.
     pub(super) fn channels(&self) -> Vec<Channel> {
         let channel = |line: &Line| {

@@ -146,8 +146,22 @@ impl Nemesis<'_> {
         *held(&self.url) = self.database.direct();
     }
 
+    /// A connection to the database, which others may have taken all of for a while.
+    async fn reached(&self) -> Option<PgConnection> {
+        let mut looks = interval(Duration::from_millis(100));
+        let reaching = async {
+            loop {
+                looks.tick().await;
+                if let Some(db) = look(&self.direct()).await {
+                    return db;
+                }
+            }
+        };
+        timeout(GOES_ON_WITHIN, reaching).await.ok()
+    }
+
     async fn kill_backend(&mut self, choice: usize) -> bool {
-        let Some(mut db) = look(&self.direct()).await else { return false };
+        let Some(mut db) = self.reached().await else { return false };
         let pids = "select pid from pg_stat_activity where application_name = 'anneal' order by pid";
         let pids: Vec<i32> = sqlx::query_scalar(pids).fetch_all(&mut db).await.unwrap_or_default();
         let Some(pid) = pids.get(choice % pids.len().max(1)) else { return false };
@@ -157,7 +171,7 @@ impl Nemesis<'_> {
     }
 
     async fn terminate_sessions(&self) -> bool {
-        let Some(mut db) = look(&self.direct()).await else { return false };
+        let Some(mut db) = self.reached().await else { return false };
         let some = "select pg_terminate_backend(pid) from pg_stat_activity
             where application_name = 'anneal' and random() < 0.5";
         sqlx::query(some).execute(&mut db).await.is_ok_and(|ended| ended.rows_affected() > 0)
@@ -258,7 +272,7 @@ impl Nemesis<'_> {
 
     /// Holds the rows of all conversations for a moment.
     async fn hold_rows(&self) -> bool {
-        let Some(mut db) = look(&self.direct()).await else { return false };
+        let Some(mut db) = self.reached().await else { return false };
         let Ok(mut held) = db.begin().await else { return false };
         let holds = sqlx::query("select from ai_conversation for update").execute(&mut *held).await;
         self.lasts(A_MOMENT).await;
@@ -267,7 +281,7 @@ impl Nemesis<'_> {
 
     /// Somebody reads one snapshot while everything goes on.
     async fn hold_snapshot(&self) -> bool {
-        let Some(mut db) = look(&self.direct()).await else { return false };
+        let Some(mut db) = self.reached().await else { return false };
         let Ok(before) = snapshot(&mut db).await else { return false };
         self.goes_on(40).await;
         self.lasts(self.snapshot).await;

@@ -110,7 +110,7 @@ async fn a_deadline_ends_a_turn_whose_caller_does_not_read() {
     let model = ScriptedModel::start(move |_| Script::endless(&format!("data: {delta}\n\n"))).await;
     let house = House::chatting_patiently(&model).await;
     let talk = house.conversation().await;
-    let _unread = talk.chat("go").due_in(Duration::from_secs(2)).open().await.expect("begins");
+    let _unread = talk.chat("go").due_in(Duration::from_secs(8)).open().await.expect("begins");
     model.closed_by_client(1).await;
     eventually("its conversation is free", async || leases(&house).await == 0).await;
     assert_eq!(talk.messages().await.len(), 1);
@@ -124,12 +124,12 @@ async fn a_call_that_takes_too_long_because_of_its_reader_is_not_held_against_th
             .await;
     let (mut providers, models) = model.settings(&[MODEL]);
     for provider in providers.values_mut() {
-        (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (2_000, 2_000);
+        (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (60_000, 8_000);
     }
     let house = House::calling((providers, models), MODEL).await;
     let talk = house.conversation().await;
     let turn = talk.chat("go").open().await.expect("begins");
-    let hung_up = tokio::time::timeout(Duration::from_secs(3), model.closed_by_client(1)).await;
+    let hung_up = tokio::time::timeout(Duration::from_secs(9), model.closed_by_client(1)).await;
     assert!(hung_up.is_err(), "the call waits for its reader");
     let status = ToldTurn::of(turn).await.end.expect_err("its time was up");
     let said = refusal(&status);

@@ -171,8 +171,8 @@ async fn no_connection_to_the_database_is_held_while_a_model_thinks() {
     let mut turns = Vec::new();
     for _ in 0..24 {
         turns.push(house.conversation().await.chat("think").open().await.expect("begins"));
+        model.arrived(turns.len()).await;
     }
-    model.arrived(24).await;
     eventually("every open connection is idle", async || {
         house.store.pools().iter().all(|(_, pool)| pool.idle == pool.open && pool.waiting == 0)
     })

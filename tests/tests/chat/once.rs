@@ -180,7 +180,7 @@ async fn a_deadline_ends_the_models_call() {
     let model = ScriptedModel::start(|_| Script::hang()).await;
     let house = House::chatting_patiently(&model).await;
     let talk = house.conversation().await;
-    let told = talk.chat("go").due_in(Duration::from_secs(2)).await;
+    let told = talk.chat("go").due_in(Duration::from_secs(8)).await;
     assert_refused(told.end, Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "");
     soon(model.closed_by_client(1)).await;
     assert_eq!(talk.messages().await.len(), 1);

@@ -72,7 +72,7 @@ async fn dev_that_was_killed_has_its_data_when_it_starts_again() {
     let listed =
         MessageServiceClient::connect(address).await.expect("connects").list_messages(ask).await.expect("lists");
     assert_eq!(listed.into_inner().messages[0].parts, user("kept").parts);
-    let shown = second.lines().into_iter().find(|line| line.contains("  PostgreSQL ")).expect("it is shown");
+    let shown = second.said("  PostgreSQL ").await;
     let url = shown.split_once("postgres://").and_then(|(_, rest)| rest.split_once("  (")).expect("a URL").0;
     let filled = Command::new("sh").args(["-c", &format!("printf %s \"postgres://{url}\"")]).output().await;
     let filled = String::from_utf8(filled.expect("a shell").stdout).expect("text");

@@ -96,7 +96,7 @@ async fn row_C5_a_prefix_that_means_several_lists_them_and_an_id_is_a_name_too()
     assert_eq!(ambiguous.ended().await, 1);
 }
 
-/// The prefix is looked for among 10,100 newer ones.
+/// The prefix is looked for among 10,100 newer ones, each a second newer than the one before.
 #[tokio::test]
 async fn a_title_is_found_however_old_and_a_search_that_ends_early_says_so() {
     let house = House::start().await;
@@ -108,7 +108,7 @@ async fn a_title_is_found_however_old_and_a_search_that_ends_early_says_so() {
     sqlx::raw_sql(
         "insert into ai_conversation
          select (jsonb_populate_record(c, jsonb_build_object(
-            'conversation_id', gen_random_uuid(), 'title', 'The filler ' || n, 'last_activity_ts', now() + interval '1 hour'
+            'conversation_id', gen_random_uuid(), 'title', 'The filler ' || n, 'last_activity_ts', now() + n * interval '1 second'
          ))).*
          from ai_conversation as c, generate_series(1, 10100) as n where c.title = 'The harbour'",
     )
@@ -121,7 +121,7 @@ async fn a_title_is_found_however_old_and_a_search_that_ends_early_says_so() {
     terminal.shows("and none of the newest 10,000 in other letters or by its id").await;
     terminal.prompts("The harbour>").await;
     terminal.enters("/switch THE FILLER 77");
-    terminal.shows("conversations begin with \"THE FILLER 77\"").await;
+    terminal.shows("110 conversations begin with \"THE FILLER 77\"").await;
     terminal.enters("/switch the fer");
     terminal.prompts("the ferry>").await;
 }

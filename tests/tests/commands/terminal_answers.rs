@@ -111,8 +111,8 @@ async fn a_failure_is_told_with_its_reason_and_can_be_repeated() {
     let terminal = chat(&house, &folder, &["--new", "again"]);
     terminal.prompts("again>").await;
     terminal.enters("Anybody?");
-    let screen = terminal.shows("(MODEL_UNAVAILABLE)").await;
-    assert!(screen.contains("What you said is kept"), "{screen}");
+    let screen = terminal.shows("What you said is kept").await;
+    assert!(screen.contains("(MODEL_UNAVAILABLE)"), "{screen}");
     terminal.prompts("again>").await;
     terminal.enters("/retry");
     terminal.shows("Back again.").await;

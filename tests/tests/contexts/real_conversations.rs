@@ -1,7 +1,7 @@
 //! Real conversations through the API, with thresholds low enough to trip: what is promised holds on them.
 
 use anneal_tests::{Chat, Data, House, Talk, assistant, pb, user};
-use pb::{Reason, Representation, append_large_message_request as large};
+use pb::{Reason, Representation};
 
 /// The thresholds that the issue names.
 fn low() -> pb::Policy {
@@ -133,18 +133,6 @@ fn text_of(message: &pb::NewMessage) -> &str {
     }
 }
 
-/// Streams a message in pieces that do not care for characters.
-async fn stream(talk: &Talk<'_>, text: &str) -> i64 {
-    let header = large::Header { conversation_id: talk.id.clone(), message: Some(user("")), ..Default::default() };
-    let chunks = text.as_bytes().chunks(100_003).map(|chunk| large::Frame::Chunk(chunk.to_vec()));
-    let frames: Vec<_> = std::iter::once(large::Frame::Header(header))
-        .chain(chunks)
-        .map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) })
-        .collect();
-    let answer = talk.house.messages().append_large_message(futures::stream::iter(frames)).await.expect("appends");
-    answer.into_inner().messages[0].message_id
-}
-
 fn requests_1142(data: &Data) -> Chat {
     let run = data.json("mini-swe-agent/psf__requests-1142.traj.json");
     let chat = Data::openai(&run["messages"]);
@@ -161,7 +149,7 @@ async fn an_agent_whose_last_message_is_huge_is_checkpointed_and_goes_on() {
     let talk = import(&house, &chat, low()).await;
     let before = talk.checkpoints().await.len();
     assert!(before >= 3, "{before} checkpoints");
-    let id = stream(&talk, text_of(&huge)).await;
+    let id = talk.stream(pb::Role::User, text_of(&huge)).await;
     house.run_jobs_until_idle().await;
     chat.messages.push(huge.clone());
     assert_sound(&talk, &chat.messages).await;
@@ -195,7 +183,7 @@ async fn the_huge_message_is_swapped_in_exactly_the_turn_after_it_cools() {
     let huge = chat.messages.pop().expect("messages");
     // The token trigger is left at its default: at 8,000 a checkpoint would take the message before it cools.
     let talk = import(&house, &chat, pb::Policy { token_threshold: None, ..low() }).await;
-    let id = stream(&talk, text_of(&huge)).await;
+    let id = talk.stream(pb::Role::User, text_of(&huge)).await;
     chat.messages.push(huge);
     let turn = talk.message(id).await.turn;
     let mut fates = Vec::new();

@@ -3,7 +3,7 @@
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
 use anneal_core::tokens::Encoding;
-use anneal_tests::{House, assert_refused, assistant, call, pb, result, text, user};
+use anneal_tests::{House, assert_refused, assistant, call, patient, pb, result, text, user};
 use pb::append_large_message_request::{Frame, Header};
 use tonic::Code;
 use tonic_types::StatusExt as _;
@@ -217,7 +217,7 @@ async fn a_message_of_20_mib_comes_back_and_is_counted() {
         let chunks = said.as_bytes().chunks(1_000_001).map(|chunk| Frame::Chunk(chunk.to_vec()));
         let frames: Vec<_> = std::iter::once(Frame::Header(header)).chain(chunks).collect();
         let frames = frames.into_iter().map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) });
-        house.messages().append_large_message(tokio_stream::iter(frames)).await.expect("appends").into_inner()
+        house.messages().append_large_message(patient(tokio_stream::iter(frames))).await.expect("appends").into_inner()
     };
     let first = send().await;
     assert_eq!(ids(&first), [1]);

@@ -1,23 +1,22 @@
 //! Appends that wait at the same time share a transaction, and none of them feels the others: one that is refused, repeated,
 //! held up or broken.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, slice, time::Duration};
 
-use anneal_store::Grouping;
-use anneal_tests::{Anneal, Folder, House, OwnPostgres, eventually, grouping, pb, refusal, user};
-use futures::future::join_all;
-use pb::{
-    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
-    operator_service_client::OperatorServiceClient,
+use anneal_core::{
+    caller::{Caller, ConversationId, TenantId},
+    message::{Message, Part, Role},
 };
+use anneal_store::{Append, Grouping};
+use anneal_tests::{House, OwnPostgres, eventually, grouping, patient, pb, refusal, user};
+use futures::future::join_all;
+use pb::{message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient};
 use sqlx::{Connection as _, PgConnection};
 use tonic::{Code, Status, transport::Channel};
 use uuid::Uuid;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
-
 async fn append(channel: &Channel, ask: pb::AppendMessagesRequest) -> Result<pb::AppendMessagesResponse, Status> {
-    Ok(MessageServiceClient::new(channel.clone()).append_messages(ask).await?.into_inner())
+    Ok(MessageServiceClient::new(channel.clone()).append_messages(patient(ask)).await?.into_inner())
 }
 
 fn one(conversation_id: &str, request_id: &str, text: &str) -> pb::AppendMessagesRequest {
@@ -29,26 +28,27 @@ fn one(conversation_id: &str, request_id: &str, text: &str) -> pb::AppendMessage
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// All that are asked for at once wait before the first lane looks: one thread does both.
+#[tokio::test]
 async fn appends_that_wait_together_are_stored_in_few_transactions() {
-    let (postgres, folder) = (OwnPostgres::start().await, Folder::new());
+    let postgres = OwnPostgres::start().await;
     let mut db = PgConnection::connect(&postgres.url).await.expect("connects");
     sqlx::raw_sql("alter database anneal set log_statement = 'all'").execute(&mut db).await.expect("logs");
-    let (server, port) = Anneal::new(BINARY, &folder, &postgres.url).server().await;
-    let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).expect("an address").connect_lazy();
+    let house = House::at(&postgres.url).await;
     let mut ids = Vec::new();
     for _ in 0..64 {
-        let mut client = ConversationServiceClient::new(channel.clone());
-        let made = client.create_conversation(pb::CreateConversationRequest::default()).await.expect("creates");
-        ids.push(made.into_inner().conversation_id);
+        ids.push(ConversationId(house.conversation().await.uuid()));
     }
+    let hello =
+        Message { role: Role::User, parts: vec![Part::Text { text: "hello".into() }], metadata: BTreeMap::new() };
     let rounds = 10;
-    let appends = ids.iter().map(async |id| {
-        for round in 0..rounds {
-            append(&channel, one(id, &format!("r{round}"), "hello")).await.expect("is stored");
-        }
-    });
-    join_all(appends).await;
+    for round in 0..rounds {
+        let appends = ids.iter().map(async |id| {
+            let append = Append::new(*id, Some(format!("r{round}")), None, slice::from_ref(&hello));
+            house.store.append(Caller::of(TenantId::DEFAULT), &append).await.expect("is stored")
+        });
+        join_all(appends).await;
+    }
     let statements = postgres.statements().iter().filter(|entry| entry.contains("-- Appends to conversations")).count();
     println!("{} appends in {statements} statements", 64 * rounds);
     if grouping() == Grouping::Off {
@@ -56,7 +56,6 @@ async fn appends_that_wait_together_are_stored_in_few_transactions() {
     } else {
         assert!(statements <= 64 * rounds / 4, "{statements} statements");
     }
-    drop(server);
 }
 
 #[tokio::test]

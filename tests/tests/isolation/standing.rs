@@ -47,7 +47,7 @@ fn short_lived(authority: &Authority, seconds: u64) -> (String, String) {
 async fn a_connection_outlives_its_certificate_but_its_calls_do_not() {
     let (authority, folder) = (Authority::new(), Folder::new());
     let house = with_certificates(&authority, &folder).await;
-    let shown = short_lived(&authority, 6);
+    let shown = short_lived(&authority, 15);
     let channel = authority.channel(house.addresses.grpc, Some(shown)).await.expect("shakes hands");
     let ask = pb::CreateConversationRequest::default();
     let made = ConversationServiceClient::new(channel.clone()).create_conversation(ask).await.expect("creates");

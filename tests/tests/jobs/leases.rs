@@ -152,6 +152,7 @@ async fn a_running_job_is_claimed_by_nobody_else() {
 #[tokio::test]
 async fn a_panic_fails_one_job_only_until_it_is_dead() {
     let (house, panicking) = (House::start().await, Panicking::default());
+    house.failed_jobs_wait().await;
     let bad = cooling(&house).await;
     bad.turn(Panicking::WORD, "a long answer about nothing in particular, so that there is something to shorten").await;
     say(&bad, 4).await;
@@ -188,6 +189,7 @@ async fn a_panic_fails_one_job_only_until_it_is_dead() {
 #[tokio::test]
 async fn a_discarded_job_stays_away_until_there_is_new_work() {
     let (house, panicking) = (House::start().await, Panicking::default());
+    house.failed_jobs_wait().await;
     let talk = cooling(&house).await;
     talk.turn(Panicking::WORD, "a long answer about nothing in particular, so that there is something to shorten")
         .await;

@@ -51,7 +51,8 @@ impl Besieged {
             shown.push(format!("Bearer {}", house.key(tenant, verbs).await.text));
         }
         let [eve, anna, operator] = shown.try_into().expect("three of them");
-        let settings = [&["auth.api_keys=true"][..], settings].concat();
+        // Attackers stand in line for connections to the database as everybody does: how long that is depends on the machine.
+        let settings = [&["auth.api_keys=true", "database.pool_wait_ms=8000"][..], settings].concat();
         let anneal = Anneal::new(BINARY, &folder, &house.url);
         let (server, port) = anneal.try_server(&settings).await.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
         let (web, grpc) = (server.door().await, SocketAddr::from(([127, 0, 0, 1], port)));

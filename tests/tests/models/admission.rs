@@ -200,6 +200,27 @@ async fn a_conversation_has_one_turn_at_a_time_whatever_the_model() {
     admitted(&house.store, &turn).await;
 }
 
+/// As after a process that stands still in the middle of an admission.
+#[tokio::test]
+async fn those_who_wait_for_a_models_row_leave_connections_to_the_jobs_of_others() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    let call = ask(conversation(&house).await, CallLimits::default());
+    admitted(&house.store, &call).await;
+    let mut db = house.db().await;
+    let hold = "begin; select from ai_model_breaker where model = 'a model' for update";
+    sqlx::raw_sql(hold).execute(&mut db).await.expect("holds the model's row");
+    let many = futures::future::join_all((0..32).map(|_| house.store.admit_call(CALLER, &call)));
+    let others = async {
+        house.waiting(1).await;
+        talk.turn("Is somebody there?", "Yes.").await;
+        assert_eq!(house.run_jobs_until_idle().await, 1, "it is counted meanwhile");
+        sqlx::query("rollback").execute(&mut db).await.expect("lets go");
+    };
+    let (admissions, ()) = tokio::join!(many, others);
+    assert!(admissions.iter().flatten().any(Result::is_ok), "{admissions:?}");
+}
+
 #[tokio::test]
 async fn a_foreign_conversation_admits_nothing_and_a_deleted_one_leaves_nothing() {
     let house = House::start().await;

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anneal_tests::{Anneal, Asked, Folder, Gate, House, Process, Script, ScriptedModel, Talk, eventually, pb, user};
+use anneal_tests::{
+    Anneal, Asked, Folder, Gate, House, Process, Script, ScriptedModel, Talk, eventually, eventually_within, pb, user,
+};
 
 use crate::BINARY;
 
@@ -65,8 +67,11 @@ async fn long(house: &House, tokens: usize) -> Talk<'_> {
     talk
 }
 
+/// What summaries of millions of tokens may take.
+const LONG: Duration = Duration::from_mins(4);
+
 async fn checkpoint(talk: &Talk<'_>) -> pb::Checkpoint {
-    eventually("there is a checkpoint", async || !talk.checkpoints().await.is_empty()).await;
+    eventually_within(LONG, "there is a checkpoint", async || !talk.checkpoints().await.is_empty()).await;
     talk.checkpoints().await.remove(0)
 }
 
@@ -156,7 +161,7 @@ async fn a_message_of_four_megabytes_is_summarised_by_a_model_that_sees_eight_th
         talk.append_all(vec![user(&text)]).send().await.expect("appends");
         let worker = worker(&Anneal::new(BINARY, &folder, &house.url)).await;
         let summarized = "select count(*) from ai_message where summary_cache is not null";
-        eventually("the message has its summary", async || {
+        eventually_within(LONG, "the message has its summary", async || {
             let done: i64 = sqlx::query_scalar(summarized).fetch_one(&mut house.db().await).await.expect("counts");
             done == 1
         })

@@ -24,10 +24,7 @@ fn configured(
 /// The failure of a call that is answered with this script.
 async fn failure_in(api: Api, script: impl Fn() -> Script + Send + Sync + 'static) -> CallFailure {
     let server = ScriptedModel::start(move |_| script()).await;
-    let model = configured(server.settings_of(api, &["small"]), |settings| {
-        settings.first_byte_timeout_ms = 400;
-        settings.response_bytes = 100_000;
-    });
+    let model = configured(server.settings_of(api, &["small"]), |settings| settings.response_bytes = 100_000);
     let failure = hear(&model, &plain_call(CONTEXT)).await.expect_err("it fails");
     assert!(!format!("{failure:?} {failure}").contains(SECRET), "{failure}");
     failure
@@ -258,12 +255,22 @@ async fn of_an_error_only_the_beginning_is_read() {
     server.closed_by_client(1).await;
 }
 
+type Answer = Box<dyn Fn() -> Script + Send + Sync>;
+
 #[tokio::test]
 async fn silence_is_unavailable_and_names_its_phase() {
-    assert_eq!(unavailable(&failure(Script::hang).await), "the answer did not begin in time");
     let text = || Script::openai(&["One.", "Two."], Counted::default());
-    assert_eq!(unavailable(&failure(move || text().hanging_after(0)).await), "the answer did not begin in time");
-    assert_eq!(unavailable(&failure(move || text().hanging_after(2)).await), "the answer paused for too long");
+    let scripts: [(Answer, &str); 3] = [
+        (Box::new(Script::hang), "the answer did not begin in time"),
+        (Box::new(move || text().hanging_after(0)), "the answer did not begin in time"),
+        (Box::new(move || text().hanging_after(2)), "the answer paused for too long"),
+    ];
+    for (script, what) in scripts {
+        let server = ScriptedModel::start(move |_| script()).await;
+        let model = configured(server.settings(&["small"]), |settings| settings.first_byte_timeout_ms = 1_000);
+        let failure = hear(&model, &plain_call(CONTEXT)).await.expect_err("it fails");
+        assert_eq!(unavailable(&failure), what);
+    }
 }
 
 #[tokio::test]

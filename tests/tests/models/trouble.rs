@@ -21,13 +21,21 @@ pub(crate) async fn ripe(house: &House) -> Talk<'_> {
     talk
 }
 
-/// Settings in which a provider's silence and its floods end soon.
-pub(crate) fn impatient(model: &ScriptedModel) -> Writing {
+/// Settings in which a provider's floods end soon.
+fn bounded(model: &ScriptedModel) -> Writing {
     let mut writing = Writing::by(model);
+    for provider in writing.providers.values_mut() {
+        provider.response_bytes = 256 * 1024;
+    }
+    writing
+}
+
+/// Settings in which its silence does as well: for models that say nothing at all.
+pub(crate) fn impatient(model: &ScriptedModel) -> Writing {
+    let mut writing = bounded(model);
     for provider in writing.providers.values_mut() {
         provider.first_byte_timeout_ms = 300;
         provider.total_timeout_ms = 1_500;
-        provider.response_bytes = 256 * 1024;
     }
     writing
 }
@@ -92,8 +100,9 @@ async fn a_trouble_that_may_pass_is_waited_for_and_then_an_extract_takes_the_sum
     for (name, trouble, error) in PASSING {
         let model = ScriptedModel::start(trouble).await;
         let house = House::start().await;
+        house.failed_jobs_wait().await;
         let talk = ripe(&house).await;
-        let mut writing = impatient(&model);
+        let mut writing = if name == "silence" { impatient(&model) } else { bounded(&model) };
         writing.access.breaker = BreakerSettings { failures: 2, ..BreakerSettings::default() };
         let worker = house.worker_writing(&writing);
         for attempt in 1..=2 {
@@ -345,6 +354,7 @@ async fn what_a_broken_answer_has_cost_is_booked() {
     let model =
         ScriptedModel::start(|asked| Script::says(asked, Say::texts(&["It was ", "asked."])).cut_after(1)).await;
     let house = House::start().await;
+    house.failed_jobs_wait().await;
     ripe(&house).await;
     house.worker_writing(&Writing::by(&model)).run_until_idle().await;
     let stats = house.operators().get_model_stats(pb::GetModelStatsRequest {}).await.expect("answers").into_inner();
@@ -356,6 +366,7 @@ async fn what_a_broken_answer_has_cost_is_booked() {
 async fn a_call_whose_lease_is_lost_ends_and_says_nothing_of_its_model() {
     let model = ScriptedModel::start(|_| Script::hang()).await;
     let house = House::start().await;
+    house.failed_jobs_wait().await;
     ripe(&house).await;
     let worker = house.worker_writing(&Writing::by(&model));
     let running = tokio::spawn(async move { worker.run_until_idle().await });

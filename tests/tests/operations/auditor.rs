@@ -159,8 +159,9 @@ async fn a_worker_tells_of_broken_promises_by_metric_and_log_with_ids_alone() {
         .await;
     let promise_3 = "invariant_violations_total{promise=\"3\"}";
     assert_eq!(figure(promise_3).await, Some(0.0), "said before there is any");
-    assert!(figure("jobs_oldest_ready_seconds{kind=\"count_tokens\"}").await.is_some());
-    assert!(figure("jobs_dead{kind=\"checkpoint\"}").await.is_some());
+    for shown in ["jobs_oldest_ready_seconds{kind=\"count_tokens\"}", "jobs_dead{kind=\"checkpoint\"}"] {
+        eventually(shown, async || figure(shown).await.is_some()).await;
+    }
     sql(&broken, "delete from ai_message where conversation_id = $1 and message_id = 9").await;
     let told = worker.said("promise 3 is broken").await;
     assert!(told.contains("\"level\":\"ERROR\"") && told.contains(&broken.id), "{told}");
@@ -174,11 +175,15 @@ async fn a_worker_tells_of_broken_promises_by_metric_and_log_with_ids_alone() {
     assert_eq!(worker.ended().await, Some(0));
 }
 
+/// A page of the documentation.
+fn page(name: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/");
+    std::fs::read_to_string(format!("{root}{name}")).expect("is there")
+}
+
 #[test]
 fn every_figure_that_an_alarm_goes_by_is_documented() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/");
-    let read = |name: &str| std::fs::read_to_string(format!("{root}{name}")).expect("is there");
-    let (alarms, page) = (read("alerts.yml"), read("operations.md"));
+    let (alarms, page) = (page("alerts.yml"), page("operations.md"));
     let expressions: Vec<&str> = alarms.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
     assert!(expressions.len() >= 5, "{expressions:?}");
     for expression in expressions {
@@ -188,5 +193,17 @@ fn every_figure_that_an_alarm_goes_by_is_documented() {
         for figure in figures {
             assert!(page.contains(&format!("`{figure}`")), "{figure} is not in operations.md");
         }
+    }
+}
+
+#[test]
+fn every_alarm_leads_to_a_runbook() {
+    let (alarms, page) = (page("alerts.yml"), page("runbooks.md"));
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let places: Vec<String> =
+        headings.map(|heading| heading.to_lowercase().replace(' ', "-").replace('\'', "")).collect();
+    for alarm in alarms.split("- alert: ").skip(1) {
+        let named = alarm.split_once("runbook: \"docs/runbooks.md#").and_then(|(_, rest)| rest.split_once('"'));
+        assert!(named.is_some_and(|(place, _)| places.iter().any(|known| known == place)), "{alarm}");
     }
 }

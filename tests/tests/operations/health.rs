@@ -23,10 +23,15 @@ async fn get(house: &House, path: &str) -> (u16, String) {
     (code, body)
 }
 
-async fn serving(house: &House, service: &str) -> bool {
+/// What is said of a service; nothing of one that the server does not know.
+async fn status(house: &House, service: &str) -> Option<ServingStatus> {
     let ask = HealthCheckRequest { service: service.into() };
     let answer = HealthClient::new(house.channel()).check(ask).await;
-    answer.is_ok_and(|answer| answer.into_inner().status() == ServingStatus::Serving)
+    answer.ok().map(|answer| answer.into_inner().status())
+}
+
+async fn serving(house: &House, service: &str) -> bool {
+    status(house, service).await == Some(ServingStatus::Serving)
 }
 
 const SERVICES: [&str; 6] = [
@@ -46,9 +51,24 @@ async fn a_ready_server_says_so_everywhere() {
     for service in SERVICES {
         eventually(service, async || serving(&house, service).await).await;
     }
-    assert!(!serving(&house, "anneal.v1.NoSuchService").await);
+    assert_eq!(status(&house, "anneal.v1.NoSuchService").await, None);
     assert_eq!(get(&house, "/metrics").await.0, 200);
     assert_eq!(get(&house, "/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_server_that_has_not_met_its_database_yet_does_not_say_that_it_serves() {
+    let postgres = OwnPostgres::start().await;
+    let house = House::at(&postgres.url).await;
+    postgres.crash().await;
+    let fresh = house.beside_at(&postgres.url).await;
+    for service in SERVICES {
+        assert_eq!(status(&fresh, service).await, Some(ServingStatus::NotServing), "{service}");
+    }
+    postgres.restart().await;
+    for service in SERVICES {
+        eventually(service, async || serving(&fresh, service).await).await;
+    }
 }
 
 #[tokio::test]

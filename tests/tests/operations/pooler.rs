@@ -1,65 +1,16 @@
 //! Behind PgBouncer in transaction mode: everything is there, and nobody sees what is another's.
 
-use std::{future::IntoFuture as _, process::Stdio};
+use std::future::IntoFuture as _;
 
 use anneal_core::caller::{Caller, TenantId};
 use anneal_store::{ConversationFilter, Pooling};
-use anneal_tests::{Folder, House, assistant, direct, eventually, pb, user};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    process::{Child, Command},
-};
+use anneal_tests::{House, Pooler, assistant, direct, pb, user};
 use uuid::Uuid;
-
-/// PgBouncer before a database of the test cluster.
-struct Pooler {
-    /// The database's URL by way of it.
-    url: String,
-    _running: Child,
-    _folder: Folder,
-}
-
-async fn pooler(database: &str) -> Option<Pooler> {
-    let found = Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await;
-    if !found.is_ok_and(|status| status.success()) {
-        return None;
-    }
-    let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
-    let (login, place) = database.trim_start_matches("postgres://").split_once('@').expect("a login");
-    let (name, password) = login.split_once(':').expect("a password");
-    let (server, database) = place.split_once('/').expect("a database");
-    let port = server.rsplit(':').next().expect("a port");
-    let folder = Folder::new();
-    // It will not run as root, and reads its files as whoever it becomes.
-    let users = folder.file("users.txt", &format!("\"{name}\" \"{password}\"\n"));
-    let settings = format!(
-        "[databases]\n* = host=127.0.0.1 port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {free}\n\
-         unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 5\n\
-         ignore_startup_parameters = extra_float_digits\n",
-        users.display()
-    );
-    let settings = folder.file("pgbouncer.ini", &settings);
-    let mut command = Command::new("pgbouncer");
-    if is_root().await {
-        let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().await;
-        assert!(opened.expect("chmod is there").success());
-        command.args(["--user", "postgres"]);
-    }
-    let running = command.arg(&settings).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn();
-    let url = format!("postgres://{login}@127.0.0.1:{free}/{database}");
-    eventually("PgBouncer listens", async || TcpStream::connect(("127.0.0.1", free)).await.is_ok()).await;
-    Some(Pooler { url, _running: running.expect("starts"), _folder: folder })
-}
-
-async fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().await.expect("id is there");
-    id.stdout.trim_ascii() == b"0"
-}
 
 #[tokio::test]
 async fn conversations_live_behind_pgbouncer_in_transaction_mode() {
     let beside = House::start().await;
-    let Some(pooler) = pooler(&beside.url).await else {
+    let Some(pooler) = Pooler::before(&beside.url).await else {
         println!("skipped: there is no pgbouncer");
         return;
     };

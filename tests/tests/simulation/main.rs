@@ -36,9 +36,23 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn whatever_happens_in_whatever_order_every_promise_holds_after_every_step() {
     let seconds = number("ANNEAL_SIMULATION_SECONDS", 30);
     let seed = number("ANNEAL_SIMULATION_SEED", 1);
-    let began = Instant::now();
-    let run = &Run { seed, began, until: began + Duration::from_secs(seconds), broken: AtomicBool::new(false) };
     let mut all = BTreeMap::new();
+    for seed in (seed..).take(ROUNDS) {
+        play(seed, Duration::from_secs(seconds), &mut all);
+        if never(&all).is_empty() {
+            return;
+        }
+    }
+    panic!("never: {:?}", never(&all));
+}
+
+/// How often other lists are played where a slow machine has come by too few for everything to have happened.
+const ROUNDS: usize = 4;
+
+/// Plays lists of a seed for so long.
+fn play(seed: u64, how_long: Duration, all: &mut BTreeMap<&'static str, u64>) {
+    let began = Instant::now();
+    let run = &Run { seed, began, until: began + how_long, broken: AtomicBool::new(false) };
     std::thread::scope(|threads| {
         let lanes: Vec<_> = (0..LANES).map(|number| threads.spawn(move || lane::play(run, number))).collect();
         for lane in lanes {
@@ -50,22 +64,25 @@ fn whatever_happens_in_whatever_order_every_promise_holds_after_every_step() {
     });
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!("seed {seed}: {:.0} lists a minute: {all:#?}", all["lists"] as f64 / minutes);
-    // What never happens proves nothing.
-    for what in [
-        "appends repeated",
-        "results of tools",
-        "calls with their results in checkpoints",
-        "imports",
-        "rotations repeated",
-        "request ids reused",
-        "counts of lost leases",
-        "jobs rescued",
-        "summaries begun",
-        "zombies woken",
-        "conversations made again",
-        "checkpoints",
-        "summaries of messages",
-    ] {
-        assert!(all.get(what).is_some_and(|count| *count > 0), "{what}: never");
-    }
+}
+
+/// What has to happen, because nothing is proved by what never does.
+const HAPPENS: [&str; 13] = [
+    "appends repeated",
+    "results of tools",
+    "calls with their results in checkpoints",
+    "imports",
+    "rotations repeated",
+    "request ids reused",
+    "counts of lost leases",
+    "jobs rescued",
+    "summaries begun",
+    "zombies woken",
+    "conversations made again",
+    "checkpoints",
+    "summaries of messages",
+];
+
+fn never(all: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
+    HAPPENS.into_iter().filter(|what| all.get(what).is_none_or(|count| *count == 0)).collect()
 }

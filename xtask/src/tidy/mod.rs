@@ -15,6 +15,7 @@ mod rust;
 mod schema;
 mod sleeps;
 mod sql_style;
+mod tenants;
 mod test_folders;
 mod tree;
 
@@ -44,7 +45,7 @@ impl fmt::Display for Finding {
 /// A rule: what it finds in a tree. A rule whose folder does not exist finds nothing.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     dependencies::houses,
     dependencies::outsiders,
     lints::inherited,
@@ -60,6 +61,7 @@ const RULES: [Rule; 16] = [
     paths::exist,
     sql_style::tidy,
     durability::kept,
+    tenants::named,
     schema::commented,
 ];
 

@@ -1,0 +1,89 @@
+//! PgBouncer in transaction mode before a PostgreSQL, where it is installed.
+
+use std::{path::PathBuf, process::Stdio};
+
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    process::{Child, Command},
+};
+
+use crate::{Folder, eventually};
+
+/// Sessions of the database that all transactions share: far fewer than anneal has connections.
+const SESSIONS: usize = 10;
+
+/// PgBouncer before a database; gone when dropped.
+pub struct Pooler {
+    /// The database's URL by way of it.
+    pub url: String,
+    port: u16,
+    settings: PathBuf,
+    running: Option<Child>,
+    /// Keeps the port for it, whenever it runs.
+    _port: TcpSocket,
+    _folder: Folder,
+}
+
+impl Pooler {
+    /// Before the database of this URL. None where there is no PgBouncer.
+    pub async fn before(database: &str) -> Option<Self> {
+        if !Self::is_installed().await {
+            return None;
+        }
+        let kept = TcpSocket::new_v4().expect("a socket");
+        kept.set_reuseport(true).expect("a socket that another may share its port with");
+        kept.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let port = kept.local_addr().expect("an address").port();
+        let (login, place) = database.trim_start_matches("postgres://").split_once('@').expect("a login");
+        let (name, password) = login.split_once(':').expect("a password");
+        let (server, database) = place.split_once('/').expect("a database");
+        let far = server.rsplit(':').next().expect("a port");
+        let folder = Folder::new();
+        let users = folder.file("users.txt", &format!("\"{name}\" \"{password}\"\n"));
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={far}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             so_reuseport = 1\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
+             default_pool_size = {SESSIONS}\nmax_client_conn = 1000\nserver_login_retry = 1\n\
+             ignore_startup_parameters = extra_float_digits\n",
+            users.display()
+        );
+        let settings = folder.file("pgbouncer.ini", &settings);
+        let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().await;
+        assert!(opened.expect("chmod is there").success());
+        let url = format!("postgres://{login}@127.0.0.1:{port}/{database}");
+        let mut pooler = Self { url, port, settings, running: None, _port: kept, _folder: folder };
+        pooler.start().await;
+        Some(pooler)
+    }
+
+    /// Whether it is there.
+    pub async fn is_installed() -> bool {
+        let asked = Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.await.is_ok_and(|status| status.success())
+    }
+
+    /// kill -9, and another one in its place.
+    pub async fn crash(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.kill().await.expect("it runs until it is killed");
+        }
+        self.start().await;
+    }
+
+    async fn start(&mut self) {
+        let mut command = Command::new("pgbouncer");
+        // It will not run as root, and reads its files as whoever it becomes.
+        if is_root().await {
+            command.args(["--user", "postgres"]);
+        }
+        let running =
+            command.arg(&self.settings).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn();
+        self.running = Some(running.expect("starts"));
+        eventually("PgBouncer listens", async || TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()).await;
+    }
+}
+
+async fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().await.expect("id is there");
+    id.stdout.trim_ascii() == b"0"
+}

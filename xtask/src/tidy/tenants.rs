@@ -1,0 +1,85 @@
+//! Whoever asks for rows of tenants says whose.
+
+use super::Finding;
+use super::rust::strings;
+use super::tree::{Tree, finding};
+
+/// What every tenant's rows are in: tables that begin so, but one.
+const TABLES: &str = "ai_";
+const OF_ALL: &str = "ai_model_breaker";
+
+/// Words before the name of a table that is read or written.
+const BEFORE_TABLES: [&str; 4] = ["from", "join", "into", "update"];
+
+/// What names the tenant in a filter, a join or a row, and the key of a job that only its worker knows.
+const KEYS: [&str; 4] = ["tenant_id = ", "tenant_id, ", "(tenant_id) = ", "lease = "];
+
+/// Statements of the queue, which is one for all tenants: its figures, its clock, and what is left of jobs that were given up.
+const OF_THE_QUEUE: [&str; 3] = [
+    "-- How long the queue of each kind is",
+    "-- Brings near what a clock has set that was ahead",
+    "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
+];
+
+/// Places of what moves an older schema's rows at once, and of what breaks promises so that tests notice it.
+const FOREIGN: [&str; 2] = ["store/sql/legacy_", "store/src/sabotage.rs"];
+
+/// Every statement of the store over tables of tenants has one of [`KEYS`], unless it is [`OF_THE_QUEUE`].
+pub(super) fn named(tree: &Tree) -> Vec<Finding> {
+    let files = tree.files("store/sql", "sql").map(|(path, text)| (path, text.to_owned(), 1));
+    let inline = tree.files("store/src", "rs").flat_map(|(path, text)| {
+        strings(text).into_iter().map(move |(literal, line)| (path, literal.trim_matches('"').to_owned(), line))
+    });
+    files
+        .chain(inline)
+        .filter(|(path, ..)| !FOREIGN.iter().any(|place| path.starts_with(place)))
+        .filter(|(_, text, _)| !OF_THE_QUEUE.iter().any(|start| text.starts_with(start)))
+        .filter(|(_, text, _)| {
+            let statement = statement(text);
+            names_a_table(&statement) && !KEYS.iter().any(|key| statement.contains(key))
+        })
+        .map(|(path, _, line)| finding(path, line, "tenant", "reads or writes rows of tenants and says nowhere whose"))
+        .collect()
+}
+
+/// On one line, without its comments.
+fn statement(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_once("--").map_or(line, |(statement, _)| statement));
+    lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+}
+
+fn names_a_table(statement: &str) -> bool {
+    let words: Vec<&str> = statement.split(' ').collect();
+    words.windows(2).any(|pair| {
+        let table = pair[1].trim_matches(|letter: char| !letter.is_alphanumeric());
+        BEFORE_TABLES.contains(&pair[0]) && table.starts_with(TABLES) && table != OF_ALL
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_name_no_tenant_are_found_and_those_of_the_queue_are_not() {
+        let tree = Tree::of(&[
+            (
+                "store/sql/all.sql",
+                "-- Of tenant_id = $1.\nselect title\nfrom ai_conversation\nwhere conversation_id = $1\n",
+            ),
+            ("store/sql/one.sql", "select title from ai_conversation\nwhere tenant_id = $1\n"),
+            ("store/sql/own.sql", "update ai_job set due_ts = now()\nwhere lease = $1\n"),
+            ("store/sql/fleet.sql", "select failures from ai_model_breaker\n"),
+            ("store/sql/legacy_walk.sql", "select 1 from ai_message\n"),
+            ("store/src/parts.rs", "fn f() {\n query!(\"delete from ai_summary_part\n where kind = $1\"); }"),
+            (
+                "store/src/lists.rs",
+                "fn f() { query!(\"delete from ai_summary_part where tenant_id = $1\"); say(\"from ai_x\") }",
+            ),
+            ("store/sql/figures.sql", "-- How long the queue of each kind is.\nselect count(*) from ai_job\n"),
+        ]);
+        let found: Vec<_> = named(&tree).into_iter().map(|found| (found.path, found.line)).collect();
+        let expected = [("store/sql/all.sql", 1), ("store/src/lists.rs", 1), ("store/src/parts.rs", 2)];
+        assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
+    }
+}
