@@ -96,8 +96,8 @@ pub(crate) fn worker_on(store: Store, config: &Config, access: Arc<ModelAccess>,
 
 /// The store, once the schema is known to fit and the database to keep what it acknowledges.
 pub(crate) async fn open(config: &Config) -> anyhow::Result<Store> {
-    let url = config.database_url()?;
-    let pending = Migrations::connect(url).await.context("cannot reach the database")?.pending().await?;
+    config.database_url()?;
+    let pending = Migrations::pending_for(&config.database).await.context("cannot reach the database")?;
     anyhow::ensure!(
         pending.is_empty(),
         "the database lacks {} migrations, the first is {}: run `anneal migrate`",

@@ -4,7 +4,13 @@ use anneal_core::caller::{TenantId, Verbs};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{Store, error::StoreError, pool::connect_as_owner, rows::Micros, scope::Scope};
+use crate::{
+    Store,
+    error::StoreError,
+    pool::{Pooling, connect_as_owner},
+    rows::Micros,
+    scope::Scope,
+};
 
 /// A key that may be used now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +100,7 @@ pub struct Owner {
 impl Owner {
     /// Connects to the database of `url`.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        Ok(Self { db: connect_as_owner(url).await? })
+        Ok(Self { db: connect_as_owner(url, Pooling::Session).await? })
     }
 
     /// Makes a tenant; false where there is one of this name already.

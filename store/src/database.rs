@@ -2,13 +2,16 @@
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use crate::{error::StoreError, pool::connect_as_owner};
+use crate::{
+    error::StoreError,
+    pool::{Pooling, connect_as_owner},
+};
 
 /// Makes a database, as a copy of `template` if one is given. One that is there already is left as it is.
 ///
 /// `admin` is the URL of another database of the same server.
 pub async fn create_database(admin: &str, name: &str, template: Option<&str>) -> Result<(), StoreError> {
-    let mut db = connect_as_owner(admin).await?;
+    let mut db = connect_as_owner(admin, Pooling::Session).await?;
     let template = template.map(|template| format!(" template {}", quoted(template))).unwrap_or_default();
     let made = db.execute(AssertSqlSafe(format!("create database {}{template}", quoted(name)))).await;
     db.close().await?;

@@ -13,7 +13,7 @@ use crate::{
     error::StoreError,
     failpoint,
     legacy::{self, LegacyCounts, Moved},
-    pool::connect_as_owner,
+    pool::{Pooling, StoreSettings, connect_as_owner},
 };
 
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
@@ -100,7 +100,18 @@ pub struct Migrations {
 impl Migrations {
     /// Connects to the database of `url`.
     pub async fn connect(url: &str) -> Result<Self, MigrationsError> {
-        Ok(Self { db: connect_as_owner(url).await?, watch: Box::new(|_| ()) })
+        Ok(Self { db: connect_as_owner(url, Pooling::Session).await?, watch: Box::new(|_| ()) })
+    }
+
+    /// The migrations that the database of these settings lacks, in order, asked for in the way in which a process reaches it.
+    pub async fn pending_for(settings: &StoreSettings) -> Result<Vec<Migration>, MigrationsError> {
+        let db = connect_as_owner(&settings.url, settings.pooling).await?;
+        let mut migrations = Self { db, watch: Box::new(|_| ()) };
+        // Behind a pooler a session is ours for one transaction, and may hold what others have prepared.
+        migrations.db.execute("begin; deallocate all").await?;
+        let pending = migrations.pending().await?;
+        migrations.db.execute("rollback").await?;
+        Ok(pending)
     }
 
     /// Tells `watch` how far the rows of older tables have come, as they are moved.

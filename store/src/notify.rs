@@ -14,7 +14,7 @@ use sqlx::postgres::PgListener;
 use tokio::sync::Notify;
 use tracing::debug;
 
-use crate::{Store, error::StoreError, patience::within, scope::Scope};
+use crate::{Store, error::StoreError, patience::within, pool::Pooling, scope::Scope};
 
 const CHANNEL: &str = "anneal_jobs";
 /// Shortest time between two rings.
@@ -67,8 +67,12 @@ impl Store {
         Ok(())
     }
 
-    /// Listens for rings on a connection of its own.
+    /// Listens for rings on a connection of its own. Behind a pooler there is none, and this waits for ever: a session that
+    /// listens would ring for whoever has it next.
     pub async fn listen(&self) -> Result<Rings, StoreError> {
+        if self.settings.pooling == Pooling::Transaction {
+            return std::future::pending().await;
+        }
         let mut listener = PgListener::connect(&self.settings.url).await?;
         listener.listen(CHANNEL).await?;
         Ok(Rings { listener })

@@ -121,9 +121,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection of the login's own, which owns the tables: for migrations and for making databases. Its statements take as
 /// long as they take.
-pub(crate) async fn connect_as_owner(url: &str) -> Result<PgConnection, StoreError> {
-    let settings =
-        StoreSettings { url: url.into(), statement_timeout_ms: 0, role: String::new(), ..StoreSettings::default() };
+pub(crate) async fn connect_as_owner(url: &str, pooling: Pooling) -> Result<PgConnection, StoreError> {
+    let (url, role) = (url.into(), String::new());
+    let settings = StoreSettings { url, role, pooling, statement_timeout_ms: 0, ..StoreSettings::default() };
     Ok(PgConnection::connect_with(&connect_options(&settings)?).await?)
 }
 

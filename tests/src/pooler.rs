@@ -1,9 +1,13 @@
 //! PgBouncer in transaction mode before a PostgreSQL, where it is installed.
 
-use std::{path::PathBuf, process::Stdio};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    process::Stdio,
+};
 
 use tokio::{
-    net::{TcpSocket, TcpStream},
+    net::TcpStream,
     process::{Child, Command},
 };
 
@@ -19,8 +23,6 @@ pub struct Pooler {
     port: u16,
     settings: PathBuf,
     running: Option<Child>,
-    /// Keeps the port for it, whenever it runs.
-    _port: TcpSocket,
     _folder: Folder,
 }
 
@@ -30,10 +32,7 @@ impl Pooler {
         if !Self::is_installed().await {
             return None;
         }
-        let kept = TcpSocket::new_v4().expect("a socket");
-        kept.set_reuseport(true).expect("a socket that another may share its port with");
-        kept.bind(([127, 0, 0, 1], 0).into()).expect("a port");
-        let port = kept.local_addr().expect("an address").port();
+        let port = quiet_port();
         let (login, place) = database.trim_start_matches("postgres://").split_once('@').expect("a login");
         let (name, password) = login.split_once(':').expect("a password");
         let (server, database) = place.split_once('/').expect("a database");
@@ -42,7 +41,7 @@ impl Pooler {
         let users = folder.file("users.txt", &format!("\"{name}\" \"{password}\"\n"));
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={far}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             so_reuseport = 1\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
+             unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
              default_pool_size = {SESSIONS}\nmax_client_conn = 1000\nserver_login_retry = 1\n\
              ignore_startup_parameters = extra_float_digits\n",
             users.display()
@@ -51,7 +50,7 @@ impl Pooler {
         let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().await;
         assert!(opened.expect("chmod is there").success());
         let url = format!("postgres://{login}@127.0.0.1:{port}/{database}");
-        let mut pooler = Self { url, port, settings, running: None, _port: kept, _folder: folder };
+        let mut pooler = Self { url, port, settings, running: None, _folder: folder };
         pooler.start().await;
         Some(pooler)
     }
@@ -81,6 +80,13 @@ impl Pooler {
         self.running = Some(running.expect("starts"));
         eventually("PgBouncer listens", async || TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()).await;
     }
+}
+
+/// A port that is nobody's, nor given to those who ask for any: these come from above.
+fn quiet_port() -> u16 {
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    (first..32_000).find(is_free).expect("some port is free")
 }
 
 async fn is_root() -> bool {
