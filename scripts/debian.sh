@@ -14,10 +14,10 @@ case "$package" in
         is_there() { command -v valgrind >/dev/null || [ "$(uname -s)" = Darwin ]; }
         otherwise() { die "valgrind is missing. Install your system's package"; }
         ;;
-    # Behind it one test runs.
+    # Behind it two tests run.
     pgbouncer)
         is_there() { command -v pgbouncer >/dev/null; }
-        otherwise() { echo "debian.sh: there is no pgbouncer; its test will be skipped" >&2; }
+        otherwise() { echo "debian.sh: there is no pgbouncer; its tests will be skipped" >&2; }
         ;;
     # With its library tests make clocks jump.
     faketime)

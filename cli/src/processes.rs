@@ -97,7 +97,7 @@ pub(crate) fn worker_on(store: Store, config: &Config, access: Arc<ModelAccess>,
 /// The store, once the schema is known to fit and the database to keep what it acknowledges.
 pub(crate) async fn open(config: &Config) -> anyhow::Result<Store> {
     config.database_url()?;
-    let pending = Migrations::pending_for(&config.database).await.context("cannot reach the database")?;
+    let pending = Migrations::reach(&config.database).await.context("cannot reach the database")?.pending().await?;
     anyhow::ensure!(
         pending.is_empty(),
         "the database lacks {} migrations, the first is {}: run `anneal migrate`",

@@ -103,15 +103,14 @@ impl Migrations {
         Ok(Self { db: connect_as_owner(url, Pooling::Session).await?, watch: Box::new(|_| ()) })
     }
 
-    /// The migrations that the database of these settings lacks, in order, asked for in the way in which a process reaches it.
-    pub async fn pending_for(settings: &StoreSettings) -> Result<Vec<Migration>, MigrationsError> {
-        let db = connect_as_owner(&settings.url, settings.pooling).await?;
-        let mut migrations = Self { db, watch: Box::new(|_| ()) };
-        // Behind a pooler a session is ours for one transaction, and may hold what others have prepared.
-        migrations.db.execute("begin; deallocate all").await?;
-        let pending = migrations.pending().await?;
-        migrations.db.execute("rollback").await?;
-        Ok(pending)
+    /// Connects in the way in which a process with these settings does, to see what is pending.
+    pub async fn reach(settings: &StoreSettings) -> Result<Self, MigrationsError> {
+        let mut db = connect_as_owner(&settings.url, settings.pooling).await?;
+        if settings.pooling == Pooling::Transaction {
+            // A session is ours for one transaction, and may hold what others have prepared.
+            db.execute("begin; deallocate all").await?;
+        }
+        Ok(Self { db, watch: Box::new(|_| ()) })
     }
 
     /// Tells `watch` how far the rows of older tables have come, as they are moved.

@@ -67,8 +67,8 @@ impl Store {
         Ok(())
     }
 
-    /// Listens for rings on a connection of its own. Behind a pooler there is none, and this waits for ever: a session that
-    /// listens would ring for whoever has it next.
+    /// Listens for rings on a connection of its own. Behind a pooler in transaction mode there is none, and this waits
+    /// for ever: a session that listens would ring for whoever has it next.
     pub async fn listen(&self) -> Result<Rings, StoreError> {
         if self.settings.pooling == Pooling::Transaction {
             return std::future::pending().await;

@@ -119,8 +119,8 @@ const ASK_AFTER_IDLE: Duration = Duration::from_millis(500);
 /// How long such a connection has to answer: its other end may be gone without anybody saying so.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// A connection of the login's own, which owns the tables: for migrations and for making databases. Its statements take as
-/// long as they take.
+/// A connection as the login itself, in no role: for who makes databases, migrates or makes keys, which is for the owner of the
+/// tables, and for who asks what is pending, which is for any login. Its statements take as long as they take.
 pub(crate) async fn connect_as_owner(url: &str, pooling: Pooling) -> Result<PgConnection, StoreError> {
     let (url, role) = (url.into(), String::new());
     let settings = StoreSettings { url, role, pooling, statement_timeout_ms: 0, ..StoreSettings::default() };

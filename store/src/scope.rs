@@ -1,4 +1,4 @@
-//! Whose rows a connection sees. Every statement filters by tenant; row-level security stands behind that, so that a filter
+//! Whose rows a connection sees. Statements filter by tenant; row-level security stands behind that, so that a filter
 //! that was forgotten finds nothing (migrations/0012_row_security.sql).
 
 use anneal_core::caller::{Caller, TenantId};

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_worker_without_a_free_connection_does_not_count_a_start() {
         assert_eq!(JobError::Store(StoreError::Busy).what_now(), What::Defer { delay: BUSY });
-        let lost = JobError::Store(StoreError::LeaseLost).what_now();
-        assert_eq!(lost, What::Retry { not_before: Duration::ZERO, starts: MAX_ATTEMPTS });
+        let panicked = JobError::Panicked.what_now();
+        assert_eq!(panicked, What::Retry { not_before: Duration::ZERO, starts: MAX_ATTEMPTS });
     }
 }

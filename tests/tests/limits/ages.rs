@@ -41,7 +41,7 @@ async fn a_connection_that_has_had_its_time_is_left_and_what_was_sent_on_it_is_a
         let mut client = MessageServiceClient::new(house.channel());
         let (begun, mut answered) = (Instant::now(), Vec::new());
         for number in 0.. {
-            if begun.elapsed() > Duration::from_secs(4) {
+            if begun.elapsed() > Duration::from_secs(4) && answered.len() > 10 {
                 break;
             }
             let text = format!("said {number}");
@@ -59,7 +59,7 @@ async fn a_connection_that_has_had_its_time_is_left_and_what_was_sent_on_it_is_a
     });
     let answered: Vec<Vec<String>> = futures::future::join_all(calls).await;
     for (talk, answered) in talks.iter().zip(answered) {
-        assert!(!answered.is_empty(), "{answered:?}");
+        assert!(answered.len() > 10, "{answered:?}");
         assert_eq!(stored(&house, talk).await, answered, "what the server took up was answered");
     }
 

@@ -1,4 +1,4 @@
-//! Whoever asks for rows of tenants says whose.
+//! Whoever asks for rows of tenants says whose. A condition on the tenant is believed, whatever it compares it with.
 
 use super::Finding;
 use super::rust::strings;
@@ -11,11 +11,14 @@ const OF_ALL: &str = "ai_model_breaker";
 /// Words before the name of a table that is read or written.
 const BEFORE_TABLES: [&str; 4] = ["from", "join", "into", "update"];
 
-/// What names the tenant in a filter, a join or a row, and the key of a job that only its worker knows.
-const KEYS: [&str; 4] = ["tenant_id = ", "tenant_id, ", "(tenant_id) = ", "lease = "];
+/// What names the tenant in a condition or among the columns of a new row, and the key of a job that only its worker knows.
+const KEYS: [&str; 4] = ["tenant_id = ", "(tenant_id, ", "( tenant_id, ", "and lease = "];
 
-/// Statements of the queue, which is one for all tenants: its figures, its clock, and what is left of jobs that were given up.
-const OF_THE_QUEUE: [&str; 3] = [
+/// Statements of the queue, which is one for all tenants: who works on what next, its figures, its clock, and what is left of
+/// jobs that were given up.
+const OF_THE_QUEUE: [&str; 5] = [
+    "-- Claims up to $2 due jobs of a kind",
+    "-- Frees up to $2 jobs of a kind",
     "-- How long the queue of each kind is",
     "-- Brings near what a clock has set that was ahead",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
@@ -68,7 +71,9 @@ mod tests {
                 "-- Of tenant_id = $1.\nselect title\nfrom ai_conversation\nwhere conversation_id = $1\n",
             ),
             ("store/sql/one.sql", "select title from ai_conversation\nwhere tenant_id = $1\n"),
-            ("store/sql/own.sql", "update ai_job set due_ts = now()\nwhere lease = $1\n"),
+            ("store/sql/own.sql", "update ai_job set due_ts = now()\nwhere kind = $1\n  and lease = $2\n"),
+            ("store/sql/lost.sql", "update ai_job set lease = null\n"),
+            ("store/sql/shown.sql", "select tenant_id, title from ai_conversation\n"),
             ("store/sql/fleet.sql", "select failures from ai_model_breaker\n"),
             ("store/sql/legacy_walk.sql", "select 1 from ai_message\n"),
             ("store/src/parts.rs", "fn f() {\n query!(\"delete from ai_summary_part\n where kind = $1\"); }"),
@@ -79,7 +84,13 @@ mod tests {
             ("store/sql/figures.sql", "-- How long the queue of each kind is.\nselect count(*) from ai_job\n"),
         ]);
         let found: Vec<_> = named(&tree).into_iter().map(|found| (found.path, found.line)).collect();
-        let expected = [("store/sql/all.sql", 1), ("store/src/lists.rs", 1), ("store/src/parts.rs", 2)];
+        let expected = [
+            ("store/sql/all.sql", 1),
+            ("store/sql/lost.sql", 1),
+            ("store/sql/shown.sql", 1),
+            ("store/src/lists.rs", 1),
+            ("store/src/parts.rs", 2),
+        ];
         assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
     }
 }
