@@ -23,8 +23,17 @@ fn configured(
 
 /// The failure of a call that is answered with this script.
 async fn failure_in(api: Api, script: impl Fn() -> Script + Send + Sync + 'static) -> CallFailure {
+    failure_under(|settings| settings.response_bytes = 100_000, api, script).await
+}
+
+/// The same with other settings.
+async fn failure_under(
+    change: impl Fn(&mut anneal_llm::provider::ProviderSettings),
+    api: Api,
+    script: impl Fn() -> Script + Send + Sync + 'static,
+) -> CallFailure {
     let server = ScriptedModel::start(move |_| script()).await;
-    let model = configured(server.settings_of(api, &["small"]), |settings| settings.response_bytes = 100_000);
+    let model = configured(server.settings_of(api, &["small"]), change);
     let failure = hear(&model, &plain_call(CONTEXT)).await.expect_err("it fails");
     assert!(!format!("{failure:?} {failure}").contains(SECRET), "{failure}");
     failure
@@ -255,22 +264,18 @@ async fn of_an_error_only_the_beginning_is_read() {
     server.closed_by_client(1).await;
 }
 
-type Answer = Box<dyn Fn() -> Script + Send + Sync>;
+/// The failure of a model that says nothing for a second.
+async fn failure_in_silence(script: impl Fn() -> Script + Send + Sync + 'static) -> CallFailure {
+    failure_under(|settings| settings.first_byte_timeout_ms = 1_000, Api::OpenAi, script).await
+}
 
 #[tokio::test]
 async fn silence_is_unavailable_and_names_its_phase() {
+    assert_eq!(unavailable(&failure_in_silence(Script::hang).await), "the answer did not begin in time");
     let text = || Script::openai(&["One.", "Two."], Counted::default());
-    let scripts: [(Answer, &str); 3] = [
-        (Box::new(Script::hang), "the answer did not begin in time"),
-        (Box::new(move || text().hanging_after(0)), "the answer did not begin in time"),
-        (Box::new(move || text().hanging_after(2)), "the answer paused for too long"),
-    ];
-    for (script, what) in scripts {
-        let server = ScriptedModel::start(move |_| script()).await;
-        let model = configured(server.settings(&["small"]), |settings| settings.first_byte_timeout_ms = 1_000);
-        let failure = hear(&model, &plain_call(CONTEXT)).await.expect_err("it fails");
-        assert_eq!(unavailable(&failure), what);
-    }
+    let (at_once, later) = (move || text().hanging_after(0), move || text().hanging_after(2));
+    assert_eq!(unavailable(&failure_in_silence(at_once).await), "the answer did not begin in time");
+    assert_eq!(unavailable(&failure_in_silence(later).await), "the answer paused for too long");
 }
 
 #[tokio::test]
