@@ -19,10 +19,12 @@ use uuid::Uuid;
 use crate::{
     Store,
     error::{Entity, StoreError, violated},
+    failpoint,
     patience::within,
     pool::{Pool, StoreSettings},
     rows::{column, tokens},
     scope::Scope,
+    unheard::Unheard,
 };
 
 /// A call that somebody wants to make.
@@ -66,6 +68,22 @@ pub struct Settled {
     pub calls: i32,
     /// What that says of it.
     pub verdict: Verdict,
+}
+
+impl Settled {
+    /// Of a call that was admitted, and that nobody has made.
+    const fn never_made() -> Self {
+        Self { input: Tokens::ZERO, output: Tokens::ZERO, calls: 0, verdict: Verdict::Nothing }
+    }
+}
+
+/// Whether a lease is there that is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// What the call cost is booked also where the lease has been lost.
+    Perhaps,
+    /// What is not there is not settled a second time.
+    Surely,
 }
 
 /// What a call says of its model.
@@ -128,7 +146,8 @@ impl ModelRows {
 }
 
 impl Store {
-    /// Admits a call, or says why not. Until it is settled, its lease must be kept by [`Store::keep_call`].
+    /// Admits a call, or says why not. Until it is settled, its lease must be kept by [`Store::keep_call`]. Where nobody hears
+    /// whether it was admitted, it is ended in the background.
     pub async fn admit_call(
         &self,
         caller: Caller,
@@ -136,13 +155,19 @@ impl Store {
     ) -> Result<Result<ModelLease, Closed>, StoreError> {
         let _room = self.model_rows.room(ask.purpose).await?;
         let mut db = self.calls_pool(ask.purpose).checkout(Scope::TenantInFleet(caller.tenant())).await?;
-        match admitted(&mut db, caller, ask).await {
+        let mut unheard = Unheard::new(self);
+        let outcome = match admitted(&mut db, caller, ask, &mut unheard).await {
             // A turn of the same conversation with another model came between.
             Err(StoreError::Database(error)) if violated(error.error()) == Some("ai_model_lease_turn_unique") => {
                 db.undo().await.map(|()| Err(Closed::Turn))
             }
             admitted => db.settle(admitted).await,
+        };
+        failpoint!("call.admitted");
+        if outcome.is_ok() {
+            unheard.heard();
         }
+        outcome
     }
 
     /// Renews a call's lease. False when it is lost: the call must end, for others may be admitted in its place.
@@ -175,15 +200,27 @@ impl Store {
         }
     }
 
-    /// Ends a call: books what it cost, moves the breakers, and makes room for others.
+    /// Ends a call: books what it cost, moves the breakers, and makes room for others. What the database has not taken when
+    /// this fails, or is dropped, is offered to it again in the background, for as long as a lease lasts.
     pub async fn settle_call(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
-        match self.settle_once(lease, settled).await {
-            Err(StoreError::Conflict(_) | StoreError::Busy) => self.settle_once(lease, settled).await,
-            outcome => outcome,
+        let mut unheard = Unheard::new(self);
+        unheard.leaves(lease, settled);
+        let mut outcome = self.settle_once(lease, settled, Held::Perhaps).await;
+        if let Err(StoreError::Conflict(_) | StoreError::Busy) = outcome {
+            outcome = self.settle_once(lease, settled, Held::Perhaps).await;
         }
+        if outcome.is_ok() {
+            unheard.heard();
+        }
+        outcome
     }
 
-    async fn settle_once(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
+    /// The same for a lease of which nobody knows whether it is there: one that is not has been settled, or never was.
+    pub(crate) async fn settle_if_held(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
+        self.settle_once(lease, settled, Held::Surely).await
+    }
+
+    async fn settle_once(&self, lease: &ModelLease, settled: &Settled, held: Held) -> Result<(), StoreError> {
         let _room = self.model_rows.room(lease.purpose).await?;
         let mut db = self.calls_pool(lease.purpose).checkout(Scope::TenantInFleet(lease.caller.tenant())).await?;
         let mut tx = db.begin().await?;
@@ -191,6 +228,11 @@ impl Store {
         sqlx::query!("select model from ai_model_breaker where model = $1 for update", lease.model)
             .fetch_optional(&mut *tx)
             .await?;
+        failpoint!("call.settling");
+        if held == Held::Surely && !is_held(&mut tx, lease).await? {
+            tx.rollback().await?;
+            return db.release().await;
+        }
         sqlx::query_file!(
             "sql/settle_call.sql",
             lease.caller.tenant().0,
@@ -211,6 +253,7 @@ impl Store {
         .await?;
         tx.commit().await?;
         db.release().await?;
+        failpoint!("call.settled");
         Ok(())
     }
 
@@ -227,6 +270,7 @@ async fn admitted(
     db: &mut PgConnection,
     caller: Caller,
     ask: &CallAsk<'_>,
+    unheard: &mut Unheard<'_>,
 ) -> Result<Result<ModelLease, Closed>, StoreError> {
     let mut tx = db.begin().await?;
     let model = locked_breaker(&mut tx, ask.model).await?;
@@ -251,12 +295,22 @@ async fn admitted(
     )
     .execute(&mut *tx)
     .await?;
-    let lease = Uuid::now_v7();
+    let lease = ModelLease {
+        caller,
+        conversation: ask.conversation,
+        model: ask.model.to_owned(),
+        purpose: ask.purpose,
+        breaker: ask.limits.breaker,
+        lease: Uuid::now_v7(),
+        tries_model: standing.model.failures >= ask.limits.breaker.model_failures,
+        tries_conversation: standing.conversation.failures >= ask.limits.breaker.failures
+            && ask.purpose == CallPurpose::Summary,
+    };
     sqlx::query_file!(
         "sql/put_model_lease.sql",
         caller.tenant().0,
         ask.conversation.0,
-        lease,
+        lease.lease,
         ask.model,
         ask.purpose == CallPurpose::Turn,
         column(ask.tokens),
@@ -264,18 +318,23 @@ async fn admitted(
     )
     .execute(&mut *tx)
     .await?;
+    failpoint!("call.put");
+    unheard.leaves(&lease, &Settled::never_made());
     tx.commit().await?;
-    Ok(Ok(ModelLease {
-        caller,
-        conversation: ask.conversation,
-        model: ask.model.to_owned(),
-        purpose: ask.purpose,
-        breaker: ask.limits.breaker,
-        lease,
-        tries_model: standing.model.failures >= ask.limits.breaker.model_failures,
-        tries_conversation: standing.conversation.failures >= ask.limits.breaker.failures
-            && ask.purpose == CallPurpose::Summary,
-    }))
+    Ok(Ok(lease))
+}
+
+/// Whether a lease is there; while the model's row is ours, nobody is about to put it.
+async fn is_held(db: &mut PgConnection, lease: &ModelLease) -> Result<bool, StoreError> {
+    let held = sqlx::query_scalar!(
+        r#"select exists (
+               select from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3
+           ) as "held!""#,
+        lease.caller.tenant().0,
+        lease.conversation.0,
+        lease.lease,
+    );
+    Ok(held.fetch_one(db).await?)
 }
 
 /// The model's breaker, and its row's lock: admissions of one model follow each other.

@@ -11,7 +11,7 @@ use anneal_core::{
 };
 use anneal_llm::provider::{CallUsage, Model, StopReason};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, ModelLease, StoreError, UsageReport, within};
+use anneal_store::{Append, ModelLease, Pauses, StoreError, UsageReport, within};
 use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -22,10 +22,6 @@ use crate::{rpc::append_messages, status::Failure};
 /// How long one question to the database may take at the end of a turn, whose own time does not count there any more: what the
 /// model has said is not given up for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the database is left alone after it could not take an answer; twice as long after every other time.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// Never longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// An answer that is stored.
 pub(super) struct Kept {
@@ -68,16 +64,14 @@ impl Run {
         let said = [Message { role: Role::Assistant, parts, metadata: BTreeMap::new() }];
         let append = Append::new(self.turn.id, Some(self.turn.answer_id()), None, &said).of_turn();
         let until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
-        let mut wait = FIRST_WAIT;
+        let mut pauses = Pauses::default();
         loop {
+            let pause = pauses.take();
             let stored = timeout(PATIENCE, Box::pin(self.stored_once(lease, &append, &said))).await;
             match stored.unwrap_or(Err(StoreError::Silent.into())) {
                 Err(Failure::Store(
                     StoreError::Busy | StoreError::Silent | StoreError::Unavailable(_) | StoreError::Conflict(_),
-                )) if Instant::now() + wait < until => {
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
+                )) if Instant::now() + pause < until => tokio::time::sleep(pause).await,
                 stored => return stored,
             }
         }

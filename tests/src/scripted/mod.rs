@@ -139,6 +139,15 @@ impl ScriptedModel {
         )
     }
 
+    /// What a settings file says so that a server calls [`MODEL`](crate::MODEL) here.
+    pub fn server_settings(&self) -> String {
+        let (model, url) = (crate::MODEL, self.url());
+        format!(
+            "[providers.scripted]\napi = \"openai\"\nurl = \"{url}\"\n\
+             [models.{model}]\nprovider = \"scripted\"\nwindow_tokens = {WINDOW}\n[chat]\nmodel = \"{model}\"\n"
+        )
+    }
+
     /// These models, ready to be called.
     pub fn callable(&self, api: Api, models: &[&str]) -> CallableModels {
         let (providers, models) = self.settings_of(api, models);

@@ -14,11 +14,7 @@ use crate::BINARY;
 
 /// Settings under which a server calls this model, and gives turns a second when it stops.
 fn settings(model: &ScriptedModel) -> String {
-    format!(
-        "[server]\nstop_seconds = 1\n[providers.scripted]\napi = \"openai\"\nurl = \"{}\"\n\
-         [models.{MODEL}]\nprovider = \"scripted\"\nwindow_tokens = 8192\n[chat]\nmodel = \"{MODEL}\"\n",
-        model.url()
-    )
+    format!("[server]\nstop_seconds = 1\n{}", model.server_settings())
 }
 
 /// A turn of a new conversation of the house, run by the server on this port, up to its first event.

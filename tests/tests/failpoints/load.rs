@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anneal_tests::{CONVERSATION, House, assistant, pb, prose, refusal, sentence, user};
 use pb::{
-    context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient,
+    chat_response::Event, chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
 };
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -20,6 +20,10 @@ pub(crate) struct Told {
     /// The conversation that is deleted.
     pub(crate) deleted: String,
 }
+
+/// What the model is asked, and what it says.
+const QUESTION: &str = "And then?";
+pub(crate) const ANSWER: &str = "Then this.";
 
 /// The client.
 pub(crate) struct Load<'a> {
@@ -89,6 +93,7 @@ impl<'a> Load<'a> {
         self.append(stack, &marked, vec![user("And now?"), assistant("Now this.")]).await;
         self.join(stack, &marked, after).await;
         self.compact(stack, &talk).await;
+        self.ask(stack, &marked).await;
         self.told.said.remove(&doomed);
         self.told.deleted = doomed;
         self.told
@@ -139,6 +144,29 @@ impl<'a> Load<'a> {
             held.let_go().await;
         });
         stack.signal_worker("CONT").await;
+    }
+
+    /// A turn, until the model has answered it.
+    async fn ask(&mut self, stack: &mut Stack, id: &str) {
+        let ask = pb::ChatRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.request_id(),
+            messages: vec![user(QUESTION)],
+            ..Default::default()
+        };
+        let answered = until_answered(stack, async |channel| {
+            let mut events = ChatServiceClient::new(channel).chat(ask.clone()).await?.into_inner();
+            while let Some(event) = events.message().await? {
+                if let Some(Event::Done(done)) = event.event {
+                    return Ok(tonic::Response::new(done.message_ids));
+                }
+            }
+            Err(Status::unknown("the turn broke off"))
+        });
+        let ids = answered.await.expect("is answered");
+        let said = [QUESTION, ANSWER].map(str::to_owned);
+        assert_eq!(ids.len(), said.len());
+        self.told.said.entry(id.to_owned()).or_default().extend(ids.into_iter().zip(said));
     }
 
     async fn delete(&mut self, stack: &mut Stack, id: &str) {

@@ -1,11 +1,11 @@
 //! One visit: a server and a worker with a fault in them, a load, and what is left of it.
 
-use anneal_tests::{Anneal, Folder, House, Line, Process, Talk, eventually, pb};
+use anneal_tests::{Anneal, Folder, House, Line, Process, ScriptedModel, Talk, eventually, pb};
 use tonic::transport::Channel;
 
 use crate::{
     BINARY,
-    load::{Load, Told},
+    load::{ANSWER, Load, Told},
     points::{Fault, Point},
 };
 
@@ -73,11 +73,16 @@ pub(crate) async fn visit(point: &Point, fault: Fault) {
     if point.needs_orphan() {
         leave_orphan(&house).await;
     }
+    let model = ScriptedModel::saying(ANSWER).await;
+    folder.file("anneal.toml", &model.server_settings());
     let anneal = Anneal::new(BINARY, &folder, &house.url);
     let mut stack = Stack::start(&anneal, &point.configuration(fault)).await;
     let told = Load::new(&house, point.needs_contention()).run(&mut stack).await;
     stack.came_by(&point.name, fault).await;
     settle(&house, &mut stack, fault).await;
+    if fault != Fault::Abort {
+        calls_end(&house, &model).await;
+    }
     // Both end in good order, whatever they have come by; what they leave is looked at by others.
     stack.worker.terminate().await;
     stack.server.terminate().await;
@@ -113,6 +118,22 @@ async fn settle(house: &House, stack: &mut Stack, fault: Fault) {
         queues.iter().all(|queue| queue.waiting + queue.running == 0)
     })
     .await;
+}
+
+/// Whatever became of the question, a lease that nobody needs any more is gone long before it ends by itself, and each call
+/// of the model is booked once.
+async fn calls_end(house: &House, model: &ScriptedModel) {
+    let mut db = house.db().await;
+    let leases = "select count(*) from ai_model_lease";
+    eventually("no call has a lease", async || {
+        sqlx::query_scalar::<_, i64>(leases).fetch_one(&mut db).await.expect("counts") == 0
+    })
+    .await;
+    let booked: i64 = sqlx::query_scalar("select coalesce(sum(calls), 0)::bigint from ai_model_spend")
+        .fetch_one(&mut db)
+        .await
+        .expect("adds");
+    assert_eq!(usize::try_from(booked), Ok(model.asked().len()), "each call is booked once");
 }
 
 /// What was acknowledged is there, once and in order, and has had its effects; what was deleted is not.

@@ -219,10 +219,10 @@ async fn turns_that_take_all_their_room_leave_other_calls_theirs() {
     folder.file("anneal.toml", "[server]\nconcurrent_turns = 0\n");
     let refused = anneal.run(&["server"]).await;
     assert!(refused.code == Some(1) && refused.err.contains("nonzero"), "{refused:?}");
-    let provider = format!("[providers.scripted]\napi = \"openai\"\nurl = \"{}\"\n", model.url());
-    let callable =
-        format!("[models.{MODEL}]\nprovider = \"scripted\"\nwindow_tokens = 8192\n[chat]\nmodel = \"{MODEL}\"\n");
-    folder.file("anneal.toml", &format!("[server]\nconcurrent_turns = 2\nconcurrent_calls = 2\n{provider}{callable}"));
+    folder.file(
+        "anneal.toml",
+        &format!("[server]\nconcurrent_turns = 2\nconcurrent_calls = 2\n{}", model.server_settings()),
+    );
     let (server, _) = anneal.server().await;
     let line = server.said("\"http\":\"").await;
     let address = line.split("\"http\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
