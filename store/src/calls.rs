@@ -229,28 +229,26 @@ impl Store {
             .fetch_optional(&mut *tx)
             .await?;
         failpoint!("call.settling");
-        if held == Held::Surely && !is_held(&mut tx, lease).await? {
-            tx.rollback().await?;
-            return db.release().await;
+        if held == Held::Perhaps || is_held(&mut tx, lease).await? {
+            sqlx::query_file!(
+                "sql/settle_call.sql",
+                lease.caller.tenant().0,
+                lease.conversation.0,
+                lease.lease,
+                lease.model,
+                column(settled.input),
+                column(settled.output),
+                lease.purpose == CallPurpose::Turn,
+                i32::from(settled.verdict.code()),
+                settled.verdict.error(),
+                lease.breaker.failures as i32,
+                lease.breaker.model_failures as i32,
+                f64::from(lease.breaker.cooldown_seconds),
+                settled.calls,
+            )
+            .execute(&mut *tx)
+            .await?;
         }
-        sqlx::query_file!(
-            "sql/settle_call.sql",
-            lease.caller.tenant().0,
-            lease.conversation.0,
-            lease.lease,
-            lease.model,
-            column(settled.input),
-            column(settled.output),
-            lease.purpose == CallPurpose::Turn,
-            i32::from(settled.verdict.code()),
-            settled.verdict.error(),
-            lease.breaker.failures as i32,
-            lease.breaker.model_failures as i32,
-            f64::from(lease.breaker.cooldown_seconds),
-            settled.calls,
-        )
-        .execute(&mut *tx)
-        .await?;
         tx.commit().await?;
         db.release().await?;
         failpoint!("call.settled");

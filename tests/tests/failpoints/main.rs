@@ -5,6 +5,7 @@
 //! The list of places is read from the source: one that the load does not come by fails the matrix. `ANNEAL_FAILPOINTS=word`
 //! visits only places whose names hold the word.
 
+mod calls;
 mod load;
 mod migrations;
 mod points;

@@ -1,0 +1,89 @@
+//! The database has done what it was asked about a model's call, or has not, and nobody hears it.
+
+use anneal_tests::{Anneal, Folder, House, Process, ScriptedModel, Talk, ToldTurn, eventually, pb, refusal, user};
+use pb::chat_service_client::ChatServiceClient;
+use tonic::{Status, transport::Channel};
+
+use crate::BINARY;
+
+/// A server that calls a model, and in which something goes wrong.
+struct Scene {
+    house: House,
+    server: Process,
+    channel: Channel,
+    model: ScriptedModel,
+    _folder: Folder,
+}
+
+impl Scene {
+    async fn failing(configuration: &str) -> Self {
+        let (house, folder) = (House::start().await, Folder::new());
+        let model = ScriptedModel::saying("Here.").await;
+        folder.file("anneal.toml", &model.server_settings());
+        let (server, port) = Anneal::new(BINARY, &folder, &house.url).failing(configuration).server().await;
+        let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).expect("an address").connect_lazy();
+        Self { house, server, channel, model, _folder: folder }
+    }
+
+    async fn ask(&self, talk: &Talk<'_>) -> Result<ToldTurn, Status> {
+        let ask = pb::ChatRequest {
+            conversation_id: talk.id.clone(),
+            request_id: "r".to_owned(),
+            messages: vec![user("Anybody?")],
+            ..Default::default()
+        };
+        let events = ChatServiceClient::new(self.channel.clone()).chat(ask).await?;
+        let told = ToldTurn::of(events.into_inner()).await;
+        told.end.clone().map(|_| told)
+    }
+
+    /// No call has a lease any more. Only the next admission would take away one that has ended by itself.
+    async fn no_lease_is_left(&self) {
+        let mut db = self.house.db().await;
+        let leases = "select count(*) from ai_model_lease";
+        eventually("no call has a lease", async || {
+            sqlx::query_scalar::<_, i64>(leases).fetch_one(&mut db).await.expect("counts") == 0
+        })
+        .await;
+    }
+
+    async fn booked(&self) -> i64 {
+        sqlx::query_scalar("select coalesce(sum(calls), 0)::bigint from ai_model_spend")
+            .fetch_one(&mut self.house.db().await)
+            .await
+            .expect("adds")
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_which_nobody_hears_that_it_was_admitted_is_given_back() {
+    let scene = Scene::failing("call.admitted=1*return(error)").await;
+    let talk = scene.house.conversation().await;
+    let refused = scene.ask(&talk).await.expect_err("nobody knows whether it may call");
+    let said = refusal(&refused);
+    assert_eq!((said.reason.as_str(), said.retry), ("DATABASE_UNAVAILABLE", true));
+    scene.no_lease_is_left().await;
+    assert_eq!((scene.booked().await, scene.model.asked().len()), (0, 0));
+    assert_eq!(scene.ask(&talk).await.expect("its conversation is free").text(), "Here.");
+    scene.no_lease_is_left().await;
+    assert_eq!((scene.booked().await, scene.model.asked().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_the_database_could_not_end_is_ended_later() {
+    let scene = Scene::failing("call.settling=1*return(error)").await;
+    let talk = scene.house.conversation().await;
+    assert_eq!(scene.ask(&talk).await.expect("the answer is stored").text(), "Here.");
+    scene.no_lease_is_left().await;
+    assert_eq!(scene.booked().await, 1, "what it cost is booked with it");
+}
+
+#[tokio::test]
+async fn a_call_of_which_nobody_hears_that_it_was_ended_is_booked_once() {
+    let scene = Scene::failing("call.settled=1*return(error)->return(delay:1)").await;
+    let talk = scene.house.conversation().await;
+    assert_eq!(scene.ask(&talk).await.expect("the answer is stored").text(), "Here.");
+    scene.server.said("failpoint call.settled: delay:1").await;
+    scene.no_lease_is_left().await;
+    assert_eq!(scene.booked().await, 1);
+}
