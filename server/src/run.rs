@@ -83,6 +83,7 @@ pub async fn serve(
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
     let house = House::new(store.clone(), &settings, models, applications, auth.sharing(limits.tenant_share_percent));
+    let calls = store.clone();
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = not_serving_yet().await;
     let readiness = Readiness::default();
@@ -139,6 +140,7 @@ pub async fn serve(
     // A turn whose caller has gone may still be storing its answer.
     turns.close();
     turns.wait().await;
+    calls.calls_ended().await;
     background.cancel();
     tokio::select! {
         ended = web => ended.map_err(|error| ServerError::Serving(error.into())),

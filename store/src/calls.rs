@@ -1,5 +1,5 @@
-//! Calls of language models: admitted under the model's row lock, leased while they run, settled when they end. No
-//! connection is held in between. Whoever dies stops renewing its lease, and what it held is free again.
+//! Calls of language models: admitted under the model's row lock, leased while they run, settled when they end
+//! (`settling.rs`). No connection is held in between. Whoever dies stops renewing its lease, and what it held is free again.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
     pool::{Pool, StoreSettings},
     rows::{column, tokens},
     scope::Scope,
-    unheard::Unheard,
+    settling::{Ending, Unheard},
 };
 
 /// A call that somebody wants to make.
@@ -45,76 +45,16 @@ pub struct CallAsk<'a> {
 /// A call that was admitted.
 #[derive(Debug, Clone)]
 pub struct ModelLease {
-    caller: Caller,
-    conversation: ConversationId,
-    model: String,
-    purpose: CallPurpose,
-    breaker: BreakerSettings,
-    lease: Uuid,
+    pub(crate) caller: Caller,
+    pub(crate) conversation: ConversationId,
+    pub(crate) model: String,
+    pub(crate) purpose: CallPurpose,
+    pub(crate) breaker: BreakerSettings,
+    pub(crate) lease: Uuid,
     /// Whether it is the one call that tries whether the model's breaker may close.
     tries_model: bool,
     /// The same of the conversation's.
     tries_conversation: bool,
-}
-
-/// What a call has come to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
-    /// Tokens that the model read.
-    pub input: Tokens,
-    /// Tokens that it wrote.
-    pub output: Tokens,
-    /// Calls that were made under the lease: a turn may take several, or none.
-    pub calls: i32,
-    /// What that says of it.
-    pub verdict: Verdict,
-}
-
-impl Settled {
-    /// Of a call that was admitted, and that nobody has made.
-    const fn never_made() -> Self {
-        Self { input: Tokens::ZERO, output: Tokens::ZERO, calls: 0, verdict: Verdict::Nothing }
-    }
-}
-
-/// Whether a lease is there that is settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
-    /// What the call cost is booked also where the lease has been lost.
-    Perhaps,
-    /// What is not there is not settled a second time.
-    Surely,
-}
-
-/// What a call says of its model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It answers.
-    Answers,
-    /// Nothing: the request was at fault, or nobody waited for the answer.
-    Nothing,
-    /// It failed, perhaps only this conversation. The text is never content.
-    FailsConversation(String),
-    /// It fails whoever calls it. The text is never content.
-    Fails(String),
-}
-
-impl Verdict {
-    const fn code(&self) -> i16 {
-        match self {
-            Self::Nothing => 0,
-            Self::Answers => 1,
-            Self::FailsConversation(_) => 2,
-            Self::Fails(_) => 3,
-        }
-    }
-
-    fn error(&self) -> &str {
-        match self {
-            Self::Answers | Self::Nothing => "",
-            Self::FailsConversation(error) | Self::Fails(error) => error,
-        }
-    }
 }
 
 /// Who may ask for the rows of models. Another process that stands still may hold such a row, until PostgreSQL ends its session:
@@ -135,7 +75,7 @@ impl ModelRows {
     }
 
     /// Given back when dropped.
-    async fn room(&self, purpose: CallPurpose) -> Result<SemaphorePermit<'_>, StoreError> {
+    pub(crate) async fn room(&self, purpose: CallPurpose) -> Result<SemaphorePermit<'_>, StoreError> {
         let room = match purpose {
             CallPurpose::Summary => &self.jobs,
             CallPurpose::Turn => &self.writes,
@@ -155,7 +95,7 @@ impl Store {
     ) -> Result<Result<ModelLease, Closed>, StoreError> {
         let _room = self.model_rows.room(ask.purpose).await?;
         let mut db = self.calls_pool(ask.purpose).checkout(Scope::TenantInFleet(caller.tenant())).await?;
-        let mut unheard = Unheard::new(self);
+        let mut unheard = Unheard::new(self, None);
         let outcome = match admitted(&mut db, caller, ask, &mut unheard).await {
             // A turn of the same conversation with another model came between.
             Err(StoreError::Database(error)) if violated(error.error()) == Some("ai_model_lease_turn_unique") => {
@@ -200,63 +140,8 @@ impl Store {
         }
     }
 
-    /// Ends a call: books what it cost, moves the breakers, and makes room for others. What the database has not taken when
-    /// this fails, or is dropped, is offered to it again in the background, for as long as a lease lasts.
-    pub async fn settle_call(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
-        let mut unheard = Unheard::new(self);
-        unheard.leaves(lease, settled);
-        let mut outcome = self.settle_once(lease, settled, Held::Perhaps).await;
-        if let Err(StoreError::Conflict(_) | StoreError::Busy) = outcome {
-            outcome = self.settle_once(lease, settled, Held::Perhaps).await;
-        }
-        if outcome.is_ok() {
-            unheard.heard();
-        }
-        outcome
-    }
-
-    /// The same for a lease of which nobody knows whether it is there: one that is not has been settled, or never was.
-    pub(crate) async fn settle_if_held(&self, lease: &ModelLease, settled: &Settled) -> Result<(), StoreError> {
-        self.settle_once(lease, settled, Held::Surely).await
-    }
-
-    async fn settle_once(&self, lease: &ModelLease, settled: &Settled, held: Held) -> Result<(), StoreError> {
-        let _room = self.model_rows.room(lease.purpose).await?;
-        let mut db = self.calls_pool(lease.purpose).checkout(Scope::TenantInFleet(lease.caller.tenant())).await?;
-        let mut tx = db.begin().await?;
-        // First the model's row, as admissions do.
-        sqlx::query!("select model from ai_model_breaker where model = $1 for update", lease.model)
-            .fetch_optional(&mut *tx)
-            .await?;
-        failpoint!("call.settling");
-        if held == Held::Perhaps || is_held(&mut tx, lease).await? {
-            sqlx::query_file!(
-                "sql/settle_call.sql",
-                lease.caller.tenant().0,
-                lease.conversation.0,
-                lease.lease,
-                lease.model,
-                column(settled.input),
-                column(settled.output),
-                lease.purpose == CallPurpose::Turn,
-                i32::from(settled.verdict.code()),
-                settled.verdict.error(),
-                lease.breaker.failures as i32,
-                lease.breaker.model_failures as i32,
-                f64::from(lease.breaker.cooldown_seconds),
-                settled.calls,
-            )
-            .execute(&mut *tx)
-            .await?;
-        }
-        tx.commit().await?;
-        db.release().await?;
-        failpoint!("call.settled");
-        Ok(())
-    }
-
     /// Jobs and turns do not wait for each other's connections.
-    const fn calls_pool(&self, purpose: CallPurpose) -> &Pool {
+    pub(crate) const fn calls_pool(&self, purpose: CallPurpose) -> &Pool {
         match purpose {
             CallPurpose::Summary => &self.jobs,
             CallPurpose::Turn => &self.writes,
@@ -317,26 +202,13 @@ async fn admitted(
     .execute(&mut *tx)
     .await?;
     failpoint!("call.put");
-    unheard.leaves(&lease, &Settled::never_made());
+    unheard.leaves(Ending::never_made(&lease));
     tx.commit().await?;
     Ok(Ok(lease))
 }
 
-/// Whether a lease is there; while the model's row is ours, nobody is about to put it.
-async fn is_held(db: &mut PgConnection, lease: &ModelLease) -> Result<bool, StoreError> {
-    let held = sqlx::query_scalar!(
-        r#"select exists (
-               select from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3
-           ) as "held!""#,
-        lease.caller.tenant().0,
-        lease.conversation.0,
-        lease.lease,
-    );
-    Ok(held.fetch_one(db).await?)
-}
-
 /// The model's breaker, and its row's lock: admissions of one model follow each other.
-async fn locked_breaker(db: &mut PgConnection, model: &str) -> Result<Breaker, StoreError> {
+pub(crate) async fn locked_breaker(db: &mut PgConnection, model: &str) -> Result<Breaker, StoreError> {
     sqlx::query!("insert into ai_model_breaker (model) values ($1) on conflict (model) do nothing", model)
         .execute(&mut *db)
         .await?;

@@ -100,6 +100,11 @@ impl StoreError {
                 | Self::LeaseLost
         )
     }
+
+    /// Whether it says something of this moment alone: the same may be taken at the next try.
+    pub const fn may_pass(&self) -> bool {
+        matches!(self, Self::Busy | Self::Silent | Self::Unavailable(_) | Self::Conflict(_) | Self::Slow(_))
+    }
 }
 
 impl From<sqlx::Error> for StoreError {

@@ -38,17 +38,17 @@ mod sabotage;
 mod scope;
 mod separators;
 mod sessions;
+mod settling;
 mod summaries;
 mod tail;
 mod turns;
-mod unheard;
 mod usage;
 mod verify;
 mod watching;
 
 pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
 pub use audit::Candidates;
-pub use calls::{CallAsk, ModelLease, Settled, Verdict};
+pub use calls::{CallAsk, ModelLease};
 pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
 pub use claims::{Claim, ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
 pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
@@ -72,6 +72,7 @@ pub use pool::{PoolFigures, Pooling, StoreSettings};
 pub use rows::Micros;
 pub use separators::Separator;
 pub use sessions::{Rotation, Start, StoredSession};
+pub use settling::{Settled, Verdict};
 pub use summaries::{MessageSummary, ModelSpend, SummaryKind, SummarySpec, UnsummarizedMessage};
 pub use tail::Usage;
 pub use turns::{RecordedCall, StoredAnswer};
@@ -94,6 +95,7 @@ pub struct Store {
     reads: Pool,
     jobs: Pool,
     model_rows: std::sync::Arc<calls::ModelRows>,
+    loose_ends: settling::LooseEnds,
     /// The server's `[session]` settings, which conversations override key by key.
     rules: std::sync::Arc<Rules>,
     settings: std::sync::Arc<StoreSettings>,
@@ -113,6 +115,7 @@ impl Store {
             reads: pool(access.clone(), settings.read_connections, wait),
             jobs: pool(access, settings.job_connections, wait),
             model_rows: std::sync::Arc::new(calls::ModelRows::of(&settings)),
+            loose_ends: settling::LooseEnds::default(),
             rules: std::sync::Arc::new(Rules::new(session)),
             settings: std::sync::Arc::new(settings),
             append,

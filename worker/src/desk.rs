@@ -219,7 +219,7 @@ impl<'a> JobDesk<'a> {
         }
         let settled = Settled { input: read, output: written, calls: 1, verdict: verdict(answered) };
         if let Err(error) = patience::answered(self.store.settle_call(lease, &settled)).await {
-            warn!("could not settle a call, its lease will end: {error}");
+            warn!("could not settle a model call, it is tried again in the background: {error}");
         }
     }
 

@@ -116,6 +116,7 @@ impl Worker {
         while loops.join_next().await.is_some() {}
         background.cancel();
         let _ = beside.await;
+        self.store.calls_ended().await;
         info!("stopped working");
     }
 

@@ -69,9 +69,9 @@ impl Run {
             let pause = pauses.take();
             let stored = timeout(PATIENCE, Box::pin(self.stored_once(lease, &append, &said))).await;
             match stored.unwrap_or(Err(StoreError::Silent.into())) {
-                Err(Failure::Store(
-                    StoreError::Busy | StoreError::Silent | StoreError::Unavailable(_) | StoreError::Conflict(_),
-                )) if Instant::now() + pause < until => tokio::time::sleep(pause).await,
+                Err(Failure::Store(error)) if error.may_pass() && Instant::now() + pause < until => {
+                    tokio::time::sleep(pause).await;
+                }
                 stored => return stored,
             }
         }

@@ -258,11 +258,11 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the call. Whatever fails here: the lease ends by itself.
+    /// Ends the call. What fails here is tried again by the store, and nobody waits for it.
     async fn settle(&self, lease: &ModelLease, bill: &Bill, verdict: Verdict) {
         let settled = Settled { input: bill.input, output: bill.output, calls: bill.calls as i32, verdict };
         if let Err(error) = within(keep::PATIENCE, self.house.store.settle_call(lease, &settled)).await {
-            warn!("could not settle a model call: {error}");
+            warn!("could not settle a model call, it is tried again in the background: {error}");
         }
     }
 }

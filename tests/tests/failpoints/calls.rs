@@ -2,7 +2,7 @@
 
 use anneal_tests::{Anneal, Folder, House, Process, ScriptedModel, Talk, ToldTurn, eventually, pb, refusal, user};
 use pb::chat_service_client::ChatServiceClient;
-use tonic::{Status, transport::Channel};
+use tonic::{Response, Status, Streaming, transport::Channel};
 
 use crate::BINARY;
 
@@ -25,34 +25,37 @@ impl Scene {
         Self { house, server, channel, model, _folder: folder }
     }
 
-    async fn ask(&self, talk: &Talk<'_>) -> Result<ToldTurn, Status> {
+    /// The events of a turn.
+    async fn begun(&self, talk: &Talk<'_>) -> Result<Streaming<pb::ChatResponse>, Status> {
         let ask = pb::ChatRequest {
             conversation_id: talk.id.clone(),
             request_id: "r".to_owned(),
             messages: vec![user("Anybody?")],
             ..Default::default()
         };
-        let events = ChatServiceClient::new(self.channel.clone()).chat(ask).await?;
-        let told = ToldTurn::of(events.into_inner()).await;
+        ChatServiceClient::new(self.channel.clone()).chat(ask).await.map(Response::into_inner)
+    }
+
+    async fn ask(&self, talk: &Talk<'_>) -> Result<ToldTurn, Status> {
+        let told = ToldTurn::of(self.begun(talk).await?).await;
         told.end.clone().map(|_| told)
     }
 
     /// No call has a lease any more. Only the next admission would take away one that has ended by itself.
     async fn no_lease_is_left(&self) {
-        let mut db = self.house.db().await;
-        let leases = "select count(*) from ai_model_lease";
-        eventually("no call has a lease", async || {
-            sqlx::query_scalar::<_, i64>(leases).fetch_one(&mut db).await.expect("counts") == 0
-        })
-        .await;
+        eventually("no call has a lease", async || leases(&self.house).await == 0).await;
     }
+}
 
-    async fn booked(&self) -> i64 {
-        sqlx::query_scalar("select coalesce(sum(calls), 0)::bigint from ai_model_spend")
-            .fetch_one(&mut self.house.db().await)
-            .await
-            .expect("adds")
-    }
+async fn leases(house: &House) -> i64 {
+    let leases = "select count(*) from ai_model_lease";
+    sqlx::query_scalar(leases).fetch_one(&mut house.db().await).await.expect("counts")
+}
+
+/// Calls of the model that were booked.
+async fn booked(house: &House) -> i64 {
+    let booked = "select coalesce(sum(calls), 0)::bigint from ai_model_spend";
+    sqlx::query_scalar(booked).fetch_one(&mut house.db().await).await.expect("adds")
 }
 
 #[tokio::test]
@@ -63,10 +66,31 @@ async fn a_call_of_which_nobody_hears_that_it_was_admitted_is_given_back() {
     let said = refusal(&refused);
     assert_eq!((said.reason.as_str(), said.retry), ("DATABASE_UNAVAILABLE", true));
     scene.no_lease_is_left().await;
-    assert_eq!((scene.booked().await, scene.model.asked().len()), (0, 0));
+    assert_eq!((booked(&scene.house).await, scene.model.asked().len()), (0, 0));
     assert_eq!(scene.ask(&talk).await.expect("its conversation is free").text(), "Here.");
     scene.no_lease_is_left().await;
-    assert_eq!((scene.booked().await, scene.model.asked().len()), (1, 1));
+    assert_eq!((booked(&scene.house).await, scene.model.asked().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_is_admitted_while_its_caller_leaves_is_given_back() {
+    let scene = Scene::failing("call.admitted=1*return(delay:600000)").await;
+    let talk = scene.house.conversation().await;
+    let left = scene.begun(&talk).await.expect("begins");
+    scene.server.said("failpoint call.admitted: ").await;
+    drop(left);
+    scene.no_lease_is_left().await;
+    assert_eq!((booked(&scene.house).await, scene.model.asked().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_stops_ends_the_calls_that_the_database_has_not_taken_yet() {
+    let scene = Scene::failing("call.settling=1*return(error)->1*return(delay:500)").await;
+    let talk = scene.house.conversation().await;
+    assert_eq!(scene.ask(&talk).await.expect("the answer is stored").text(), "Here.");
+    scene.server.terminate().await;
+    assert_eq!(scene.server.ended().await, Some(0));
+    assert_eq!((leases(&scene.house).await, booked(&scene.house).await), (0, 1));
 }
 
 #[tokio::test]
@@ -75,7 +99,7 @@ async fn a_call_that_the_database_could_not_end_is_ended_later() {
     let talk = scene.house.conversation().await;
     assert_eq!(scene.ask(&talk).await.expect("the answer is stored").text(), "Here.");
     scene.no_lease_is_left().await;
-    assert_eq!(scene.booked().await, 1, "what it cost is booked with it");
+    assert_eq!(booked(&scene.house).await, 1, "what it cost is booked with it");
 }
 
 #[tokio::test]
@@ -85,5 +109,5 @@ async fn a_call_of_which_nobody_hears_that_it_was_ended_is_booked_once() {
     assert_eq!(scene.ask(&talk).await.expect("the answer is stored").text(), "Here.");
     scene.server.said("failpoint call.settled: delay:1").await;
     scene.no_lease_is_left().await;
-    assert_eq!(scene.booked().await, 1);
+    assert_eq!(booked(&scene.house).await, 1);
 }

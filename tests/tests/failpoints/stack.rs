@@ -120,8 +120,7 @@ async fn settle(house: &House, stack: &mut Stack, fault: Fault) {
     .await;
 }
 
-/// Whatever became of the question, a lease that nobody needs any more is gone long before it ends by itself, and each call
-/// of the model is booked once.
+/// A lease that nobody needs any more is gone, not only past its time, and each call of the model is booked once.
 async fn calls_end(house: &House, model: &ScriptedModel) {
     let mut db = house.db().await;
     let leases = "select count(*) from ai_model_lease";

@@ -236,7 +236,7 @@ async fn strangers(model: &ScriptedModel) -> (Two, Guest) {
 #[tokio::test]
 async fn whatever_of_anothers_a_request_names_the_answer_is_that_to_what_nobody_has() {
     let model = ScriptedModel::saying("Quite so.").await;
-    let (two, clara) = strangers(&model).await;
+    let (two, clara) = Box::pin(strangers(&model)).await;
     let berts = Berts::of(&two).await;
     let fields = naming_fields();
     let new = fields.iter().filter(|field| berts.values(field).is_none());
@@ -288,7 +288,7 @@ const FINDS: [(&str, &str); 10] = [
 #[tokio::test]
 async fn what_strangers_show_is_worth_something_to_its_owner() {
     let model = ScriptedModel::saying("Quite so.").await;
-    let (two, _) = strangers(&model).await;
+    let (two, _) = Box::pin(strangers(&model)).await;
     let berts = Berts::of(&two).await;
     for (rpc, path) in FINDS {
         let field = every_field().into_iter().find(|field| field.rpc == rpc && field.path() == path);
