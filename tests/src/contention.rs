@@ -50,6 +50,18 @@ impl House {
         holding
     }
 
+    /// Returns once no other session of this database is in the middle of a statement.
+    pub async fn answered(&self) {
+        let mut db = self.db().await;
+        eventually("every statement has been answered", async || {
+            let count = "select count(*) from pg_stat_activity
+                where datname = current_database() and state = 'active' and pid <> pg_backend_pid()";
+            let active: i64 = sqlx::query_scalar(count).fetch_one(&mut db).await.expect("asks");
+            active == 0
+        })
+        .await;
+    }
+
     /// Returns once so many sessions of this database wait for locks.
     pub async fn waiting(&self, sessions: i64) {
         let mut db = self.db().await;

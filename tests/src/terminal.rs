@@ -118,7 +118,7 @@ impl Terminal {
     }
 
     async fn shows_that(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let waited = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(50), async {
             eventually(what, async || holds(&self.screen())).await;
         });
         assert!(waited.await.is_ok(), "the screen never showed {what:?}:\n{}", self.screen());

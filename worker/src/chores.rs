@@ -11,10 +11,10 @@ use crate::{clock::DatabaseClock, patience::answered, run::jitter};
 /// Jobs freed in one round.
 const RESCUED: i64 = 100;
 
-/// Frees orphaned jobs every quarter of a lease, until the future is dropped; those too whose leases end late because the
+/// Frees orphaned jobs every fifth of a lease, so that a job runs again within 20 s whenever its worker died, until the future is dropped; those too whose leases end late because the
 /// database's clock was set back.
 pub(crate) async fn rescue(store: &Store) {
-    let pause = Duration::from_secs(u64::from(LEASE_SECONDS)) / 4;
+    let pause = Duration::from_secs(u64::from(LEASE_SECONDS)) / 5;
     let mut clock = DatabaseClock::default();
     loop {
         clock.look(store).await;

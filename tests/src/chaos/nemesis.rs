@@ -9,6 +9,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::{
+    audit,
     client::Client,
     cluster::{Cluster, Database, look, signal},
     crew::{Crew, Stall},
@@ -43,6 +44,11 @@ pub(super) struct Nemesis<'a> {
 impl Nemesis<'_> {
     /// Waits until so many more appends are acknowledged; whether they were.
     pub(super) async fn goes_on(&self, more: u64) -> bool {
+        self.goes_on_within(GOES_ON_WITHIN, more).await
+    }
+
+    /// The same where it may take so long.
+    pub(super) async fn goes_on_within(&self, most: Duration, more: u64) -> bool {
         let until = self.scene.tally.of("acknowledged") + more;
         let mut looks = interval(Duration::from_millis(5));
         let going = async {
@@ -50,10 +56,10 @@ impl Nemesis<'_> {
                 looks.tick().await;
             }
         };
-        let goes_on = timeout(GOES_ON_WITHIN, going).await.is_ok();
+        let goes_on = timeout(most, going).await.is_ok();
         self.scene
             .findings
-            .demand(goes_on, "availability", || format!("appends have not gone on for {} s", GOES_ON_WITHIN.as_secs()));
+            .demand(goes_on, "availability", || format!("appends have not gone on for {} s", most.as_secs()));
         goes_on
     }
 
@@ -204,11 +210,21 @@ impl Nemesis<'_> {
             worker.process.signal("CONT").await;
             // Time enough to write what is not its to write any more.
             self.lasts(A_MOMENT).await;
+            self.look_at(&talk).await;
         }
         for number in numbers {
             self.witness.let_go(number);
         }
         stalled
+    }
+
+    /// Looks at a conversation at once, to which the audit may not come round before the end.
+    async fn look_at(&self, talk: &Talk) {
+        let Some(mut db) = look(&self.direct()).await else { return };
+        let (stalls, findings) = (held(&self.stalls).clone(), &self.scene.findings);
+        // Where the database does not answer, those who look at everything in the end are left.
+        let _ = audit::one(&mut db, talk, findings).await;
+        let _ = audit::summaries(&mut db, talk, &self.witness, &stalls, findings).await;
     }
 
     fn stalls_so_far(&self) -> u32 {

@@ -1,6 +1,6 @@
 //! A standby that takes over while the old primary is still there.
 
-use std::{path::PathBuf, process::Stdio, sync::Arc};
+use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use anneal_local_postgres::Settings;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -64,7 +64,8 @@ pub async fn takeover(campaign: &Campaign, primary: &mut Cluster) -> Report {
     stage.nemesis.scene.tally.one("takeovers");
     stage.nemesis.database.moved(&standby);
     *held(&stage.nemesis.url) = stage.nemesis.database.direct();
-    stage.nemesis.goes_on(100).await;
+    // Each connection to the old primary is found out by one call, at its deadline.
+    stage.nemesis.goes_on_within(Duration::from_mins(3), 100).await;
     // Whoever only reads must not read there for ever.
     stage.nemesis.database.proxy.cut_all();
     stage.end().await

@@ -139,9 +139,13 @@ async fn leases(db: &mut PgConnection, worker: &str) -> i64 {
 /// Ends its leases now; of how many summaries and checkpoints. The start that this costs them does not count: twelve of them
 /// within minutes would have jobs given up, as they should be that lose every worker.
 async fn lose(db: &mut PgConnection, worker: &str) -> i64 {
-    let ends = "with lost as (
-            update ai_job set lease_until_ts = now() - interval '1 second', attempts = attempts - 1
-            where worker = $1 and state = 1 returning kind
+    // Locked in everybody's order: a heartbeat may be under way.
+    let ends = "with theirs as (
+            select kind, conversation_id from ai_job
+            where worker = $1 and state = 1 order by kind, conversation_id for update
+        ), lost as (
+            update ai_job as j set lease_until_ts = now() - interval '1 second', attempts = j.attempts - 1
+            from theirs where j.kind = theirs.kind and j.conversation_id = theirs.conversation_id returning j.kind
         ) select count(*) from lost where kind in (2, 3)";
     sqlx::query_scalar(ends).bind(worker).fetch_one(db).await.expect("the database answers")
 }

@@ -138,6 +138,7 @@ impl<'a> Load<'a> {
         let house = self.house;
         // Nobody but the append may be the one that waits.
         stack.signal_worker("STOP").await;
+        house.answered().await;
         let held = house.holding(CONVERSATION, id.parse::<Uuid>().expect("an id")).await;
         tokio::join!(self.append(stack, id, vec![message]), async {
             house.waiting(1).await;

@@ -76,7 +76,7 @@ async fn whoever_was_cut_off_anywhere_gets_exactly_the_rest_here_and_elsewhere()
     // One piece at a time, so that each is an event of its own.
     while told.last().is_none_or(|event| event.kind() != "done") {
         gate.open(1);
-        if let Ok(event) = tokio::time::timeout(std::time::Duration::from_millis(200), events.next()).await {
+        if let Ok(event) = tokio::time::timeout(std::time::Duration::from_secs(1), events.next()).await {
             told.push(event.expect("`done` comes last"));
         }
     }

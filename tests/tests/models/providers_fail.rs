@@ -282,7 +282,7 @@ async fn silence_is_unavailable_and_names_its_phase() {
 async fn a_call_has_a_whole_time_whatever_trickles_in() {
     let server = ScriptedModel::start(|_| Script::endless(": still there\n\n")).await;
     let model = configured(server.settings(&["small"]), |settings| {
-        settings.total_timeout_ms = 300;
+        settings.total_timeout_ms = 3_000;
         settings.response_bytes = u32::MAX;
     });
     let failure = hear(&model, &plain_call(CONTEXT)).await.expect_err("it never ends");

@@ -37,7 +37,7 @@ async fn a_statement_ends_soon_after_the_call_whose_time_is_up() {
     let mut db = house.db().await;
     let held = hold(&mut db, &talk).await;
     let mut ask = Request::new(deletion(&talk));
-    ask.set_timeout(Duration::from_secs(5));
+    ask.set_timeout(Duration::from_secs(15));
     let mut conversations = house.conversations();
     let call = tokio::spawn(async move { conversations.delete_conversation(ask).await });
     eventually("its statement waits for the row", async || waiting(&house).await == 1).await;

@@ -163,7 +163,7 @@ async fn a_manual_compaction_waits_for_its_checkpoint_and_repeats_it() {
     let stop = tokio_util::sync::CancellationToken::new();
     let (worker, stopping) = (house.worker(), stop.clone());
     let running = tokio::spawn(async move { worker.run(stopping).await });
-    let wait = Some(prost_types::Duration { seconds: 9, nanos: 0 });
+    let wait = Some(prost_types::Duration { seconds: 60, nanos: 0 });
     let ask = pb::CompactRequest {
         conversation_id: talk.id.clone(),
         request_id: "k1".into(),
