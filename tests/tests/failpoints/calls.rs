@@ -47,13 +47,14 @@ impl Scene {
     }
 }
 
-async fn leases(house: &House) -> i64 {
+/// Leases of model calls.
+pub(crate) async fn leases(house: &House) -> i64 {
     let leases = "select count(*) from ai_model_lease";
     sqlx::query_scalar(leases).fetch_one(&mut house.db().await).await.expect("counts")
 }
 
 /// Calls of the model that were booked.
-async fn booked(house: &House) -> i64 {
+pub(crate) async fn booked(house: &House) -> i64 {
     let booked = "select coalesce(sum(calls), 0)::bigint from ai_model_spend";
     sqlx::query_scalar(booked).fetch_one(&mut house.db().await).await.expect("adds")
 }

@@ -5,6 +5,7 @@ use tonic::transport::Channel;
 
 use crate::{
     BINARY,
+    calls::{booked, leases},
     load::{ANSWER, Load, Told},
     points::{Fault, Point},
 };
@@ -122,17 +123,8 @@ async fn settle(house: &House, stack: &mut Stack, fault: Fault) {
 
 /// A lease that nobody needs any more is gone, not only past its time, and each call of the model is booked once.
 async fn calls_end(house: &House, model: &ScriptedModel) {
-    let mut db = house.db().await;
-    let leases = "select count(*) from ai_model_lease";
-    eventually("no call has a lease", async || {
-        sqlx::query_scalar::<_, i64>(leases).fetch_one(&mut db).await.expect("counts") == 0
-    })
-    .await;
-    let booked: i64 = sqlx::query_scalar("select coalesce(sum(calls), 0)::bigint from ai_model_spend")
-        .fetch_one(&mut db)
-        .await
-        .expect("adds");
-    assert_eq!(usize::try_from(booked), Ok(model.asked().len()), "each call is booked once");
+    eventually("no call has a lease", async || leases(house).await == 0).await;
+    assert_eq!(usize::try_from(booked(house).await), Ok(model.asked().len()), "each call is booked once");
 }
 
 /// What was acknowledged is there, once and in order, and has had its effects; what was deleted is not.
