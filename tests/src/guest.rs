@@ -40,8 +40,7 @@ impl House {
 
     /// The same over a channel of the test's own.
     pub fn showing_on(&self, channel: Channel, authorization: &str) -> Guest {
-        let value = (!authorization.is_empty()).then(|| authorization.parse().expect("may stand in a header"));
-        InterceptedService::new(channel, Shown(value))
+        guest_on(channel, authorization)
     }
 
     /// A tenant of this name, which is made if it is not there.
@@ -61,6 +60,12 @@ impl House {
         assert!(owner.create_key(&key).await.expect("stores the key"));
         secret
     }
+}
+
+/// A channel whose calls show this `authorization`; an empty one: none.
+pub fn guest_on(channel: Channel, authorization: &str) -> Guest {
+    let value = (!authorization.is_empty()).then(|| authorization.parse().expect("may stand in a header"));
+    InterceptedService::new(channel, Shown(value))
 }
 
 /// An RPC, as the descriptors say it.

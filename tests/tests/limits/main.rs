@@ -8,6 +8,7 @@ mod besieged;
 mod bodies;
 mod floods_http1;
 mod floods_http2;
+mod neighbour;
 mod probes;
 mod rates;
 mod readers;
