@@ -16,3 +16,4 @@ mod rates;
 mod readers;
 mod refused;
 mod shedding;
+mod storage;
