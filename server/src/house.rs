@@ -7,6 +7,7 @@ use anneal_store::{Doorbell, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    cpu::CpuPool,
     room::{Room, Sharing},
     settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
     watch::Watching,
@@ -31,6 +32,8 @@ pub struct House {
     pub(crate) turns_end: CancellationToken,
     /// Who watches which conversation.
     pub(crate) watching: Watching,
+    /// Where long work of the processor runs.
+    pub(crate) cpu: CpuPool,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
     pub(crate) large_appends: Room,
@@ -55,6 +58,7 @@ impl House {
             turns: TaskTracker::new(),
             turns_end: CancellationToken::new(),
             watching: Watching::new(settings, sharing),
+            cpu: CpuPool::new(sharing),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
             large_appends: room(settings.concurrent_large_appends),

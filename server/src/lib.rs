@@ -2,9 +2,11 @@
 
 mod auth;
 mod beginning;
+mod brief;
 mod build;
 mod call;
 mod context;
+mod cpu;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;
@@ -15,6 +17,7 @@ mod listen;
 mod page;
 mod parse;
 mod policy;
+mod polls;
 mod ports;
 mod pressure;
 mod reload;
@@ -28,6 +31,7 @@ mod settings;
 mod status;
 mod traffic;
 mod turn;
+mod verbs;
 mod watch;
 mod wire;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anneal_core::caller::Verb;
-use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, eventually};
+use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, assert_no_thread_was_held, eventually};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -28,7 +28,8 @@ pub(crate) fn flood_lasts() -> Duration {
 
 /// The server, its database, and who talks to it.
 pub(crate) struct Besieged {
-    _house: House,
+    /// Its database; nobody asks the server in it.
+    pub(crate) house: House,
     server: Process,
     web: Web,
     /// Where gRPC listens.
@@ -56,12 +57,17 @@ impl Besieged {
         let (server, port) = anneal.try_server(&settings).await.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
         let (web, grpc) = (server.door().await, SocketAddr::from(([127, 0, 0, 1], port)));
         let http = web.address();
-        Self { _house: house, server, web, grpc, http, eve, anna, operator, _folder: folder }
+        Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
     }
 
     /// A channel of somebody's own to this server.
     pub(crate) fn guest(&self, authorization: &str) -> Guest {
         connect(self.grpc, authorization)
+    }
+
+    /// A client of its HTTP door, over connections of its own.
+    pub(crate) fn web(&self) -> Web {
+        Web::at(self.http)
     }
 
     /// Lets an attack go on until it ends, or so long; meanwhile another tenant works, call by call, on connections old and
@@ -83,6 +89,7 @@ impl Besieged {
         println!("{what}: {}; {memory} MiB, over in {took:?}", latencies.to_words());
         latencies.assert_undisturbed(what);
         assert!(memory <= MEMORY, "{what}: {memory} MiB");
+        assert_no_thread_was_held(&self.metrics().await);
     }
 
     /// The tenant beside the attacker's.
@@ -90,12 +97,18 @@ impl Besieged {
         Neighbour { grpc: self.grpc, web: self.web.clone(), authorization: self.anna.clone() }
     }
 
-    /// A figure of the process's.
-    pub(crate) async fn figure(&self, name: &str) -> f64 {
+    /// The process's figures, as Prometheus reads them.
+    async fn metrics(&self) -> String {
         let asked = self.web.request("GET", "/metrics").header("authorization", &self.operator);
         let answer = Answered::to(asked).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        let lines = answer.text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        answer.text
+    }
+
+    /// A figure of the process's.
+    pub(crate) async fn figure(&self, name: &str) -> f64 {
+        let metrics = self.metrics().await;
+        let lines = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 }
