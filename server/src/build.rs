@@ -1,5 +1,7 @@
 //! A context decided and rendered, on a thread of its own where texts are long.
 
+use std::sync::Arc;
+
 use anneal_core::{
     context::{self, Ask, Body, Context, Material, Pressure},
     message::plain_text_bytes,
@@ -7,7 +9,7 @@ use anneal_core::{
 };
 use tokio::runtime::Handle;
 
-use crate::{pressure, status::Failure};
+use crate::{content::Reservation, pressure, status::Failure};
 
 /// A context, and the request that it is rendered to if it has a provider's format.
 pub(crate) struct Decided {
@@ -18,8 +20,8 @@ pub(crate) struct Decided {
 /// Texts of this size are counted or cut on a thread of their own: a hostile one takes seconds for each 10 MB.
 const LONG_BYTES: usize = 256 * 1024;
 
-/// Builds the context; under [`Pressure::Compact`] the older half of the tail gives way to a summary first.
-pub(crate) async fn decide(material: Material, ask: Ask) -> Result<Decided, Failure> {
+/// Builds the context of material that this room is reserved for; under [`Pressure::Compact`] the older half of the tail gives way to a summary first.
+pub(crate) async fn decide(material: Material, ask: Ask, reservation: Arc<Reservation>) -> Result<Decided, Failure> {
     let input: usize = ask.current_input.iter().map(|message| plain_text_bytes(&message.parts)).sum();
     let tail = material.tail.iter().map(|message| match &message.body {
         Body::Original(parts) => plain_text_bytes(parts),
@@ -31,6 +33,8 @@ pub(crate) async fn decide(material: Material, ask: Ask) -> Result<Decided, Fail
     }
     let runtime = Handle::current();
     let built = tokio::task::spawn_blocking(move || {
+        // The work goes on when its call has ended, and so does what it holds.
+        let _reservation = reservation;
         let material = match ask.pressure {
             Pressure::Compact => runtime.block_on(pressure::compact(material)),
             Pressure::None | Pressure::TruncateToolResults => material,

@@ -12,8 +12,11 @@ use anneal_core::{
 use anneal_store::{ManualCompaction, TurnsAhead};
 use tracing::debug;
 
+use std::sync::Arc;
+
 use crate::{
     build::{self, Decided},
+    content::{ContentBudget, Holding, Reservation},
     house::House,
     pressure,
     status::Failure,
@@ -52,6 +55,8 @@ pub(crate) struct Built {
     pub(crate) ratio: Option<f64>,
     /// The window that the model's provider has named.
     pub(crate) learnt_window: Option<Tokens>,
+    /// The room for what it was made of.
+    pub(crate) reservation: Arc<Reservation>,
 }
 
 impl Built {
@@ -61,26 +66,34 @@ impl Built {
     }
 }
 
-/// Builds a context.
-pub(crate) async fn built(house: &House, caller: Caller, wanted: &Wanted) -> Result<Built, Failure> {
-    recorded(house, caller, wanted).await.map_err(|failure| in_asked_tokens(failure, wanted))
+/// Builds a context within this budget of content.
+pub(crate) async fn built(
+    house: &House,
+    budget: &ContentBudget,
+    caller: Caller,
+    wanted: &Wanted,
+) -> Result<Built, Failure> {
+    recorded(house, budget, caller, wanted).await.map_err(|failure| in_asked_tokens(failure, wanted))
 }
 
 /// Builds the context, and records the version of its beginning when that is new. Another call may record one first: then
 /// its version holds, and the context is built again on it.
-async fn recorded(house: &House, caller: Caller, wanted: &Wanted) -> Result<Built, Failure> {
+async fn recorded(house: &House, budget: &ContentBudget, caller: Caller, wanted: &Wanted) -> Result<Built, Failure> {
     let roles = || wanted.ask.current_input.iter().map(|message| message.role);
     let ahead =
         TurnsAhead { after_user: turn::after(0, Some(Role::User), roles()), otherwise: turn::after(0, None, roles()) };
     let mut tries = TRIES;
     loop {
-        let material = house.store.context_material(caller, wanted.id, ahead, &wanted.overrides).await?;
+        let read = |room| async move {
+            house.store.context_material(caller, wanted.id, ahead, &wanted.overrides, &room).await
+        };
+        let Holding { answer: material, reservation } = budget.read(caller.tenant(), read).await?;
         let (policy, learnt_window) = (material.policy, material.learnt_window);
         let ratio = wanted.ratio.or(material.tokens_ratio);
         let mut ask = wanted.ask.clone();
         ask.budget = ask.budget.map(|budget| own_tokens(budget, ratio));
-        let Decided { context, rendered } = build::decide(material, ask).await?;
-        let built = Built { context, rendered, policy, ratio, learnt_window };
+        let Decided { context, rendered } = build::decide(material, ask, Arc::clone(&reservation)).await?;
+        let built = Built { context, rendered, policy, ratio, learnt_window, reservation };
         tries -= 1;
         let new = built.context.prefix.new.as_ref().filter(|_| wanted.may_be_recorded(caller) && tries > 0);
         let recorded = match new {

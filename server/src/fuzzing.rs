@@ -92,8 +92,15 @@ impl Doors {
         let settings = StoreSettings { url: NOWHERE.into(), ..StoreSettings::default() };
         let store = Store::new(settings, AppendSettings::default(), Session::default()).expect("the URL can be read");
         let settings = ServerSettings::default();
+        let content_bytes = LimitSettings::default().content_bytes;
         let auth = Auth::new(&AuthSettings::default(), &store).expect("nobody is known, so no file is read");
-        let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default(), Sharing::Whole);
+        let house = House::new(
+            store,
+            &settings,
+            Arc::default(),
+            ApplicationSettings::default(),
+            (Sharing::Whole, content_bytes),
+        );
         let (_, health) = tonic_health::server::health_reporter();
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());

@@ -7,6 +7,7 @@ use anneal_store::{Doorbell, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    content::ContentBudget,
     room::{Room, Sharing},
     settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
     watch::Watching,
@@ -31,20 +32,29 @@ pub struct House {
     pub(crate) turns_end: CancellationToken,
     /// Who watches which conversation.
     pub(crate) watching: Watching,
+    /// For what reads hold of stored content.
+    pub(crate) content: ContentBudget,
+    /// For what turns hold of it until their model has answered: reads do not wait for that.
+    pub(crate) turn_content: ContentBudget,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
     pub(crate) large_appends: Room,
 }
 
 impl House {
-    /// A house on a store, with these models to call, for these applications, whose callers share its rooms so.
+    /// A house on a store, with these models to call, for these applications, whose callers share its rooms and connections
+    /// so, and so many bytes of content.
     pub(crate) fn new(
         store: Store,
         settings: &ServerSettings,
         models: Arc<ModelAccess>,
         applications: ApplicationSettings,
-        sharing: Sharing,
+        (sharing, content_bytes): (Sharing, u64),
     ) -> Self {
+        let store = match sharing {
+            Sharing::Whole => store,
+            Sharing::Percent(percent) => store.shared_by_tenants(percent),
+        };
         let room = |places: u32| Room::new(places as usize, sharing);
         Self {
             store,
@@ -55,6 +65,8 @@ impl House {
             turns: TaskTracker::new(),
             turns_end: CancellationToken::new(),
             watching: Watching::new(settings, sharing),
+            content: ContentBudget::new(content_bytes, sharing),
+            turn_content: ContentBudget::new(content_bytes, sharing),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
             large_appends: room(settings.concurrent_large_appends),

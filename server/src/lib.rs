@@ -4,6 +4,7 @@ mod auth;
 mod beginning;
 mod build;
 mod call;
+mod content;
 mod context;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -82,8 +82,9 @@ pub async fn serve(
     let Setup { server: settings, limits, auth, models, applications } = setup;
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
-    let house = House::new(store.clone(), &settings, models, applications, auth.sharing(limits.tenant_share_percent));
-    let calls = store.clone();
+    let sharing = auth.sharing(limits.tenant_share_percent);
+    let house = House::new(store, &settings, models, applications, (sharing, limits.content_bytes));
+    let (store, calls) = (house.store.clone(), house.store.clone());
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = not_serving_yet().await;
     let readiness = Readiness::default();

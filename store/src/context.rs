@@ -15,6 +15,7 @@ use anneal_core::{
 
 use crate::{
     Store,
+    content::{ContentRead, ContentRoom, row_bytes},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
 };
@@ -40,6 +41,7 @@ struct MaterialRow {
     text_bytes: Option<i64>,
     left_out: bool,
     tool_outline: Option<String>,
+    read_bytes: Option<i64>,
     age_seconds: Option<i64>,
     policy: Option<String>,
     encoding: Option<i16>,
@@ -57,16 +59,18 @@ struct MaterialRow {
 }
 
 impl Store {
-    /// Boundary, summary and tail of a conversation, under the overrides of this call; coolness is measured from the turn
-    /// that `ahead` leads to.
+    /// Boundary, summary and tail of a conversation, under the overrides of this call, if there is room for them; coolness is
+    /// measured from the turn that `ahead` leads to.
     pub async fn context_material(
         &self,
         caller: Caller,
         id: ConversationId,
         ahead: TurnsAhead,
         overrides: &PolicyOverrides,
-    ) -> Result<Material, StoreError> {
+        room: &ContentRoom,
+    ) -> Result<ContentRead<Material>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        db.hold(room);
         let mut rows = sqlx::query_file_as!(
             MaterialRow,
             "sql/context_material.sql",
@@ -77,11 +81,18 @@ impl Store {
             self.rules.bases(),
             json(overrides),
             CONTEXT_CONTENT_BYTES,
+            room.column(),
         )
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
         rows.sort_by_key(|row| row.message_id);
+        let bytes = row_bytes(rows.len(), rows.last().and_then(|row| row.read_bytes).unwrap_or(0));
+        ContentRead::within(room, bytes, || self.material(rows, overrides))
+    }
+
+    /// The material that these rows hold, the head first.
+    fn material(&self, rows: Vec<MaterialRow>, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
         let mut rows = rows.into_iter();
         let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
         let mut material = self.head(head, overrides)?;

@@ -2,23 +2,33 @@
 
 use anneal_core::{caller::Caller, limits::CONTEXT_PIECE_BYTES};
 use anneal_proto::v1 as pb;
-use futures::stream;
+use axum::body::Bytes;
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::{house::House, rpc::build_context::build_context, status::Failure};
+use crate::{content::Holding, house::House, rpc::build_context::build_context, status::Failure};
 
 /// A context in pieces.
-pub(crate) type Pieces = stream::Iter<std::vec::IntoIter<Result<pb::StreamContextResponse, Status>>>;
+pub(crate) type Pieces = BoxStream<'static, Result<pb::StreamContextResponse, Status>>;
 
 /// The same as BuildContext, in pieces that fit any client's message limit.
 pub(crate) async fn stream_context(
     house: &House,
     caller: Caller,
     ask: pb::BuildContextRequest,
-) -> Result<Pieces, Failure> {
-    let context = build_context(house, caller, ask).await?.encode_to_vec();
-    let pieces =
-        context.chunks(CONTEXT_PIECE_BYTES).map(|piece| Ok(pb::StreamContextResponse { piece: piece.to_vec() }));
-    Ok(stream::iter(pieces.collect::<Vec<_>>()))
+) -> Result<Holding<Pieces>, Failure> {
+    Ok(build_context(house, caller, ask).await?.map(|context| pieces(context.encode_to_vec().into())))
+}
+
+/// The pieces, each made when it is asked for: all of them at once would be another copy of the context.
+fn pieces(context: Bytes) -> Pieces {
+    let next = |mut rest: Bytes| async move {
+        let piece = rest.split_to(rest.len().min(CONTEXT_PIECE_BYTES)).to_vec();
+        (!piece.is_empty()).then_some((Ok(pb::StreamContextResponse { piece }), rest))
+    };
+    stream::unfold(context, next).boxed()
 }

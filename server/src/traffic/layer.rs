@@ -1,6 +1,7 @@
 //! What surrounds every call at both doors: its tab, its connection's place, and the bodies that come and go.
 
 use std::{
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,7 +18,7 @@ use super::{
     coming::Coming,
     going::{Cut, Going},
 };
-use crate::{auth::OPEN, listen::Peer, status::Failure};
+use crate::{auth::OPEN, content::Reservation, listen::Peer, status::Failure};
 
 /// The method that has room of its own for what comes (`server.concurrent_large_appends`).
 const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";
@@ -89,7 +90,8 @@ where
         let room = (!has_room).then(|| tab.waiting());
         let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, bounds)));
         async move {
-            let answer = answering.await?;
+            let mut answer = answering.await?;
+            let reservation = answer.extensions_mut().remove::<Arc<Reservation>>();
             // An answer whose size is known before its head has gone can still be another one; a short one at that.
             let size = answer.body().size_hint().exact().filter(|_| is_counted);
             let refused = size.and_then(|size| tab.waiting().grow(size + WEIGHT).err());
@@ -97,7 +99,7 @@ where
                 None => (answer, is_counted),
                 Some(failure) => (refuse(failure), false),
             };
-            Ok(answer.map(|body| Going::new((body, cut), tab, on, is_counted)))
+            Ok(answer.map(|body| Going::new((body, cut), tab, on, is_counted).within(reservation)))
         }
         .boxed()
     }
