@@ -52,7 +52,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 async fn run(anneal: Anneal) -> anyhow::Result<ExitCode> {
     let config = || config::load(&anneal.settings);
     match anneal.command {
-        Command::Dev(arguments) => dev::run(config()?, arguments).await,
+        Command::Dev(arguments) => Box::pin(dev::run(config()?, arguments)).await,
         Command::Server => processes::server(config()?).await,
         Command::Worker => processes::worker(config()?).await,
         Command::Migrate(arguments) => migrate::run(&config()?, &arguments).await,

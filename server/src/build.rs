@@ -1,5 +1,7 @@
 //! A context decided and rendered, away from the async threads where there is much of it.
 
+use std::sync::Arc;
+
 use anneal_core::{
     caller::Caller,
     context::{self, Ask, Pressure},
@@ -10,6 +12,7 @@ use anneal_store::ContextRows;
 use tokio::runtime::Handle;
 
 use crate::{
+    content::{Holding, Reservation},
     context::{Built, own_tokens},
     cpu,
     house::House,
@@ -22,19 +25,27 @@ use crate::{
 pub(crate) async fn decide(
     house: &House,
     caller: Caller,
-    rows: ContextRows,
+    rows: Holding<ContextRows>,
     ask: Ask,
     ratio: Option<f64>,
 ) -> Result<Built, Failure> {
+    let Holding { answer: rows, reservation } = rows;
     let input: usize = ask.current_input.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
     let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
     let messages = rows.messages() + ask.current_input.len();
     let is_long = ask.pressure == Pressure::Compact || cpu::is_long(bytes, messages);
     let runtime = Handle::current();
-    house.cpu.run_if(is_long, caller.tenant(), move || build(rows, ask, ratio, &runtime)).await?
+    // The reservation goes along: the work goes on when its call has ended, and so does what it holds.
+    house.cpu.run_if(is_long, caller.tenant(), move || build(rows, ask, ratio, reservation, &runtime)).await?
 }
 
-fn build(rows: ContextRows, mut ask: Ask, ratio: Option<f64>, runtime: &Handle) -> Result<Built, Failure> {
+fn build(
+    rows: ContextRows,
+    mut ask: Ask,
+    ratio: Option<f64>,
+    reservation: Arc<Reservation>,
+    runtime: &Handle,
+) -> Result<Built, Failure> {
     let mut material = rows.read()?;
     let (policy, learnt_window) = (material.policy, material.learnt_window);
     let ratio = ratio.or(material.tokens_ratio);
@@ -45,5 +56,5 @@ fn build(rows: ContextRows, mut ask: Ask, ratio: Option<f64>, runtime: &Handle) 
     let format = ask.format;
     let context = context::build(material, ask)?;
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
-    Ok(Built { context, rendered, policy, ratio, learnt_window })
+    Ok(Built { context, rendered, policy, ratio, learnt_window, reservation })
 }

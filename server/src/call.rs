@@ -13,6 +13,7 @@ use tracing::{Instrument as _, Span, debug, info_span};
 
 use crate::{
     auth::{Proof, Stranger},
+    content::Holding,
     house::House,
     room::{Places, Room},
     status::Failure,
@@ -98,6 +99,17 @@ impl Call {
         let code = outcome.as_ref().map_or_else(Status::code, |_| Code::Ok);
         span.in_scope(|| self.ended(code));
         outcome
+    }
+
+    /// The same for a call that reads content: the room for it is held until the answer has gone out.
+    pub(crate) async fn run_holding<T>(
+        self,
+        work: impl Future<Output = Result<Holding<T>, Failure>>,
+    ) -> Result<Response<T>, Status> {
+        let Holding { answer, reservation } = self.run(work).await?.into_inner();
+        let mut response = Response::new(answer);
+        response.extensions_mut().insert(reservation);
+        Ok(response)
     }
 
     /// Returns, with what to tell, when the caller's credential does not hold any more: for calls that stay.

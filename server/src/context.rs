@@ -1,5 +1,7 @@
 //! Contexts of stored conversations: read, decided, and remembered as the beginning that providers cache.
 
+use std::sync::Arc;
+
 use anneal_core::{
     caller::{Caller, ConversationId, Verb},
     context::{Ask, BudgetTooSmall, Context},
@@ -12,7 +14,13 @@ use anneal_core::{
 use anneal_store::{ManualCompaction, TurnsAhead};
 use tracing::debug;
 
-use crate::{build, house::House, pressure, status::Failure};
+use crate::{
+    build,
+    content::{ContentBudget, Reservation},
+    house::House,
+    pressure,
+    status::Failure,
+};
 
 /// A context that somebody wants.
 pub(crate) struct Wanted {
@@ -47,6 +55,8 @@ pub(crate) struct Built {
     pub(crate) ratio: Option<f64>,
     /// The window that the model's provider has named.
     pub(crate) learnt_window: Option<Tokens>,
+    /// The room for what it was made of.
+    pub(crate) reservation: Arc<Reservation>,
 }
 
 impl Built {
@@ -56,20 +66,28 @@ impl Built {
     }
 }
 
-/// Builds a context.
-pub(crate) async fn built(house: &House, caller: Caller, wanted: &Wanted) -> Result<Built, Failure> {
-    recorded(house, caller, wanted).await.map_err(|failure| in_asked_tokens(failure, wanted))
+/// Builds a context within this budget of content.
+pub(crate) async fn built(
+    house: &House,
+    budget: &ContentBudget,
+    caller: Caller,
+    wanted: &Wanted,
+) -> Result<Built, Failure> {
+    recorded(house, budget, caller, wanted).await.map_err(|failure| in_asked_tokens(failure, wanted))
 }
 
 /// Builds the context, and records the version of its beginning when that is new. Another call may record one first: then
 /// its version holds, and the context is built again on it.
-async fn recorded(house: &House, caller: Caller, wanted: &Wanted) -> Result<Built, Failure> {
+async fn recorded(house: &House, budget: &ContentBudget, caller: Caller, wanted: &Wanted) -> Result<Built, Failure> {
     let roles = || wanted.ask.current_input.iter().map(|message| message.role);
     let ahead =
         TurnsAhead { after_user: turn::after(0, Some(Role::User), roles()), otherwise: turn::after(0, None, roles()) };
     let mut tries = TRIES;
     loop {
-        let rows = house.store.context_material(caller, wanted.id, ahead, &wanted.overrides).await?;
+        let read = |room| async move {
+            house.store.context_material(caller, wanted.id, ahead, &wanted.overrides, &room).await
+        };
+        let rows = budget.read(caller.tenant(), read).await?;
         let built = build::decide(house, caller, rows, wanted.ask.clone(), wanted.ratio).await?;
         tries -= 1;
         let new = built.context.prefix.new.as_ref().filter(|_| wanted.may_be_recorded(caller) && tries > 0);

@@ -7,6 +7,7 @@ use anneal_store::{Doorbell, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    content::ContentBudget,
     cpu::CpuPool,
     room::{Room, Sharing},
     settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
@@ -38,13 +39,18 @@ pub struct House {
     pub(crate) storage_quota: StorageQuota,
     /// Where long work of the processor runs.
     pub(crate) cpu: CpuPool,
+    /// For what reads hold of stored content.
+    pub(crate) content: ContentBudget,
+    /// For what turns hold of it until their model has answered: reads do not wait for that.
+    pub(crate) turn_content: ContentBudget,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
     pub(crate) large_appends: Room,
 }
 
 impl House {
-    /// A house on a store, with these models to call, for these applications, whose callers share its rooms so.
+    /// A house on a store, with these models to call, for these applications, whose callers share its rooms and connections
+    /// so, and so many bytes of content.
     pub(crate) fn new(
         store: Store,
         settings: &ServerSettings,
@@ -52,6 +58,10 @@ impl House {
         applications: ApplicationSettings,
         (sharing, limits): (Sharing, &LimitSettings),
     ) -> Self {
+        let store = match sharing {
+            Sharing::Whole => store,
+            Sharing::Percent(percent) => store.shared_by_tenants(percent),
+        };
         let room = |places: u32| Room::new(places as usize, sharing);
         Self {
             store,
@@ -64,6 +74,8 @@ impl House {
             watching: Watching::new(settings, sharing),
             storage_quota: StorageQuota::new(limits),
             cpu: CpuPool::new(sharing),
+            content: ContentBudget::new(limits.content_bytes, sharing),
+            turn_content: ContentBudget::new(limits.content_bytes, sharing),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
             large_appends: room(settings.concurrent_large_appends),

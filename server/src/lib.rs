@@ -5,6 +5,7 @@ mod beginning;
 mod brief;
 mod build;
 mod call;
+mod content;
 mod context;
 mod cpu;
 #[cfg(feature = "fuzzing")]

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -64,6 +65,17 @@ impl Room {
 
     /// So many places, once there are any for this tenant; who asks first gets them first. Never more than its share.
     pub(crate) async fn wait(&self, tenant: TenantId, places: u32) -> Result<Places, Failure> {
+        Ok(self.wait_in_turn(tenant, places, async {}).await?.0)
+    }
+
+    /// The same, where something else has to be waited for: after the tenant's own places, before those of all tenants. So a
+    /// tenant has one call at most that waits there for what all tenants share.
+    pub(crate) async fn wait_in_turn<T>(
+        &self,
+        tenant: TenantId,
+        places: u32,
+        turn: impl Future<Output = T>,
+    ) -> Result<(Places, T), Failure> {
         let mut wanted = places;
         let share = match &self.shares {
             Some(shares) => {
@@ -73,8 +85,9 @@ impl Room {
             }
             None => None,
         };
+        let turn = turn.await;
         let all = Arc::clone(&self.all).acquire_many_owned(wanted).await.map_err(|_| Failure::Panicked)?;
-        Ok(Places { all, share })
+        Ok((Places { all, share }, turn))
     }
 
     /// Places that nobody has taken.

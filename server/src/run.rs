@@ -83,8 +83,8 @@ pub async fn serve(
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
     let sharing = auth.sharing(limits.tenant_share_percent);
-    let house = House::new(store.clone(), &settings, models, applications, (sharing, &limits));
-    let calls = store.clone();
+    let house = House::new(store, &settings, models, applications, (sharing, &limits));
+    let (store, calls) = (house.store.clone(), house.store.clone());
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = not_serving_yet().await;
     let readiness = Readiness::default();

@@ -25,6 +25,16 @@ macro_rules! run {
     }};
 }
 
+/// The same for an RPC that reads content.
+macro_rules! run_holding {
+    ($self:ident, $request:ident, $rpc:ident) => {{
+        const RPC: &Rpc = Rpc::named(stringify!($rpc));
+        let call = Call::begin(&$self.house, RPC, &$request)?;
+        let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
+        call.run_holding(Box::pin(work)).await
+    }};
+}
+
 #[tonic::async_trait]
 impl ConversationService for Services {
     async fn create_conversation(
@@ -97,14 +107,14 @@ impl MessageService for Services {
         &self,
         request: Request<pb::ListMessagesRequest>,
     ) -> Result<Response<pb::ListMessagesResponse>, Status> {
-        run!(self, request, list_messages)
+        run_holding!(self, request, list_messages)
     }
 
     async fn get_message(
         &self,
         request: Request<pb::GetMessageRequest>,
     ) -> Result<Response<pb::GetMessageResponse>, Status> {
-        run!(self, request, get_message)
+        run_holding!(self, request, get_message)
     }
 
     async fn insert_separator(
@@ -138,7 +148,7 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<pb::BuildContextResponse>, Status> {
-        run!(self, request, build_context)
+        run_holding!(self, request, build_context)
     }
 
     type StreamContextStream = rpc::stream_context::Pieces;
@@ -147,7 +157,7 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
-        run!(self, request, stream_context)
+        run_holding!(self, request, stream_context)
     }
 
     async fn get_context_usage(
@@ -168,7 +178,7 @@ impl ContextService for Services {
         &self,
         request: Request<pb::ListCheckpointsRequest>,
     ) -> Result<Response<pb::ListCheckpointsResponse>, Status> {
-        run!(self, request, list_checkpoints)
+        run_holding!(self, request, list_checkpoints)
     }
 
     async fn import_checkpoint(

@@ -308,6 +308,7 @@ impl Failure {
                 StoreError::Conflict(_) | StoreError::SessionMoved | StoreError::LeaseLost => {
                     Reason::TransactionConflict
                 }
+                StoreError::ShareInUse => Reason::Overloaded,
                 StoreError::Busy | StoreError::Silent | StoreError::Unavailable(_) => Reason::DatabaseUnavailable,
                 StoreError::Slow(_) => Reason::DeadlineExceeded,
                 StoreError::ToolsNotKept => Reason::ToolsNotKept,

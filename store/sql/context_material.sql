@@ -4,7 +4,8 @@
 -- summarised, with stepped cooling what an earlier step has swapped. A large message that a step may swap now comes with
 -- both. $3, $4: turns that the current input starts; $5: settings by profile; $6: overrides of the call.
 -- Of the tail, the newest messages are read, up to $7 bytes, and in any case the newest one and the newest user message; the
--- others come without content and summary, as left out.
+-- others come without content and summary, as left out. What is read has "read_bytes" bytes; where they are more than $8, no
+-- content and no summary of the tail comes.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,
@@ -47,7 +48,7 @@ with head as (
 )
 select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system_prompt_tokens as "tokens!",
     null::boolean as "estimated?", system_prompt as "content?", summary as "summary?", token_usage as "summary_tokens?",
-    saved as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "age_seconds?", policy::text as "policy?",
+    saved as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "read_bytes?", null::bigint as "age_seconds?", policy::text as "policy?",
     encoding as "encoding?", last_message_id as "newest?", separator as "separator?", checkpoint_last as "checkpoint_last?",
     epoch as "epoch?", prefix_hash as "prefix_hash?", boundary_message_id as "prefix_boundary?",
     system_prompt_digest as "prefix_system_prompt?", swapped_message_ids as "prefix_swapped?", cut as "prefix_cut?",
@@ -55,35 +56,45 @@ select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system
 from head
 union all
 select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), m.token_count is null,
-    case when not m.swap and not m.left_out then m.content::text end,
-    case when m.summary_is_read and not m.left_out then m.summary_cache end, m.summary_tokens, m.text_bytes, m.left_out,
-    case when m.swap and not m.left_out then m.tool_outline::text end,
+    case when not m.swap and not m.left_out and m.read_bytes <= $8::bigint then m.content::text end,
+    case when m.summary_is_read and not m.left_out and m.read_bytes <= $8::bigint then m.summary_cache end, m.summary_tokens, m.text_bytes, m.left_out,
+    case when m.swap and not m.left_out then m.tool_outline::text end, m.read_bytes::bigint,
     case when m.role = 2 then extract(epoch from now() - m.created_ts)::bigint end,
     null, null, null, null, null, null, null, null, null, null, null, null, null
 from head as h
 cross join lateral (
     select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
-        tool_outline, created_ts, swap, summary_is_read,
-        sum(case when swap then 0 else coalesce(content_bytes, octet_length(content::text)) end
-            + case when summary_is_read then coalesce(octet_length(summary_cache), 0) else 0 end) over newest > $7::bigint
-            and row_number() over newest > 1
-            and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
+        tool_outline, created_ts, swap, summary_is_read, left_out,
+        sum(case when left_out then 0 else bytes end) over () as read_bytes
     from (
-        select message_id, role, turn, token_count, token_estimate, content, content_bytes, summary_cache, summary_tokens,
-            text_bytes, tool_outline, created_ts, swap,
-            swap or coalesce(h.stepped and token_count > h.large, false) as summary_is_read
-        from ai_message
-        cross join lateral (
-            select coalesce(
-                summary_tokens is not null and case
-                    when h.stepped then message_id = any (h.swapped_message_ids)
-                    else token_count > h.large and h.current_turn - turn > h.radius
-                end, false
-            ) as swap
-        ) as s
-        where tenant_id = $1
-          and conversation_id = h.conversation_id
-          and message_id > h.boundary
-    ) as raw
-    window newest as (order by message_id desc rows unbounded preceding)
+        select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
+            tool_outline, created_ts, swap, summary_is_read, bytes,
+            sum(bytes) over newest > $7::bigint
+                and row_number() over newest > 1
+                and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
+        from (
+            select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
+                tool_outline, created_ts, swap, summary_is_read,
+                case when swap then 0 else coalesce(content_bytes, octet_length(content::text)) end
+                    + case when summary_is_read then coalesce(octet_length(summary_cache), 0) else 0 end as bytes
+            from (
+                select message_id, role, turn, token_count, token_estimate, content, content_bytes, summary_cache,
+                    summary_tokens, text_bytes, tool_outline, created_ts, swap,
+                    swap or coalesce(h.stepped and token_count > h.large, false) as summary_is_read
+                from ai_message
+                cross join lateral (
+                    select coalesce(
+                        summary_tokens is not null and case
+                            when h.stepped then message_id = any (h.swapped_message_ids)
+                            else token_count > h.large and h.current_turn - turn > h.radius
+                        end, false
+                    ) as swap
+                ) as s
+                where tenant_id = $1
+                  and conversation_id = h.conversation_id
+                  and message_id > h.boundary
+            ) as raw
+        ) as sized
+        window newest as (order by message_id desc rows unbounded preceding)
+    ) as kept
 ) as m

@@ -1,11 +1,12 @@
 -- A page of messages against id order, before $3: at most $4 of them, and $5 bytes
--- of content and summaries beyond the first; $6: with content.
+-- of content and summaries beyond the first; $6: with content. Content and summaries come as far as the page has at most $7
+-- bytes of them; "bytes" says how many it has up to the row.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
-    m.text_bytes as "text_bytes!", case when $6::boolean then m.content::text end as "content?", m.metadata::text as "metadata?",
-    m.summary_cache as "summary?", m.summary_tokens as "summary_tokens?", m.summary_kind as "summary_kind?",
+    m.text_bytes as "text_bytes!", case when $6::boolean and page.page_bytes <= $7::bigint then m.content::text end as "content?", m.metadata::text as "metadata?",
+    case when page.page_bytes <= $7::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?", m.summary_kind as "summary_kind?",
     m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
-    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!"
+    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", page.page_bytes::bigint as "bytes!"
 from (
     select message_id, sum(bytes) over (order by message_id desc) as page_bytes,
         row_number() over (order by message_id desc) as place

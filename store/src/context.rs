@@ -18,6 +18,7 @@ use futures::TryStreamExt as _;
 
 use crate::{
     Store,
+    content::{ContentRead, ContentRoom, row_bytes},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
     rules::Rules,
@@ -44,6 +45,7 @@ struct MaterialRow {
     text_bytes: Option<i64>,
     left_out: bool,
     tool_outline: Option<String>,
+    read_bytes: Option<i64>,
     age_seconds: Option<i64>,
     policy: Option<String>,
     encoding: Option<i16>,
@@ -61,8 +63,8 @@ struct MaterialRow {
 }
 
 impl Store {
-    /// Boundary, summary and tail of a conversation, under the overrides of this call; coolness is measured from the turn
-    /// that `ahead` leads to.
+    /// Boundary, summary and tail of a conversation, under the overrides of this call, if there is room for them; coolness is
+    /// measured from the turn that `ahead` leads to.
     ///
     /// As rows: reading what is in them takes its time, which is their reader's.
     pub async fn context_material(
@@ -71,8 +73,10 @@ impl Store {
         id: ConversationId,
         ahead: TurnsAhead,
         overrides: &PolicyOverrides,
-    ) -> Result<ContextRows, StoreError> {
+        room: &ContentRoom,
+    ) -> Result<ContentRead<ContextRows>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        db.hold(room);
         let mut incoming = sqlx::query_file_as!(
             MaterialRow,
             "sql/context_material.sql",
@@ -83,6 +87,7 @@ impl Store {
             self.rules.bases(),
             json(overrides),
             CONTEXT_CONTENT_BYTES,
+            room.column(),
         )
         .fetch(&mut *db);
         let mut rows = Vec::new();
@@ -97,7 +102,11 @@ impl Store {
         if rows.is_empty() {
             return Err(StoreError::NotFound(Entity::Conversation));
         }
-        Ok(ContextRows { rows, rules: Arc::clone(&self.rules), overrides: overrides.clone() })
+        // Each message says the bytes of all; the head says none.
+        let content = rows.iter().find_map(|row| row.read_bytes).unwrap_or(0);
+        let bytes = row_bytes(rows.len(), content);
+        let rows = || Ok(ContextRows { rows, rules: Arc::clone(&self.rules), overrides: overrides.clone() });
+        ContentRead::within(room, bytes, rows)
     }
 
     /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version

@@ -72,7 +72,7 @@ pub struct NewKey<'a> {
 impl Store {
     /// The key of this id; None where there is none, or it has expired or was revoked.
     pub async fn find_key(&self, id: Uuid) -> Result<Option<KnownKey>, StoreError> {
-        let mut db = self.reads.checkout(Scope::Nobody).await?;
+        let mut db = self.system.checkout(Scope::Nobody).await?;
         let row = sqlx::query!(
             "select tenant_id, verbs, secret_digest from api_key
              where key_id = $1 and revoked_ts is null and (expires_ts is null or expires_ts > now())",
@@ -90,7 +90,7 @@ impl Store {
 
     /// The tenant of this name.
     pub async fn find_tenant(&self, name: &str) -> Result<Option<TenantId>, StoreError> {
-        let mut db = self.reads.checkout(Scope::Nobody).await?;
+        let mut db = self.system.checkout(Scope::Nobody).await?;
         let found =
             sqlx::query_scalar!("select tenant_id from tenant where name = $1", name).fetch_optional(&mut *db).await?;
         db.release().await?;

@@ -65,6 +65,9 @@ pub enum StoreError {
     /// Every connection of the pool was busy for too long.
     #[error("no free connection")]
     Busy,
+    /// The tenant's share of the pool's connections was in use for too long.
+    #[error("the tenant's share of the connections is in use")]
+    ShareInUse,
     /// The database cannot be reached, or is shutting down; a retry can succeed.
     #[error("database unavailable")]
     Unavailable(#[source] Cause),
@@ -103,7 +106,10 @@ impl StoreError {
 
     /// Whether it says something of this moment alone: the same may be taken at the next try.
     pub const fn may_pass(&self) -> bool {
-        matches!(self, Self::Busy | Self::Silent | Self::Unavailable(_) | Self::Conflict(_) | Self::Slow(_))
+        matches!(
+            self,
+            Self::Busy | Self::ShareInUse | Self::Silent | Self::Unavailable(_) | Self::Conflict(_) | Self::Slow(_)
+        )
     }
 }
 

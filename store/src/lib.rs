@@ -8,6 +8,7 @@ mod checkpoints;
 mod claims;
 mod clock;
 mod compaction;
+mod content;
 mod context;
 mod conversations;
 mod counting;
@@ -21,6 +22,7 @@ pub mod failpoints;
 mod foreign;
 mod jobs;
 mod legacy;
+mod link;
 mod lists;
 mod messages;
 mod migrate;
@@ -30,6 +32,7 @@ mod parts;
 mod patience;
 mod pool;
 mod quiet;
+mod ranges;
 mod requests;
 mod rows;
 mod rules;
@@ -39,6 +42,7 @@ mod scope;
 mod separators;
 mod sessions;
 mod settling;
+mod shares;
 mod summaries;
 mod tail;
 mod tenant_usage;
@@ -53,6 +57,7 @@ pub use calls::{CallAsk, ModelLease};
 pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
 pub use claims::{Claim, ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
 pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
+pub use content::{ContentRead, ContentRoom, ROW_BYTES};
 pub use context::{ContextRows, TurnsAhead};
 pub use conversations::{Conversation, ConversationChange, ConversationStatus, CountedConversation, NewConversation};
 pub use counting::{CountedMessages, UncountedMessages};
@@ -70,6 +75,7 @@ pub use model_stats::{ConversationBreaker, ModelFigures};
 pub use notify::{Doorbell, Rings};
 pub use patience::{Pauses, within};
 pub use pool::{PoolFigures, Pooling, StoreSettings};
+pub use ranges::MessageRange;
 pub use rows::Micros;
 pub use separators::Separator;
 pub use sessions::{Rotation, Start, StoredSession};
@@ -96,6 +102,10 @@ pub struct Store {
     shared_writes: Pool,
     reads: Pool,
     jobs: Pool,
+    /// For credentials: whoever is looked up has no tenant yet, and must not wait behind those who have.
+    system: Pool,
+    /// For the readiness probe alone: whether the database answers does not depend on who uses the other connections.
+    probe: Pool,
     model_rows: std::sync::Arc<calls::ModelRows>,
     loose_ends: settling::LooseEnds,
     /// The server's `[session]` settings, which conversations override key by key.
@@ -115,7 +125,9 @@ impl Store {
             writes: pool(access.clone(), settings.write_connections, wait),
             shared_writes: pool(access.clone(), append.lanes.get(), wait),
             reads: pool(access.clone(), settings.read_connections, wait),
-            jobs: pool(access, settings.job_connections, wait),
+            jobs: pool(access.clone(), settings.job_connections, wait),
+            system: pool(access.clone(), settings.system_connections, wait),
+            probe: pool(access, 1, wait),
             model_rows: std::sync::Arc::new(calls::ModelRows::of(&settings)),
             loose_ends: settling::LooseEnds::default(),
             rules: std::sync::Arc::new(Rules::new(session)),
@@ -130,21 +142,30 @@ impl Store {
         self.rules.session()
     }
 
-    /// One round trip to the database: is it there?
+    /// The same store, of whose connections for reads and for writes one tenant may use so many percent at once, and at least
+    /// one. Jobs and appends that share a transaction are not counted: their queues take tenants in turn.
+    #[must_use]
+    pub fn shared_by_tenants(self, percent: u32) -> Self {
+        let (writes, reads) = (self.writes.shared_by_tenants(percent), self.reads.shared_by_tenants(percent));
+        Self { writes, reads, ..self }
+    }
+
+    /// One round trip to the database, on a connection of its own: is it there?
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let mut db = self.reads.checkout(Scope::Nobody).await?;
+        let mut db = self.probe.checkout(Scope::Nobody).await?;
         sqlx::query!("select 1 as one").fetch_one(&mut *db).await?;
         db.release().await?;
         Ok(())
     }
 
-    /// How busy the pools are: writes, shared writes, reads, jobs.
-    pub fn pools(&self) -> [(&'static str, PoolFigures); 4] {
+    /// How busy the pools are: writes, shared writes, reads, jobs, credentials.
+    pub fn pools(&self) -> [(&'static str, PoolFigures); 5] {
         [
             ("writes", self.writes.figures()),
             ("shared_writes", self.shared_writes.figures()),
             ("reads", self.reads.figures()),
             ("jobs", self.jobs.figures()),
+            ("system", self.system.figures()),
         ]
     }
 }

@@ -12,6 +12,7 @@ use sqlx::PgConnection;
 
 use crate::{
     Store,
+    content::{ContentRead, ContentRoom, row_bytes},
     error::{Entity, StoreError},
     rows::{self, Micros, tokens},
     separators::{self, Separator},
@@ -82,21 +83,22 @@ pub struct MessagePage {
     pub more: bool,
 }
 
-struct MessageRow {
-    message_id: i64,
-    role: i16,
-    turn: i32,
-    tokens: i64,
-    estimated: bool,
-    text_bytes: i64,
-    content: Option<String>,
-    metadata: Option<String>,
-    summary: Option<String>,
-    summary_tokens: Option<i64>,
-    summary_kind: Option<i16>,
-    summary_model: Option<String>,
-    summary_us: Option<i64>,
-    created_us: i64,
+pub(crate) struct MessageRow {
+    pub(crate) message_id: i64,
+    pub(crate) role: i16,
+    pub(crate) turn: i32,
+    pub(crate) tokens: i64,
+    pub(crate) estimated: bool,
+    pub(crate) text_bytes: i64,
+    pub(crate) content: Option<String>,
+    pub(crate) metadata: Option<String>,
+    pub(crate) summary: Option<String>,
+    pub(crate) summary_tokens: Option<i64>,
+    pub(crate) summary_kind: Option<i16>,
+    pub(crate) summary_model: Option<String>,
+    pub(crate) summary_us: Option<i64>,
+    pub(crate) created_us: i64,
+    pub(crate) bytes: i64,
 }
 
 impl TryFrom<MessageRow> for StoredMessage {
@@ -126,14 +128,16 @@ impl TryFrom<MessageRow> for StoredMessage {
 }
 
 impl Store {
-    /// Messages of a conversation, in id order or against it.
+    /// Messages of a conversation, in id order or against it, if there is room for the page.
     pub async fn list_messages(
         &self,
         caller: Caller,
         id: ConversationId,
         ask: PageAsk,
-    ) -> Result<MessagePage, StoreError> {
+        room: &ContentRoom,
+    ) -> Result<ContentRead<MessagePage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        db.hold(room);
         #[cfg(feature = "sabotage")]
         let caller = crate::sabotage::anybody(&mut db, caller, id).await;
         let newest = newest(&mut db, caller, id).await?;
@@ -149,7 +153,8 @@ impl Store {
                 before,
                 ask.limit,
                 bytes,
-                ask.content
+                ask.content,
+                room.column(),
             )
             .fetch_all(&mut *db)
             .await?
@@ -163,7 +168,8 @@ impl Store {
                 after,
                 ask.limit,
                 bytes,
-                ask.content
+                ask.content,
+                room.column(),
             )
             .fetch_all(&mut *db)
             .await?
@@ -177,8 +183,11 @@ impl Store {
         let more = rows
             .last()
             .is_some_and(|row| if ask.newest_first { row.message_id > 1 } else { row.message_id < newest.0 });
-        let messages = rows.into_iter().map(StoredMessage::try_from).collect::<Result<_, _>>()?;
-        Ok(MessagePage { messages, separators, more })
+        let bytes = row_bytes(rows.len(), rows.iter().map(|row| row.bytes).max().unwrap_or(0));
+        ContentRead::within(room, bytes, || {
+            let messages = rows.into_iter().map(StoredMessage::try_from).collect::<Result<_, _>>()?;
+            Ok(MessagePage { messages, separators, more })
+        })
     }
 
     /// A page of messages, oldest first, and nothing beside it: none of a conversation that is gone.
@@ -192,32 +201,45 @@ impl Store {
         let bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let mut db = self.reads.checkout(caller).await?;
-        let rows =
-            sqlx::query_file_as!(MessageRow, "sql/list_messages.sql", tenant, id.0, after.0, limit, bytes, content)
-                .fetch_all(&mut *db)
-                .await?;
+        let rows = sqlx::query_file_as!(
+            MessageRow,
+            "sql/list_messages.sql",
+            tenant,
+            id.0,
+            after.0,
+            limit,
+            bytes,
+            content,
+            ContentRoom::unlimited().column(),
+        )
+        .fetch_all(&mut *db)
+        .await?;
         db.release().await?;
         rows.into_iter().map(StoredMessage::try_from).collect()
     }
 
-    /// One message, whole.
+    /// One message, whole, if there is room for it.
     pub async fn message(
         &self,
         caller: Caller,
         id: ConversationId,
         message: MessageId,
-    ) -> Result<StoredMessage, StoreError> {
+        room: &ContentRoom,
+    ) -> Result<ContentRead<StoredMessage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
+        db.hold(room);
         newest(&mut db, caller, id).await?;
-        let row = sqlx::query_file_as!(MessageRow, "sql/get_message.sql", caller.tenant().0, id.0, message.0)
+        let tenant = caller.tenant().0;
+        let row = sqlx::query_file_as!(MessageRow, "sql/get_message.sql", tenant, id.0, message.0, room.column())
             .fetch_optional(&mut *db)
             .await?;
         db.release().await?;
-        row.ok_or(StoreError::NotFound(Entity::Message))?.try_into()
+        let row = row.ok_or(StoreError::NotFound(Entity::Message))?;
+        ContentRead::within(room, row_bytes(1, row.bytes), || row.try_into())
     }
 }
 
-async fn newest(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<MessageId, StoreError> {
+pub(crate) async fn newest(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<MessageId, StoreError> {
     let newest = sqlx::query_scalar!(
         "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2",
         caller.tenant().0,

@@ -1,24 +1,25 @@
-//! Connections: pools of deadpool over sqlx's PostgreSQL connection. Waiting is bounded; a connection whose statement was
-//! given up is closed, never handed on.
+//! Connections: pools of deadpool over sqlx's PostgreSQL connection. Waiting is bounded, in the tenant's own line first.
 
-use std::{
-    ops::{Deref, DerefMut},
-    str::FromStr as _,
-    sync::Arc,
-    time::Duration,
-};
+use std::{str::FromStr as _, sync::Arc, time::Duration};
 
-use deadpool::managed::{self, Metrics, Object, RecycleResult};
+use deadpool::managed::{self, Metrics, Object, RecycleResult, Timeouts};
 use serde::{Deserialize, Serialize};
 use sqlx::{
-    AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqlSafeStr as _,
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection,
     postgres::{PgConnectOptions, PgTransactionManager},
 };
 use sqlx_core::transaction::TransactionManager as _;
 
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout_at},
+};
+
 use crate::{
     error::StoreError,
+    link::Link,
     scope::{Scope, Span},
+    shares::TenantShares,
 };
 
 /// Where the database is, and how many connections may be open to it.
@@ -33,6 +34,8 @@ pub struct StoreSettings {
     pub read_connections: u32,
     /// Connections for the worker's jobs.
     pub job_connections: u32,
+    /// Connections for looking up credentials; the readiness probe has one more of its own.
+    pub system_connections: u32,
     /// Milliseconds that a call waits for a free connection before it is refused.
     pub pool_wait_ms: u32,
     /// Milliseconds that one statement may take.
@@ -63,6 +66,7 @@ impl Default for StoreSettings {
             write_connections: 16,
             read_connections: 16,
             job_connections: 8,
+            system_connections: 4,
             pool_wait_ms: 2_000,
             statement_timeout_ms: 60_000,
             role: "anneal_app".into(),
@@ -158,8 +162,8 @@ pub(crate) fn is_in_transaction(db: &PgConnection) -> bool {
 
 /// A connection, and whose rows its session sees.
 pub(crate) struct Session {
-    connection: PgConnection,
-    scope: Scope,
+    pub(crate) connection: PgConnection,
+    pub(crate) scope: Scope,
 }
 
 /// Opens connections for deadpool.
@@ -186,11 +190,15 @@ impl managed::Manager for Connector {
     }
 }
 
-/// A bounded set of connections.
+/// A bounded set of connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Connector>,
     preamble: Option<Arc<str>>,
+    /// How long a call waits for its tenant's share and for a connection, both together.
+    wait: Duration,
+    /// None: every tenant may have all connections.
+    shares: Option<Arc<TenantShares>>,
 }
 
 /// How busy a pool is.
@@ -202,7 +210,7 @@ pub struct PoolFigures {
     pub open: usize,
     /// Of these: free.
     pub idle: usize,
-    /// Calls that wait for one.
+    /// Calls that wait for one, or for their tenant's share.
     pub waiting: usize,
 }
 
@@ -216,20 +224,29 @@ pub(crate) fn pool(access: Access, most: u32, wait: Duration) -> Pool {
         .recycle_timeout(Some(ANSWER_WITHIN))
         .runtime(deadpool::Runtime::Tokio1)
         .build();
-    Pool { connections: built.expect("a runtime is given, which is all that timeouts need"), preamble }
+    let connections = built.expect("a runtime is given, which is all that timeouts need");
+    Pool { connections, preamble, wait, shares: None }
 }
 
 impl Pool {
-    /// A connection that sees these rows, within the pool's waiting time.
+    /// The same pool, of whose connections one tenant may have so many percent.
+    pub(crate) fn shared_by_tenants(self, percent: u32) -> Self {
+        let most = self.connections.status().max_size;
+        Self { shares: Some(Arc::new(TenantShares::new(most, percent))), ..self }
+    }
+
+    /// A connection that sees these rows, within the pool's waiting time. It counts in the tenant's share where the rows are
+    /// one tenant's; the queue and what serves several tenants at once have no share, and wait for no tenant's.
     pub(crate) async fn checkout(&self, scope: impl Into<Scope>) -> Result<Link, StoreError> {
-        self.reserve().await?.seeing(scope.into()).await
+        let scope = scope.into();
+        self.reserve_for(&scope).await?.seeing(scope).await
     }
 
     /// The same, and everything that is read until it is released is as it is now. Nothing can be changed.
     pub(crate) async fn snapshot(&self, scope: impl Into<Scope>) -> Result<Link, StoreError> {
-        let Reserved { object, preamble } = self.reserve().await?;
         let scope = scope.into();
-        let mut link = Link { object: Some(object), is_transaction: true };
+        let Reserved { object, preamble, share } = self.reserve_for(&scope).await?;
+        let mut link = Link::new(object, true, share);
         let preamble = preamble.map(|preamble| format!("; {preamble}")).unwrap_or_default();
         let names = scope.statement(Span::Transaction);
         link.begin_with(format!("begin isolation level repeatable read read only{preamble}; {names}")).await?;
@@ -238,19 +255,35 @@ impl Pool {
 
     /// A connection for who does not know yet whose rows it is for.
     pub(crate) async fn reserve(&self) -> Result<Reserved, StoreError> {
-        let object = self.connections.get().await.map_err(|error| match error {
+        self.reserve_for(&Scope::Nobody).await
+    }
+
+    /// A connection for these rows: in the tenant's own line first, then in the pool's.
+    async fn reserve_for(&self, scope: &Scope) -> Result<Reserved, StoreError> {
+        let until = Instant::now() + self.wait;
+        let share = match (&self.shares, scope.tenant()) {
+            (Some(shares), Some(tenant)) => {
+                let acquired = timeout_at(until, shares.acquire(tenant)).await;
+                Some(acquired.map_err(|_| StoreError::ShareInUse)?)
+            }
+            _ => None,
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let timeouts = Timeouts { wait: Some(left), ..self.connections.timeouts() };
+        let object = self.connections.timeout_get(&timeouts).await.map_err(|error| match error {
             managed::PoolError::Backend(error) => StoreError::Unavailable(error.into()),
             managed::PoolError::Timeout(managed::TimeoutType::Create) => {
                 StoreError::Unavailable(sqlx::Error::PoolTimedOut.into())
             }
             _ => StoreError::Busy,
         })?;
-        Ok(Reserved { object, preamble: self.preamble.clone() })
+        Ok(Reserved { object, preamble: self.preamble.clone(), share })
     }
 
     pub(crate) fn figures(&self) -> PoolFigures {
         let status = self.connections.status();
-        PoolFigures { most: status.max_size, open: status.size, idle: status.available, waiting: status.waiting }
+        let waiting = status.waiting + self.shares.as_ref().map_or(0, |shares| shares.waiting());
+        PoolFigures { most: status.max_size, open: status.size, idle: status.available, waiting }
     }
 }
 
@@ -258,12 +291,14 @@ impl Pool {
 pub(crate) struct Reserved {
     object: Object<Connector>,
     preamble: Option<Arc<str>>,
+    share: Option<OwnedSemaphorePermit>,
 }
 
 impl Reserved {
     /// The same connection, which from now on sees these rows and no others.
     pub(crate) async fn seeing(self, scope: Scope) -> Result<Link, StoreError> {
-        let mut link = Link { object: Some(self.object), is_transaction: self.preamble.is_some() };
+        let is_transaction = self.preamble.is_some();
+        let mut link = Link::new(self.object, is_transaction, self.share);
         if let Some(preamble) = self.preamble {
             let names = scope.statement(Span::Transaction);
             link.begin_with(format!("begin isolation level read committed; {preamble}; {names}")).await?;
@@ -275,83 +310,5 @@ impl Reserved {
             session.scope = scope;
         }
         Ok(link)
-    }
-}
-
-/// A connection in use. Dropped without [`Link::release`] (an error, a caller that went away) it is closed: the next
-/// caller must not inherit half a statement.
-pub(crate) struct Link {
-    object: Option<Object<Connector>>,
-    /// Whether its use is one transaction, which ends when it is released.
-    is_transaction: bool,
-}
-
-const HELD: &str = "the connection is taken out only when the link is dropped";
-
-impl Link {
-    /// Gives the connection back to its pool. Until this has returned, nothing is certain to be stored.
-    pub(crate) async fn release(mut self) -> Result<(), StoreError> {
-        if self.is_transaction {
-            let connection = &mut self.session().connection;
-            // A transaction in which something has failed would answer COMMIT with ROLLBACK, and no error.
-            connection.execute("select 1").await?;
-            PgTransactionManager::commit(connection).await?;
-        }
-        drop(self.object.take());
-        Ok(())
-    }
-
-    /// Gives the connection back after an outcome that leaves it sound: success, or a refusal by the data.
-    pub(crate) async fn settle<T>(self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
-        match outcome {
-            Ok(done) => self.release().await.map(|()| done),
-            Err(refusal) if refusal.is_refusal() => self.undo().await.and(Err(refusal)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Gives the connection back, and takes back what its transaction has done. A transaction that is dropped ends with the
-    /// next statement only: until then its locks would stay.
-    pub(crate) async fn undo(mut self) -> Result<(), StoreError> {
-        let is_transaction = self.is_transaction;
-        let connection = &mut self.session().connection;
-        if is_transaction {
-            PgTransactionManager::rollback(connection).await?;
-        } else {
-            connection.ping().await?;
-        }
-        drop(self.object.take());
-        Ok(())
-    }
-
-    async fn begin_with(&mut self, begin: String) -> Result<(), StoreError> {
-        let connection = &mut self.session().connection;
-        Ok(PgTransactionManager::begin(connection, Some(AssertSqlSafe(begin).into_sql_str())).await?)
-    }
-
-    fn session(&mut self) -> &mut Session {
-        self.object.as_mut().expect(HELD)
-    }
-}
-
-impl Deref for Link {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.object.as_ref().expect(HELD).connection
-    }
-}
-
-impl DerefMut for Link {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.session().connection
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if let Some(object) = self.object.take() {
-            drop(Object::take(object));
-        }
     }
 }

@@ -34,6 +34,14 @@ impl Scope {
         }
     }
 
+    /// The tenant whose rows these are; None: they are nobody's, the queue's, or several tenants'.
+    pub(crate) const fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Tenant(tenant) | Self::TenantInFleet(tenant) => Some(*tenant),
+            Self::Nobody | Self::Tenants(_) | Self::Queue => None,
+        }
+    }
+
     /// As the policies read it: an array of uuids, the nil one for the queue. Nothing in it needs quoting.
     fn literal(&self) -> String {
         let ids: Vec<String> = match self {

@@ -184,7 +184,7 @@ impl Store {
         let mut unheard = Unheard::new(self, Some(Ending::of(lease.clone(), settled.clone())));
         let Some(ending) = &mut unheard.ending else { return Ok(()) };
         let mut outcome = self.settle_once(ending).await;
-        if let Err(StoreError::Conflict(_) | StoreError::Busy) = outcome {
+        if let Err(StoreError::Conflict(_) | StoreError::Busy | StoreError::ShareInUse) = outcome {
             outcome = self.settle_once(ending).await;
         }
         if outcome.is_ok() {

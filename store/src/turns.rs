@@ -8,6 +8,7 @@ use anneal_core::{
 
 use crate::{
     Store,
+    content::{ContentRead, ContentRoom},
     error::StoreError,
     messages::StoredMessage,
     rows::{role_code, tokens},
@@ -63,13 +64,14 @@ impl Store {
         Ok(overtaken)
     }
 
-    /// The answer that was stored, and reported, under a request id; None: there is none.
+    /// The answer that was stored, and reported, under a request id, if there is room for it; None: there is none.
     pub async fn find_answer(
         &self,
         caller: Caller,
         id: ConversationId,
         request_id: &str,
-    ) -> Result<Option<StoredAnswer>, StoreError> {
+        room: &ContentRoom,
+    ) -> Result<ContentRead<Option<StoredAnswer>>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         let row = sqlx::query!(
             r#"select m.message_id, c.model as "model?", c.input_tokens as "input_tokens?",
@@ -85,8 +87,8 @@ impl Store {
         .fetch_optional(&mut *db)
         .await?;
         db.release().await?;
-        let Some(row) = row else { return Ok(None) };
-        let message = self.message(caller, id, MessageId(row.message_id)).await?;
+        let Some(row) = row else { return Ok(ContentRead::Read { value: None, bytes: 0 }) };
+        let message = self.message(caller, id, MessageId(row.message_id), room).await?;
         let count = |tokens_or_null: Option<i64>| tokens(tokens_or_null.unwrap_or(0));
         let call = row.model.map(|model| RecordedCall {
             model,
@@ -96,6 +98,6 @@ impl Store {
             output: count(row.output_tokens),
             stop_reason: row.stop_reason,
         });
-        Ok(Some(StoredAnswer { message, call }))
+        Ok(message.map(|message| Some(StoredAnswer { message, call })))
     }
 }

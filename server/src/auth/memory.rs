@@ -22,10 +22,11 @@ pub(super) const BELIEVED: Duration = Duration::from_secs(10);
 const BELIEVED_UNASKED: Duration = Duration::from_secs(20);
 /// Credentials and tenants that are remembered at once, and as many that are known not to be there.
 const REMEMBERED: u64 = 10_000;
-/// Lookups at once of what was not known lately. The pool that they take from has 16 connections.
-const OF_STRANGERS: usize = 4;
+/// Lookups at once of what was not known lately: half of the connections that there are for lookups
+/// (`database.system_connections`).
+const OF_STRANGERS: usize = 2;
 /// Lookups at once of what was known.
-const OF_KNOWN: usize = 8;
+const OF_KNOWN: usize = 4;
 /// How long a lookup may wait for room, and how long somebody who is known waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 

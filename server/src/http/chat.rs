@@ -177,7 +177,8 @@ async fn stored(visitor: &Visitor, conversation_id: &str, place: &Place) -> Resu
         pb::GetMessageRequest { conversation_id: conversation_id.to_owned(), message_id: place.message, range: None };
     let found = visitor.services.get_message(visitor.request(ask)).await.map_err(Problem::from);
     let found = found.map_err(|problem| if problem.is(Reason::MessageNotFound) { forged() } else { problem })?;
-    let stored = found.into_inner().message.unwrap_or_default();
+    let (_, found, _reservation) = found.into_parts();
+    let stored = found.message.unwrap_or_default();
     let message = pb::NewMessage { role: stored.role, parts: stored.parts, metadata: stored.metadata };
     match find_said(visitor, conversation_id, place, &message).await {
         Ok(Some(id)) if id == place.message => Ok(message),

@@ -197,7 +197,9 @@ impl Writing {
             after_message_id: self.after,
             ..pb::ListMessagesRequest::default()
         };
-        let page = self.visitor.services.list_messages(self.visitor.request(ask)).await?.into_inner();
+        // The room for the page is held until it is written, and counts as an answer that waits from then on.
+        let (_, page, _reservation) =
+            self.visitor.services.list_messages(self.visitor.request(ask)).await?.into_parts();
         let mut is_whole = page.next_page_token.is_empty();
         for message in page.messages {
             if message.message_id > self.last {
@@ -218,7 +220,8 @@ impl Writing {
 
     async fn compactions(&mut self, piece: &mut Vec<u8>, page_token: String) -> Result<(), Problem> {
         let ask = pb::ListCheckpointsRequest { conversation_id: self.id.clone(), page_size: COMPACTIONS, page_token };
-        let page = self.visitor.services.list_checkpoints(self.visitor.request(ask)).await?.into_inner();
+        let answered = self.visitor.services.list_checkpoints(self.visitor.request(ask)).await?;
+        let (_, page, _reservation) = answered.into_parts();
         for checkpoint in page.checkpoints {
             self.entry(piece, &Compaction::from(checkpoint));
         }

@@ -10,6 +10,7 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 
 use crate::{
+    content::Holding,
     context::{self, Wanted},
     cpu,
     house::House,
@@ -23,22 +24,23 @@ pub(crate) async fn build_context(
     house: &House,
     caller: Caller,
     ask: pb::BuildContextRequest,
-) -> Result<pb::BuildContextResponse, Failure> {
+) -> Result<Holding<pb::BuildContextResponse>, Failure> {
     let wanted = parse(house, ask)?;
     let makes_checkpoint = wanted.ask.pressure == Pressure::Compact && !wanted.dry_run;
     if makes_checkpoint && !caller.may(Verb::Append) {
         return Err(Failure::VerbMissing(Verb::Append));
     }
-    let built = context::built(house, caller, &wanted).await?;
+    let built = context::built(house, &house.content, caller, &wanted).await?;
     if makes_checkpoint {
         context::compact_for_good(house, caller, wanted.id, built.context.last_message_id).await?;
     }
     let due = if wanted.dry_run { due(house, caller, &wanted).await? } else { None };
     let model_tokens = if built.ratio.is_some() { built.model_tokens(built.context.total).get() } else { 0 };
     let is_long = cpu::is_long(0, built.context.manifest.len());
-    let replied = move || reply::context(built.context, built.rendered);
-    let reply = house.cpu.run_if(is_long, caller.tenant(), replied).await?;
-    Ok(pb::BuildContextResponse { model_tokens, due, ..reply })
+    let answer = Holding { answer: (built.context, built.rendered), reservation: built.reservation };
+    let reply =
+        move |(context, rendered)| pb::BuildContextResponse { model_tokens, due, ..reply::context(context, rendered) };
+    answer.map_long(&house.cpu, caller.tenant(), is_long, reply).await
 }
 
 /// The checkpoint that is due under the settings of a preview.

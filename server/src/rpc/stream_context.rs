@@ -2,29 +2,36 @@
 
 use anneal_core::{caller::Caller, limits::CONTEXT_PIECE_BYTES};
 use anneal_proto::v1 as pb;
-use futures::stream;
+use axum::body::Bytes;
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::{cpu, house::House, rpc::build_context::build_context, status::Failure};
+use crate::{content::Holding, cpu, house::House, rpc::build_context::build_context, status::Failure};
 
 /// A context in pieces.
-pub(crate) type Pieces = stream::Iter<std::vec::IntoIter<Result<pb::StreamContextResponse, Status>>>;
+pub(crate) type Pieces = BoxStream<'static, Result<pb::StreamContextResponse, Status>>;
 
 /// The same as BuildContext, in pieces that fit any client's message limit.
 pub(crate) async fn stream_context(
     house: &House,
     caller: Caller,
     ask: pb::BuildContextRequest,
-) -> Result<Pieces, Failure> {
+) -> Result<Holding<Pieces>, Failure> {
     let context = build_context(house, caller, ask).await?;
-    let is_long = cpu::is_long(context.total_tokens as usize, context.manifest.len());
-    house.cpu.run_if(is_long, caller.tenant(), move || pieces(&context)).await
+    let is_long = cpu::is_long(context.answer.total_tokens as usize, context.answer.manifest.len());
+    let encode = |context: pb::BuildContextResponse| Bytes::from(context.encode_to_vec());
+    Ok(context.map_long(&house.cpu, caller.tenant(), is_long, encode).await?.map(pieces))
 }
 
-fn pieces(context: &pb::BuildContextResponse) -> Pieces {
-    let context = context.encode_to_vec();
-    let pieces =
-        context.chunks(CONTEXT_PIECE_BYTES).map(|piece| Ok(pb::StreamContextResponse { piece: piece.to_vec() }));
-    stream::iter(pieces.collect::<Vec<_>>())
+/// The pieces, each made when it is asked for: all of them at once would be another copy of the context.
+fn pieces(context: Bytes) -> Pieces {
+    let next = |mut rest: Bytes| async move {
+        let piece = rest.split_to(rest.len().min(CONTEXT_PIECE_BYTES)).to_vec();
+        (!piece.is_empty()).then_some((Ok(pb::StreamContextResponse { piece }), rest))
+    };
+    stream::unfold(context, next).boxed()
 }

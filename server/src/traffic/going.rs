@@ -3,6 +3,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -11,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::{
+    content::Reservation,
     listen::{Occupied, Offered, Place},
     polls::Polled,
     status::Failure,
@@ -33,6 +35,8 @@ pub(crate) struct Going<B: Body> {
     polled: Polled,
     /// None: what is said is little, and anybody may hear it.
     room: Option<Waiting>,
+    /// What the answer was made of: its bytes count there, and only those beyond it in `room`.
+    reservation: Option<Arc<Reservation>>,
     /// How this door ends an answer that is cut short.
     cut: Cut<B>,
     /// Whether the answer was cut short: nothing comes behind that.
@@ -60,12 +64,18 @@ impl<B: Body<Data = Bytes>> Going<B> {
             tab,
             polled,
             room,
+            reservation: None,
             cut,
             is_over: false,
             place,
             offered: None,
             _occupied: occupied,
         }
+    }
+
+    /// The same body, whose bytes count in this reservation until it has gone.
+    pub(super) fn within(self, reservation: Option<Arc<Reservation>>) -> Self {
+        Self { reservation, ..self }
     }
 
     /// The next piece of what is left.
@@ -80,7 +90,8 @@ impl<B: Body<Data = Bytes>> Going<B> {
     fn take(&mut self, bytes: Bytes) -> Result<(), Failure> {
         self.tab.passed(bytes.len());
         if let Some(room) = &mut self.room {
-            room.grow(bytes.len() as u64 + WEIGHT)?;
+            let reserved = self.reservation.as_ref().map_or(0, |reservation| reservation.bytes());
+            room.grow((bytes.len() as u64 + WEIGHT).saturating_sub(reserved))?;
         }
         self.rest = bytes;
         Ok(())

@@ -1,6 +1,7 @@
 //! What surrounds every call at both doors: its tab, its connection's place, and the bodies that come and go.
 
 use std::{
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     auth::OPEN,
+    content::Reservation,
     listen::Peer,
     polls::{Polled, Watched},
     status::Failure,
@@ -95,7 +97,8 @@ where
         let polled = Polled::of(&request);
         let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, bounds)));
         async move {
-            let answer = Watched::new(polled.clone(), answering).await?;
+            let mut answer = Watched::new(polled.clone(), answering).await?;
+            let reservation = answer.extensions_mut().remove::<Arc<Reservation>>();
             // An answer whose size is known before its head has gone can still be another one; a short one at that.
             let size = answer.body().size_hint().exact().filter(|_| is_counted);
             let refused = size.and_then(|size| tab.waiting().grow(size + WEIGHT).err());
@@ -103,7 +106,8 @@ where
                 None => (answer, is_counted),
                 Some(failure) => (refuse(failure), false),
             };
-            Ok(answer.map(|body| Going::new((body, cut), (tab, polled), on, is_counted)))
+            let going = |body| Going::new((body, cut), (tab, polled), on, is_counted).within(reservation);
+            Ok(answer.map(going))
         }
         .boxed()
     }

@@ -20,7 +20,10 @@ pub struct LimitSettings {
     pub tenant_messages: u64,
     /// Bytes of content that one tenant may store; 0: any number.
     pub tenant_content_bytes: u64,
-    /// What one tenant may have of `waiting_bytes` and of each of the server's rooms, where callers need credentials: percent.
+    /// Bytes of stored content that reads hold at once, of all tenants together; and as many that turns do.
+    pub content_bytes: u64,
+    /// What one tenant may have of `waiting_bytes`, `content_bytes`, each of the server's rooms and its connections to the
+    /// database, where callers need credentials: percent.
     pub tenant_share_percent: u32,
     /// Seconds that a request may take to come whole.
     pub receive_seconds: u32,
@@ -42,6 +45,7 @@ impl Default for LimitSettings {
             waiting_bytes: 256 * 1024 * 1024,
             tenant_messages: 0,
             tenant_content_bytes: 0,
+            content_bytes: 64 * 1024 * 1024,
             tenant_share_percent: 50,
             receive_seconds: 60,
             stall_seconds: 60,

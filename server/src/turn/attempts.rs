@@ -39,10 +39,13 @@ impl Run {
         let mut guard = Guard::new(model.window(), model.output(), self.turn.output, self.turn.tools_tokens);
         let mut sent = Tokens::ZERO;
         loop {
-            let built = match context::built(&self.house, self.caller, &self.wanted(model, &guard)).await {
-                Err(Failure::Budget(_)) => return Err(overflow(model, &guard, sent, bill).into()),
-                built => built?,
-            };
+            let built =
+                match context::built(&self.house, &self.house.turn_content, self.caller, &self.wanted(model, &guard))
+                    .await
+                {
+                    Err(Failure::Budget(_)) => return Err(overflow(model, &guard, sent, bill).into()),
+                    built => built?,
+                };
             if guard.pressure() == Pressure::Compact {
                 self.compact_for_good(&built).await;
             }

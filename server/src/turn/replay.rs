@@ -6,14 +6,14 @@ use anneal_store::{Append, Appended, RecordedCall, StoredAnswer};
 use pb::chat_response::{Done, Event};
 
 use super::{Ended, Run, started};
-use crate::status::Failure;
+use crate::{content::Holding, status::Failure};
 
 /// A turn that was answered.
 pub(super) struct Replay {
     /// What was said.
     pub(super) stored: Appended,
     /// What was answered.
-    pub(super) answer: StoredAnswer,
+    pub(super) answer: Holding<StoredAnswer>,
 }
 
 impl Run {
@@ -24,12 +24,19 @@ impl Run {
     }
 
     /// The answer that is stored under this request.
-    pub(super) async fn answer_to_this(&self) -> Result<Option<StoredAnswer>, Failure> {
-        Ok(self.house.store.find_answer(self.caller, self.turn.id, &self.turn.answer_id()).await?)
+    pub(super) async fn answer_to_this(&self) -> Result<Option<Holding<StoredAnswer>>, Failure> {
+        let request_id = self.turn.answer_id();
+        let find = |room| {
+            let request_id = request_id.as_str();
+            async move { self.house.store.find_answer(self.caller, self.turn.id, request_id, &room).await }
+        };
+        let Holding { answer, reservation } = self.house.content.read(self.caller.tenant(), find).await?;
+        Ok(answer.map(|answer| Holding { answer, reservation }))
     }
 
     /// Tells it.
     pub(super) async fn told(&self, Replay { stored, answer }: Replay) -> Result<Done, Ended> {
+        let Holding { answer, reservation: _reservation } = answer;
         self.outlet.send(Event::Started(started(&stored, true))).await?;
         for event in answer.message.parts.into_iter().filter_map(event) {
             self.outlet.send(event).await?;

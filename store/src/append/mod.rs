@@ -25,7 +25,8 @@ use crate::{
     conversations::locked,
     error::{Entity, StoreError, violated},
     failpoint,
-    pool::{Link, is_in_transaction},
+    link::Link,
+    pool::is_in_transaction,
     requests::{self, Earlier, Request},
     rows::{column, json, tokens},
 };

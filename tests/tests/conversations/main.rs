@@ -6,6 +6,7 @@ mod baseline;
 mod bytes;
 mod concurrency;
 mod lists;
+mod ranges;
 mod rpc_conversations;
 mod rpc_messages;
 mod separators;

@@ -3,6 +3,7 @@
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
+mod connections;
 mod credentials;
 mod doors;
 mod ids;

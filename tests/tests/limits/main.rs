@@ -6,6 +6,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 mod ages;
 mod attack_contexts;
 mod attack_errors;
+mod attack_reads;
 mod besieged;
 mod bodies;
 mod cost;

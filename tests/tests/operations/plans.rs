@@ -33,8 +33,9 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let jobs = || many(&|n| format!("00000000-0000-7000-9000-{:012}", 3 * n));
     let numbers = |of: usize| many(&|n| (n * of).to_string());
     let ones = || many(&|_| "1".to_owned());
+    let models = || many(&|_| "gpt-4o".to_owned());
     vec![
-        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing, "134217728"),
+        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing, "134217728", "1048576"),
         statement!("tail_usage", tenants(), talks(), bases(), nothing),
         statement!("checkpoint_material", tenant(), talk(), bases(), nothing),
         statement!("checkpoint_sources", tenant(), talk(), "99000", "99050", "1000000"),
@@ -44,23 +45,14 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
         statement!("uncounted_messages", tenants(), talks(), "32", "32768", "true"),
         statement!("uncounted_messages", tenants(), talks(), "500", "8000000", "false"),
         statement!("lock_conversations", tenants(), talks(), "7"),
-        statement!(
-            "note_quiet",
-            tenants(),
-            talks(),
-            ones(),
-            ones(),
-            ones(),
-            many(&|_| "gpt-4o".to_owned()),
-            ones(),
-            "7"
-        ),
+        statement!("note_quiet", tenants(), talks(), ones(), ones(), ones(), models(), ones(), "7"),
         statement!("record_counts", tenants(), talks(), numbers(780), ones(), tenants(), talks(), ones()),
         statement!("enqueue_jobs", tenants(), ones(), talks(), "null"),
         statement!("heartbeat_jobs", "1", jobs(), talks(), "15"),
-        statement!("list_messages", tenant(), talk(), "50000", "50", "4000000", "true"),
-        statement!("list_messages_newest_first", tenant(), talk(), "50000", "50", "4000000", "true"),
-        statement!("get_message", tenant(), talk(), "77777"),
+        statement!("list_messages", tenant(), talk(), "50000", "50", "4000000", "true", "1048576"),
+        statement!("list_messages_newest_first", tenant(), talk(), "50000", "50", "4000000", "true", "1048576"),
+        statement!("get_message", tenant(), talk(), "77777", "1048576"),
+        statement!("get_message_range", tenant(), talk(), "77777", "3", "1", "1048576"),
         statement!(
             "append",
             each(TENANT, "uuid"),

@@ -119,7 +119,8 @@ async fn a_context_reads_its_tail_however_long_the_history_before_it() {
     for mode in PLANS {
         let mut costs = Vec::new();
         for messages in [SHORT, LONG] {
-            let arguments = format!("{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728", conversation(messages), bases());
+            let arguments =
+                format!("{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728, 134217728", conversation(messages), bases());
             let plan = executed(&mut db, mode, CONTEXT_MATERIAL, &arguments).await;
             assert_eq!(plan["Actual Rows"].as_f64(), Some(TAIL as f64 + 1.0), "the head and the tail:\n{plan:#}");
             costs.push((rows_by_index(&plan), buffers(&plan)));
@@ -145,7 +146,7 @@ async fn a_page_of_messages_reads_the_page_whichever_way_it_goes() {
                 for content in [true, false] {
                     let from = messages / 2;
                     let id = conversation(messages);
-                    let arguments = format!("{TENANT}, {id}, {from}, {PAGE}, 4000000, {content}");
+                    let arguments = format!("{TENANT}, {id}, {from}, {PAGE}, 4000000, {content}, 4000000");
                     let plan = executed(&mut db, mode, sql, &arguments).await;
                     assert_eq!(plan["Actual Rows"].as_f64(), Some(PAGE as f64), "{way}, {mode}:\n{plan:#}");
                     let rows = rows_by_index(&plan);
@@ -196,7 +197,7 @@ async fn the_original_of_a_swapped_message_is_not_read() {
     for mode in PLANS {
         let mut pages = Vec::new();
         for (id, look) in [(&large, "{}"), (&small, "{}"), (&large, r#"{"hot_zone_radius":1000}"#)] {
-            let arguments = format!("{TENANT}, '{id}', 0, 1, '{}', '{look}', 134217728", bases());
+            let arguments = format!("{TENANT}, '{id}', 0, 1, '{}', '{look}', 134217728, 134217728", bases());
             pages.push(buffers(&executed(&mut db, mode, CONTEXT_MATERIAL, &arguments).await));
         }
         println!("{mode}: pages read with 4 MB swapped, with 8 kB swapped, with 4 MB sent: {pages:?}");

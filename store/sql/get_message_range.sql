@@ -1,0 +1,45 @@
+-- A byte range of one message's plain text, cut in the database: $5 bytes from $4 on, and three more on either side, of which
+-- whole characters can be made. The plain text is the parts' texts joined by a blank line, as plain_text makes it
+-- (core/src/message.rs). Nothing is cut where the message has more than $6 bytes, nor where its texts hold NUL, which a text of
+-- PostgreSQL cannot hold: then "cut" is null. The parts come in their order: one function scan, no join, no sort.
+select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
+    coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
+    m.text_bytes as "text_bytes!", null::text as "content?", m.metadata::text as "metadata?",
+    case when size.bytes <= $6::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?",
+    m.summary_kind as "summary_kind?", m.summary_model as "summary_model?",
+    (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
+    (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", size.bytes as "bytes!",
+    whole.bytes as "whole_bytes!", bounds.first as "cut_from!",
+    case when readable.is_readable
+        then substring(whole.plain from bounds.first + 1 for bounds.past - bounds.first) end as "cut?"
+from ai_message as m
+cross join lateral (
+    select coalesce(m.content_bytes, octet_length(m.content::text))::bigint
+        + coalesce(octet_length(m.summary_cache), 0) as bytes
+    offset 0
+) as size
+cross join lateral (
+    select case when size.bytes <= $6::bigint then position('\u0000' in m.content::text) = 0 else false end as is_readable
+    offset 0
+) as readable
+cross join lateral (
+    select plain, octet_length(plain) as bytes
+    from (
+        select convert_to(coalesce(string_agg(part, E'\n\n'), ''), 'UTF8') as plain
+        from (
+            select case type when 'tool_use' then input when 'media' then null else text end as part
+            from json_to_recordset(case when readable.is_readable then m.content else '[]'::json end)
+                as parts (type text, text text, input text)
+        ) as texts
+        where part <> ''
+    ) as joined
+    offset 0
+) as whole
+cross join lateral (
+    select greatest(least($4::bigint, whole.bytes) - 3, 0)::integer as first,
+        least(least($4::bigint, whole.bytes) + $5::bigint + 3, whole.bytes)::integer as past
+    offset 0
+) as bounds
+where m.tenant_id = $1
+  and m.conversation_id = $2
+  and m.message_id = $3

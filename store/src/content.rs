@@ -1,0 +1,68 @@
+//! Reads of content that stay within the memory that their caller has reserved for them.
+
+use std::{any::Any, sync::Arc};
+
+/// Memory that a row takes beside its content, in bytes: ids, roles, counts, and the heads of its strings.
+pub const ROW_BYTES: u64 = 512;
+
+/// How many bytes a read may bring, and what is held until its connection has let go of them.
+#[derive(Clone)]
+pub struct ContentRoom {
+    bytes: u64,
+    /// Dropped when no statement reads for it any more: a call that is given up leaves its statement behind for a while.
+    pub(crate) held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl ContentRoom {
+    /// Room for so many bytes, reserved as long as `held` lives.
+    pub fn new(bytes: u64, held: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { bytes, held: Some(held) }
+    }
+
+    /// Any number of bytes, for callers that bound them in another way.
+    pub const fn unlimited() -> Self {
+        Self { bytes: i64::MAX as u64, held: None }
+    }
+
+    /// As a statement's parameter.
+    pub(crate) fn column(&self) -> i64 {
+        i64::try_from(self.bytes).unwrap_or(i64::MAX)
+    }
+}
+
+/// What a read within a [`ContentRoom`] has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentRead<T> {
+    /// It was read, and takes so many bytes: content, summaries, and [`ROW_BYTES`] for each row.
+    Read {
+        /// What was read.
+        value: T,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// It takes so many bytes, for which there is no room. Nothing was read.
+    TooLarge {
+        /// Its bytes.
+        bytes: u64,
+    },
+}
+
+impl<T> ContentRead<T> {
+    /// What `read` makes of rows that take so many bytes, if there is room for them.
+    pub(crate) fn within<E>(room: &ContentRoom, bytes: u64, read: impl FnOnce() -> Result<T, E>) -> Result<Self, E> {
+        if bytes > room.bytes { Ok(Self::TooLarge { bytes }) } else { Ok(Self::Read { value: read()?, bytes }) }
+    }
+
+    /// The same with another value.
+    pub fn map<U>(self, map: impl FnOnce(T) -> U) -> ContentRead<U> {
+        match self {
+            Self::Read { value, bytes } => ContentRead::Read { value: map(value), bytes },
+            Self::TooLarge { bytes } => ContentRead::TooLarge { bytes },
+        }
+    }
+}
+
+/// Bytes of so many rows with so much content and summaries, as a statement says them.
+pub(crate) fn row_bytes(rows: usize, content: i64) -> u64 {
+    rows as u64 * ROW_BYTES + content.unsigned_abs()
+}

@@ -1,0 +1,227 @@
+//! One tenant reads as much as it can: ranges of a large message, long contexts, large pages, calls that it gives up at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    message::{Message, Part, Role},
+};
+use anneal_store::Append;
+use anneal_tests::pb;
+use futures::{
+    StreamExt as _,
+    future::{join, join_all},
+    stream::iter,
+};
+use pb::{
+    append_large_message_request::{Frame, Header},
+    context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient,
+};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::{besieged::Besieged, neighbour::connect};
+
+const MIB: usize = 1024 * 1024;
+/// The largest message that AppendLargeMessage takes has 64 MiB.
+const LARGE: usize = 63 * MIB;
+/// How long each attack lasts, beside the calls that it has begun by then.
+const LASTS: Duration = Duration::from_secs(6);
+
+/// A conversation of the attacker's whose messages have texts of these bytes. They are stored by the test's own process, so
+/// that the server's memory is that of the reads alone.
+async fn conversation(server: &Besieged, sizes: &[usize]) -> String {
+    conversation_of(server, "A line of prose, as \"long\" as any.\n", sizes).await
+}
+
+/// The same of texts that repeat this line.
+async fn conversation_of(server: &Besieged, line: &str, sizes: &[usize]) -> String {
+    let mut conversations = ConversationServiceClient::new(server.guest(&server.eve));
+    let made = conversations.create_conversation(pb::CreateConversationRequest::default()).await.expect("creates");
+    let id = made.into_inner().conversation_id;
+    let store = &server.house.store;
+    let tenant = store.find_tenant("eve").await.expect("is asked").expect("eve has a tenant");
+    let conversation = ConversationId(Uuid::parse_str(&id).expect("an id"));
+    for size in sizes {
+        let text = line.repeat(size / line.len());
+        let message = Message { role: Role::User, parts: vec![Part::Text { text }], metadata: BTreeMap::default() };
+        let append = Append::new(conversation, None, None, &[message]);
+        store.append(Caller::of(tenant), &append).await.expect("is stored");
+    }
+    id
+}
+
+fn messages(server: &Besieged) -> MessageServiceClient<anneal_tests::Guest> {
+    MessageServiceClient::new(connect(server.grpc, &server.eve)).max_decoding_message_size(usize::MAX)
+}
+
+/// What the attacker was answered: it is held back, not shut out.
+#[derive(Default)]
+struct Answers(AtomicUsize);
+
+impl Answers {
+    fn note<T, E>(&self, answer: &Result<T, E>) {
+        self.0.fetch_add(usize::from(answer.is_ok()), Ordering::Relaxed);
+    }
+
+    fn assert_some(&self, what: &str) {
+        let answers = self.0.load(Ordering::Relaxed);
+        println!("{what}: {answers} answers to the attacker");
+        assert!(answers > 0, "{what}: the attacker gets nothing");
+    }
+}
+
+/// Reads one byte of the message after another.
+async fn read_bytes(server: &Besieged, (conversation_id, reader): (&str, usize), answers: &Answers) {
+    let mut client = messages(server);
+    for place in 0.. {
+        let offset = ((reader * MIB + place) % LARGE) as i64;
+        let range = Some(pb::ByteRange { offset, length: 1 });
+        let ask = pb::GetMessageRequest { conversation_id: conversation_id.to_owned(), message_id: 1, range };
+        // Some are refused: the attacker takes what it gets.
+        answers.note(&client.get_message(ask).await);
+    }
+}
+
+async fn ranges(readers: usize) {
+    let server = Besieged::start(&[]).await;
+    let id = conversation(&server, &[LARGE]).await;
+    let (what, answers) = (format!("{readers} readers of single bytes"), Answers::default());
+    let attack = join_all((0..readers).map(|reader| read_bytes(&server, (&id, reader), &answers)));
+    server.endures(&what, LASTS, async { drop(attack.await) }).await;
+    answers.assert_some(&what);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_readers_of_single_bytes_of_a_large_message_keep_nobody_waiting() {
+    ranges(16).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_readers_of_single_bytes_of_a_large_message_keep_nobody_waiting() {
+    ranges(64).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_whole_large_messages_keep_nobody_waiting() {
+    // Half of the second one's stored bytes are escapes.
+    for line in ["A line of prose.\n", "\n"] {
+        let server = Besieged::start(&[]).await;
+        let id = conversation_of(&server, line, &[LARGE]).await;
+        let (what, answers) = (format!("8 readers of messages of {line:?}"), Answers::default());
+        let attack = join_all((0..8).map(|_| async {
+            let mut client = messages(&server);
+            loop {
+                let ask = pb::GetMessageRequest { conversation_id: id.clone(), message_id: 1, range: None };
+                answers.note(&client.get_message(ask).await);
+            }
+        }));
+        server.endures(&what, LASTS, async { drop(attack.await) }).await;
+        answers.assert_some(&what);
+    }
+}
+
+/// Appends messages of 63 MiB, one after another.
+async fn append_large(server: &Besieged, conversation_id: &str, answers: &Answers) {
+    let mut client = messages(server);
+    loop {
+        let part = pb::part::Part::Text(pb::TextPart::default());
+        let parts = vec![pb::Part { part: Some(part) }];
+        let message = Some(pb::NewMessage { role: pb::Role::User.into(), parts, ..Default::default() });
+        let conversation_id = conversation_id.to_owned();
+        let header = Frame::Header(Header { conversation_id, message, ..Default::default() });
+        let chunk = Frame::Chunk(b"A line of prose.\n".repeat(MIB / 17));
+        let frames = std::iter::once(header).chain(std::iter::repeat_n(chunk, LARGE / MIB));
+        let frames = frames.map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) });
+        answers.note(&client.append_large_message(iter(frames)).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_appends_at_once_keep_nobody_waiting() {
+    let server = Besieged::start(&[]).await;
+    let (what, answers) = ("8 appends of large messages", Answers::default());
+    let id = conversation(&server, &[]).await;
+    let attack = join_all((0..8).map(|_| append_large(&server, &id, &answers)));
+    server.endures(what, LASTS, async { drop(attack.await) }).await;
+    answers.assert_some(what);
+}
+
+/// Asks for whole contexts, one after another, and reads them.
+async fn read_contexts(server: &Besieged, (conversation_id, budget_tokens): (&str, Option<u64>), answers: &Answers) {
+    let guest = connect(server.grpc, &server.eve);
+    let mut client = ContextServiceClient::new(guest).max_decoding_message_size(usize::MAX);
+    loop {
+        let conversation_id = conversation_id.to_owned();
+        let ask = pb::BuildContextRequest { conversation_id, budget_tokens, ..Default::default() };
+        let answer = client.stream_context(ask).await;
+        answers.note(&answer);
+        if let Ok(pieces) = answer {
+            pieces.into_inner().for_each(|_| async {}).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_readers_of_the_longest_contexts_keep_nobody_waiting() {
+    let server = Besieged::start(&[]).await;
+    let id = conversation(&server, &[4 * MIB; 32]).await;
+    for (what, budget) in
+        [("16 whole contexts of 128 MiB", None), ("16 contexts of 128 MiB, fitted to a budget", Some(100_000))]
+    {
+        let answers = Answers::default();
+        let attack = join_all((0..16).map(|_| read_contexts(&server, (&id, budget), &answers)));
+        server.endures(what, LASTS, async { drop(attack.await) }).await;
+        answers.assert_some(what);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_give_up_at_once_leave_no_work_behind() {
+    let server = Besieged::start(&[]).await;
+    let id = conversation(&server, &[4 * MIB; 32]).await;
+    let give_up = |patience: Duration| {
+        let (server, id, answers) = (&server, &id, Answers::default());
+        async move {
+            loop {
+                let _ = timeout(patience, read_contexts(server, (id, Some(100_000)), &answers)).await;
+                let _ = timeout(patience, read_bytes(server, (id, 0), &answers)).await;
+            }
+        }
+    };
+    let attack = join_all((0..32).map(|reader| give_up(Duration::from_millis(5 * (reader + 1)))));
+    server.endures("reads that are given up", LASTS, async { drop(attack.await) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_pages_and_made_up_keys_keep_nobody_waiting() {
+    let server = Besieged::start(&[]).await;
+    let id = conversation(&server, &[[4 * MIB; 8].as_slice(), &[LARGE]].concat()).await;
+    let answers = Answers::default();
+    let pages = join_all((0..32).map(|_| async {
+        let mut client = messages(&server);
+        loop {
+            for newest_first in [true, false] {
+                let conversation_id = id.clone();
+                let ask =
+                    pb::ListMessagesRequest { conversation_id, page_size: 500, newest_first, ..Default::default() };
+                answers.note(&client.list_messages(ask).await);
+            }
+        }
+    }));
+    let strangers = join_all((0..32).map(|_| async {
+        loop {
+            let key = format!("Bearer anneal_{}_secret", Uuid::new_v4().simple());
+            let ask = pb::GetConversationRequest { conversation_id: id.clone() };
+            let _ = ConversationServiceClient::new(connect(server.grpc, &key)).get_conversation(ask).await;
+        }
+    }));
+    server.endures("large pages, and made-up keys", LASTS, async { drop(join(pages, strangers).await) }).await;
+    answers.assert_some("large pages");
+}
