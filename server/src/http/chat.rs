@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::{
     door::{Allowed, Calls, Door, Visitor},
+    few::Pictures,
     json::{self, Body},
     live::{Asked, Patience, Place, Reader, Session, TurnEvent},
     problem::Problem,
@@ -43,7 +44,8 @@ pub(super) struct ChatBody {
     /// What the model should know beside the words: a second text of the same message.
     context: Option<String>,
     /// Pictures: http(s) URLs, or data: URIs with a picture in base64.
-    images: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>)]
+    images: Option<Pictures>,
     /// Makes the request repeatable: at most 128 bytes. Repeated, it gives the same answer, and where no session is named
     /// the same new one of this agent.
     request_id: Option<String>,
@@ -228,13 +230,13 @@ impl ChatBody {
     fn is_silent(&self) -> bool {
         self.message.is_empty()
             && self.context.as_ref().is_none_or(String::is_empty)
-            && self.images.as_ref().is_none_or(Vec::is_empty)
+            && self.images.as_ref().is_none_or(|images| images.0.is_empty())
     }
 }
 
 /// The user's message: the words, the context, the pictures.
 fn said(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
-    let images = body.images.as_deref().unwrap_or_default();
+    let images = body.images.as_ref().map_or(&[][..], |images| &images.0);
     if body.message.is_empty() && images.is_empty() {
         return Err(Problem::invalid("message", "must not be empty"));
     }

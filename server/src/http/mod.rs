@@ -6,6 +6,7 @@ mod cors;
 mod delete_session;
 mod door;
 mod events;
+mod few;
 mod get_session;
 mod json;
 mod list_sessions;

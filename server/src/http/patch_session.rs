@@ -1,7 +1,5 @@
 //! PATCH /api/agents/{id}/sessions/{sid}.
 
-use std::collections::BTreeMap;
-
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
 use axum::{
     http::{HeaderMap, header},
@@ -13,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::{
     door::{Allowed, Calls},
+    few::Labels,
     json::{Body, Place},
     problem::Problem,
     session::{self, Session, SessionStatus},
@@ -31,7 +30,8 @@ pub(super) struct SessionPatch {
     /// Whether lists should show it first.
     pinned: Option<bool>,
     /// All labels, in place of those that are there: at most 32, 4 KiB in all.
-    metadata: Option<BTreeMap<String, String>>,
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
+    metadata: Option<Labels>,
 }
 
 /// What changing a session calls: it is looked up, and changed.
@@ -92,7 +92,7 @@ fn wanted(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<String>) {
         paths.push("pinned".to_owned());
     }
     if let Some(metadata) = patch.metadata {
-        new.metadata = metadata.into_iter().collect();
+        new.metadata = metadata.0;
         paths.push("metadata".to_owned());
     }
     (new, paths)

@@ -17,9 +17,9 @@ use crate::besieged::Besieged;
 /// How long each attack lasts.
 const LASTS: Duration = Duration::from_secs(3);
 /// Messages of the attacker's conversation.
-const MESSAGES: u32 = 200_000;
-/// Contexts under way at once: more than the machine has cores.
-const AT_ONCE: usize = 3;
+const MESSAGES: u32 = 100_000;
+/// Contexts under way at once: as many as the server has async threads.
+const AT_ONCE: usize = 2;
 
 /// A conversation of the attacker's with so many messages that say all the same.
 async fn conversation(server: &Besieged, said: pb::NewMessage) -> String {
