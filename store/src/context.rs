@@ -1,6 +1,8 @@
 //! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not read. And the one thing
 //! that it writes: a new version of the context's beginning, when a step or anything else has broken the last one.
 
+use std::sync::Arc;
+
 use anneal_core::{
     caller::{Caller, ConversationId},
     context::{
@@ -18,6 +20,7 @@ use crate::{
     content::{ContentRead, ContentRoom, row_bytes},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
+    rules::Rules,
 };
 
 /// How many turns a current input starts, by what it follows.
@@ -88,25 +91,8 @@ impl Store {
         db.release().await?;
         rows.sort_by_key(|row| row.message_id);
         let bytes = row_bytes(rows.len(), rows.last().and_then(|row| row.read_bytes).unwrap_or(0));
-        ContentRead::within(room, bytes, || self.material(rows, overrides))
-    }
-
-    /// The material that these rows hold, the head first.
-    fn material(&self, rows: Vec<MaterialRow>, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
-        let mut rows = rows.into_iter();
-        let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
-        let mut material = self.head(head, overrides)?;
-        material.tail.reserve(rows.len());
-        for row in rows {
-            material.idle_seconds = row.age_seconds.or(material.idle_seconds);
-            if row.left_out {
-                let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
-                material.left_out.push(LeftOut { id, turn, tokens });
-            } else {
-                material.tail.push(tail_message(row)?);
-            }
-        }
-        Ok(material)
+        let (rules, overrides) = (Arc::clone(&self.rules), overrides.clone());
+        ContentRead::within(room, bytes, move || material(&rules, rows, &overrides)).await
     }
 
     /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version
@@ -142,41 +128,53 @@ impl Store {
         db.release().await?;
         Ok(recorded.rows_affected() == 1)
     }
+}
 
-    fn head(&self, row: MaterialRow, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
-        let policy = self.rules.policy(row.policy.as_deref().unwrap_or("{}"), overrides, row.window_tokens)?;
-        let prefix = version(&row)?;
-        let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
-            (Some(last), Some(text), Some(count)) => {
-                let saved = tokens(row.text_bytes.unwrap_or(0));
-                Some(CheckpointSummary {
-                    last: MessageId(last),
-                    text,
-                    tokens: tokens(count),
-                    saved,
-                    made: Made::Stored,
-                })
-            }
-            _ => None,
-        };
-        Ok(Material {
-            last_message_id: MessageId(row.newest.unwrap_or(0)),
-            last_role: row.role.map(rows::role).transpose()?,
-            turn: row.turn,
-            encoding: rows::encoding(row.encoding.unwrap_or(0))?,
-            policy,
-            system_prompt: row.content.unwrap_or_default(),
-            system_prompt_tokens: tokens(row.tokens),
-            separator: row.separator.map(MessageId),
-            checkpoint,
-            tail: Vec::new(),
-            prefix,
-            left_out: Vec::new(),
-            idle_seconds: None,
-            tokens_ratio: row.tokens_ratio,
-            learnt_window: row.window_tokens.map(tokens),
-        })
+/// The material that these rows hold, the head first.
+fn material(rules: &Rules, rows: Vec<MaterialRow>, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
+    let mut rows = rows.into_iter();
+    let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let mut material = head_material(rules, head, overrides)?;
+    material.tail.reserve(rows.len());
+    for row in rows {
+        material.idle_seconds = row.age_seconds.or(material.idle_seconds);
+        if row.left_out {
+            let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
+            material.left_out.push(LeftOut { id, turn, tokens });
+        } else {
+            material.tail.push(tail_message(row)?);
+        }
     }
+    Ok(material)
+}
+
+fn head_material(rules: &Rules, row: MaterialRow, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
+    let policy = rules.policy(row.policy.as_deref().unwrap_or("{}"), overrides, row.window_tokens)?;
+    let prefix = version(&row)?;
+    let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
+        (Some(last), Some(text), Some(count)) => {
+            let saved = tokens(row.text_bytes.unwrap_or(0));
+            Some(CheckpointSummary { last: MessageId(last), text, tokens: tokens(count), saved, made: Made::Stored })
+        }
+        _ => None,
+    };
+    Ok(Material {
+        last_message_id: MessageId(row.newest.unwrap_or(0)),
+        last_role: row.role.map(rows::role).transpose()?,
+        turn: row.turn,
+        encoding: rows::encoding(row.encoding.unwrap_or(0))?,
+        policy,
+        system_prompt: row.content.unwrap_or_default(),
+        system_prompt_tokens: tokens(row.tokens),
+        separator: row.separator.map(MessageId),
+        checkpoint,
+        tail: Vec::new(),
+        prefix,
+        left_out: Vec::new(),
+        idle_seconds: None,
+        tokens_ratio: row.tokens_ratio,
+        learnt_window: row.window_tokens.map(tokens),
+    })
 }
 
 /// The newest recorded version, as far as the next one is compared with it.
