@@ -18,6 +18,9 @@ pub const RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 pub const CONTEXT_PIECE_BYTES: usize = 1024 * 1024;
 /// Bytes of one message's text, by streaming.
 pub const MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of such a text as JSON, as it is stored, where quotes and line ends take two and control characters six: reading it
+/// takes up to four times as much memory.
+pub const CONTENT_BYTES: usize = MESSAGE_BYTES / 2 * 3;
 /// Bytes of content and summaries in one page of messages or checkpoints; a page holds at least one of them.
 pub const PAGE_CONTENT_BYTES: i64 = 4 * 1024 * 1024;
 /// Bytes of content that one context reads of its tail, the newest first, beside the newest message and the newest user

@@ -105,8 +105,11 @@ impl Store {
         // Each message says the bytes of all; the head says none.
         let content = rows.iter().find_map(|row| row.read_bytes).unwrap_or(0);
         let bytes = row_bytes(rows.len(), content);
-        let rows = || Ok(ContextRows { rows, rules: Arc::clone(&self.rules), overrides: overrides.clone() });
-        ContentRead::within(room, bytes, rows)
+        if bytes > room.bytes() {
+            return Ok(ContentRead::TooLarge { bytes });
+        }
+        let value = ContextRows { rows, rules: Arc::clone(&self.rules), overrides: overrides.clone() };
+        Ok(ContentRead::Read { value, bytes })
     }
 
     /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version

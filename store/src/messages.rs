@@ -184,10 +184,11 @@ impl Store {
             .last()
             .is_some_and(|row| if ask.newest_first { row.message_id > 1 } else { row.message_id < newest.0 });
         let bytes = row_bytes(rows.len(), rows.iter().map(|row| row.bytes).max().unwrap_or(0));
-        ContentRead::within(room, bytes, || {
+        let parse = move || {
             let messages = rows.into_iter().map(StoredMessage::try_from).collect::<Result<_, _>>()?;
             Ok(MessagePage { messages, separators, more })
-        })
+        };
+        ContentRead::within(room, bytes, parse).await
     }
 
     /// A page of messages, oldest first, and nothing beside it: none of a conversation that is gone.
@@ -235,7 +236,7 @@ impl Store {
             .await?;
         db.release().await?;
         let row = row.ok_or(StoreError::NotFound(Entity::Message))?;
-        ContentRead::within(room, row_bytes(1, row.bytes), || row.try_into())
+        ContentRead::within(room, row_bytes(1, row.bytes), || row.try_into()).await
     }
 }
 

@@ -70,18 +70,13 @@ impl Store {
             created_us: row.created_us,
             bytes: row.bytes,
         };
-        match ContentRead::within(room, bytes, || Ok::<_, StoreError>(()))? {
-            ContentRead::TooLarge { bytes } => Ok(ContentRead::TooLarge { bytes }),
-            ContentRead::Read { .. } => match cut {
-                Some(cut) => {
-                    let (offset, text) = range_within(&cut, from, whole_bytes, (offset, length))?;
-                    let bytes = row_bytes(1, text.len() as i64);
-                    let value = MessageRange { message: message_row.try_into()?, offset, text };
-                    Ok(ContentRead::Read { value, bytes })
-                }
-                None => self.range_of_whole(caller, id, message, (offset, length), room).await,
-            },
+        if bytes > room.bytes() {
+            return Ok(ContentRead::TooLarge { bytes });
         }
+        let Some(cut) = cut else { return self.range_of_whole(caller, id, message, (offset, length), room).await };
+        let (offset, text) = range_within(&cut, from, whole_bytes, (offset, length))?;
+        let bytes = row_bytes(1, text.len() as i64);
+        Ok(ContentRead::Read { value: MessageRange { message: message_row.try_into()?, offset, text }, bytes })
     }
 
     /// The same of a message that the database cannot cut, for its text holds NUL: it is read whole.

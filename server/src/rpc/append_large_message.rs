@@ -2,7 +2,7 @@
 
 use anneal_core::{
     caller::Caller,
-    limits::{CHUNK_BYTES, MESSAGE_BYTES},
+    limits::{CHUNK_BYTES, CONTENT_BYTES, MESSAGE_BYTES},
     message::{Message, Part},
 };
 use anneal_proto::v1 as pb;
@@ -27,6 +27,8 @@ pub(crate) async fn append_large_message(
     let expected = parse::expected_last(header.expected_last_message_id)?;
     let mut message = skeleton(header)?;
     let text = text(&mut frames).await?;
+    // Its JSON and the statement are copies of it; large ones are made one at a time.
+    let _reservation = house.content.reserve(caller.tenant(), text.len() as u64).await?;
     *open_text(&mut message.parts)? = text;
     append(house, caller, Asked { id, request_id, expected, messages: [message].into() }).await
 }
@@ -56,7 +58,7 @@ fn open_text(parts: &mut [Part]) -> Result<&mut String, Failure> {
 }
 
 async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
+    let (mut bytes, mut content_bytes) = (Vec::new(), 0);
     while let Some(frame) = next(frames).await? {
         let Frame::Chunk(chunk) = frame else {
             return Err(Failure::invalid("header", "must come only once"));
@@ -64,9 +66,23 @@ async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<S
         if bytes.len() + chunk.len() > MESSAGE_BYTES {
             return Err(Failure::limit("chunk", MESSAGE_BYTES, "bytes in all"));
         }
+        content_bytes += json_bytes(&chunk);
+        if content_bytes > CONTENT_BYTES {
+            return Err(Failure::limit("chunk", CONTENT_BYTES, "bytes in all, as JSON"));
+        }
         bytes.extend_from_slice(&chunk);
     }
     String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
+}
+
+/// Bytes of a text as JSON: control characters take six, those with a short form, quotes and backslashes two.
+fn json_bytes(text: &[u8]) -> usize {
+    let bytes = |byte: &u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..=31 => 6,
+        _ => 1,
+    };
+    text.iter().map(bytes).sum()
 }
 
 async fn next(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<Option<Frame>, Failure> {
@@ -78,5 +94,17 @@ async fn next(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<O
         None => Ok(None),
         Some(pb::AppendLargeMessageRequest { frame: Some(frame) }) => Ok(Some(frame)),
         Some(_) => Err(Failure::invalid("frame", "must hold a header or a chunk")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_measured_as_it_is_stored() {
+        let text: String = (0..0x250).filter_map(char::from_u32).chain("😀\u{2028}".chars()).collect();
+        let json = serde_json::to_string(&text).expect("a text can be written");
+        assert_eq!(json_bytes(text.as_bytes()), json.len() - 2, "without its quotes");
     }
 }

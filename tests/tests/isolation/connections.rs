@@ -57,11 +57,11 @@ async fn a_tenant_whose_reads_stand_still_waits_in_a_line_of_its_own() {
     let mut db = house.db().await;
     let holding = hold_messages(&mut db).await;
     let mut eves = JoinSet::new();
-    let mut begin = || {
+    let mut read = || {
         let store = store.clone();
         eves.spawn(async move { read_messages(&store, EVE).await })
     };
-    let mut begun: Vec<_> = (0..10).map(|_| begin()).collect();
+    let mut begun: Vec<_> = (0..10).map(|_| read()).collect();
     eventually("two reads have connections, the others wait", async || reads(&store).waiting == 8).await;
     for _ in 0..20 {
         assert!(is_answered(&store, ANNA).await, "the other half of the connections is for others");
