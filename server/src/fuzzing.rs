@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::{
     auth::{Auth, AuthError, AuthSettings, Jwts},
     grpc::{self, Answering},
+    health,
     house::House,
     http as api, page,
     room::Sharing,
@@ -94,11 +95,11 @@ impl Doors {
         let settings = ServerSettings::default();
         let auth = Auth::new(&AuthSettings::default(), &store).expect("nobody is known, so no file is read");
         let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default(), Sharing::Whole);
-        let (_, health) = tonic_health::server::health_reporter();
+        let health = health::service(tonic_health::server::HealthReporter::new());
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
         let grpc = grpc::answering(routes, auth.clone(), traffic.clone());
-        let door = api::Door::new(Services { house }, auth, CancellationToken::new());
+        let door = api::Door::new(Services { house }, auth, &LimitSettings::default(), CancellationToken::new());
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         Self { grpc, http: api::router(None, door, traffic, (address, &settings)) }
     }

@@ -33,6 +33,8 @@ pub struct House {
     pub(crate) watching: Watching,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
+    /// Readers of turns over HTTP: many may read one turn.
+    pub(crate) readers: Room,
     pub(crate) large_appends: Room,
 }
 
@@ -57,6 +59,7 @@ impl House {
             watching: Watching::new(settings, sharing),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
+            readers: room(settings.concurrent_readers),
             large_appends: room(settings.concurrent_large_appends),
         }
     }

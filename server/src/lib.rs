@@ -8,6 +8,7 @@ mod context;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;
+mod health;
 mod house;
 mod http;
 mod learning;

@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::{
-    listen::{Occupied, Offered, Place},
+    listen::{Occupied, Offered, OpenCall, Place},
     status::Failure,
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct Going<B: Body> {
     place: Option<Place>,
     offered: Option<Offered>,
     _occupied: Option<Occupied>,
+    _open_call: Option<OpenCall>,
+    _stream: Option<OpenCall>,
 }
 
 impl<B: Body<Data = Bytes>> Going<B> {
@@ -57,7 +59,19 @@ impl<B: Body<Data = Bytes>> Going<B> {
             place,
             offered: None,
             _occupied: occupied,
+            _open_call: None,
+            _stream: None,
         }
+    }
+
+    /// The same answer, on this stream until it has gone.
+    pub(crate) fn on_stream(self, stream: OpenCall) -> Self {
+        Self { _stream: Some(stream), ..self }
+    }
+
+    /// The same answer; this call lasts until it has gone.
+    pub(super) fn during(self, open_call: Option<OpenCall>) -> Self {
+        Self { _open_call: open_call, ..self }
     }
 
     /// The next piece of what is left.

@@ -16,7 +16,10 @@ pub struct LimitSettings {
     pub bytes_burst: u64,
     /// Bytes of requests that have not come whole and of answers that were not read, of all tenants together.
     pub waiting_bytes: u64,
-    /// What one tenant may have of `waiting_bytes` and of each of the server's rooms, where callers need credentials: percent.
+    /// Bytes of turns' answers that are kept for readers over HTTP, of all tenants together.
+    pub answer_log_bytes: u64,
+    /// What one tenant may have of `waiting_bytes`, of `answer_log_bytes`, of connections and of each of the server's rooms,
+    /// where callers need credentials: percent.
     pub tenant_share_percent: u32,
     /// Seconds that a request may take to come whole.
     pub receive_seconds: u32,
@@ -36,6 +39,7 @@ impl Default for LimitSettings {
             bytes_per_second: 64 * 1024 * 1024,
             bytes_burst: 512 * 1024 * 1024,
             waiting_bytes: 256 * 1024 * 1024,
+            answer_log_bytes: 128 * 1024 * 1024,
             tenant_share_percent: 50,
             receive_seconds: 60,
             stall_seconds: 60,

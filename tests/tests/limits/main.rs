@@ -4,6 +4,9 @@
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod ages;
+mod attack_answers;
+mod attack_connections;
+mod attack_health;
 mod besieged;
 mod bodies;
 mod floods_http1;
