@@ -25,6 +25,8 @@ const DATABASE: &str = "anneal";
 /// Runs until Ctrl-C; with `--once` imports, waits for the worker, shows, checks, and leaves.
 pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::Result<ExitCode> {
     config.log.format = telemetry::LogFormat::Text;
+    // For grpcurl and its like: who tries things out has no .proto files at hand.
+    config.server.reflection = true;
     if arguments.once {
         // What is shown here is the result; the ports are whatever is free, so that another `anneal dev` may run beside.
         config.log.filter = "warn".into();
@@ -70,6 +72,7 @@ async fn on_postgres(
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     config.database.url = database(postgres).await?;
+    processes::fit_connections_to_files(&mut config.server);
     let store = processes::open(&config).await?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
@@ -84,7 +87,7 @@ async fn on_postgres(
         async move { worker.run(stop).await }
     });
     let outcome = match opened.await {
-        Ok(addresses) => work(postgres, &config, arguments, addresses, &stop).await,
+        Ok(addresses) => work(postgres, arguments, addresses, &stop).await,
         Err(_) => Ok(ExitCode::FAILURE),
     };
     stop.cancel();
@@ -96,14 +99,13 @@ async fn on_postgres(
 /// What happens between start and stop.
 async fn work(
     postgres: &LocalPostgres,
-    config: &Config,
     arguments: DevArguments,
     addresses: Addresses,
     stop: &CancellationToken,
 ) -> anyhow::Result<ExitCode> {
     let server = ServerArguments::at(format!("http://{}", addresses.grpc));
     if !arguments.once {
-        greet(postgres, config, addresses);
+        greet(postgres, addresses);
     }
     let client = Client::connect(&server).await?;
     let mut imported = Vec::new();
@@ -149,14 +151,10 @@ async fn database(postgres: &LocalPostgres) -> anyhow::Result<String> {
     Ok(url)
 }
 
-fn greet(postgres: &LocalPostgres, config: &Config, addresses: Addresses) {
+fn greet(postgres: &LocalPostgres, addresses: Addresses) {
     let adopted = if postgres.adopted() { ", was running already" } else { "" };
     println!("anneal is up. Ctrl-C stops it; the data stays.\n");
-    println!(
-        "  gRPC        {}  (reflection is {})",
-        addresses.grpc,
-        if config.server.reflection { "on" } else { "off" }
-    );
+    println!("  gRPC        {}  (reflection is on)", addresses.grpc);
     println!("  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics", addresses.http);
     println!("  PostgreSQL  {}  ({}{adopted})", for_a_shell(postgres), postgres.version());
     println!("  data        {}", show(postgres.folder()));

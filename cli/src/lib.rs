@@ -32,6 +32,7 @@ use command::{Anneal, Command};
 
 /// Runs the command that the process's arguments name. Errors go to standard error, with exit code 1; wrong arguments give 2.
 pub fn main() -> ExitCode {
+    anneal_process::panics::report_without_content();
     unheard::end_with_the_reader();
     let anneal = Anneal::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

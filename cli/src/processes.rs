@@ -1,6 +1,6 @@
 //! `anneal server` and `anneal worker`.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, process::ExitCode, sync::Arc, time::Duration};
 
 use anneal_llm::{Extractive, ModelAccess, provider::Model};
 use anneal_process::{
@@ -8,7 +8,7 @@ use anneal_process::{
     http::{self, Readiness},
     shutdown, telemetry,
 };
-use anneal_server::serve;
+use anneal_server::{ServerSettings, serve};
 use anneal_store::{Migrations, Store, Weakness};
 use anneal_worker::Worker;
 use anyhow::Context as _;
@@ -21,11 +21,11 @@ use crate::config::Config;
 const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Runs the server until it is asked to stop.
-pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
+pub(crate) async fn server(mut config: Config) -> anyhow::Result<ExitCode> {
     let metrics = telemetry::start(&config.log)?;
     let stop = shutdown::on_signals()?;
     let models = config.model_access()?;
-    check_files(config.server.connections.get());
+    fit_connections_to_files(&mut config.server);
     let store = open(&config).await?;
     let (open, _) = oneshot::channel();
     let mut serving = std::pin::pin!(serve(store, config.setup(models), metrics, open, stop.clone()));
@@ -39,19 +39,33 @@ pub(crate) async fn server(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Files beside connections of callers: the database's, logs, certificates.
-const OTHER_FILES: u64 = 128;
+/// Files beside connections of callers and of models: the database's, probes', logs, certificates.
+const OTHER_FILES: u64 = 384;
 
-/// Makes room for as many connections as there may be, or says that there is none.
-fn check_files(connections: u32) {
-    let most = files::allow_many();
-    if let Some(most) = most.filter(|most| *most < u64::from(connections) + OTHER_FILES) {
+/// Allows as many files as the system does. Where they are too few for `server.connections`, fewer connections are taken:
+/// without files to spare nobody could choose which of them to close, and every new one would be refused.
+pub(crate) fn fit_connections_to_files(server: &mut ServerSettings) {
+    let Some(most) = files::allow_many() else { return };
+    let wanted = server.connections;
+    let fitting = connections_within(most, server);
+    if fitting < wanted {
+        server.connections = fitting;
         warn!(
             most,
-            "this process may have {most} files open, fewer than server.connections ({connections}): raise the limit \
-             (ulimit -n), or lower the setting, so that connections are chosen and not refused at random"
+            connections = fitting,
+            "this process may have {most} files open: it takes {fitting} connections, fewer than server.connections \
+             ({wanted}); raise the limit (ulimit -n)"
         );
     }
+}
+
+/// As many connections as the settings say, or as so many files allow beside those of turns, each of which has one to its model.
+fn connections_within(files: u64, server: &ServerSettings) -> NonZeroU32 {
+    let others = OTHER_FILES + u64::from(server.concurrent_turns.get());
+    let left = u32::try_from(files.saturating_sub(others)).unwrap_or(u32::MAX);
+    // A quarter is left for callers, however few files there are.
+    let least = u32::try_from(files / 4).unwrap_or(u32::MAX);
+    NonZeroU32::new(left.max(least)).unwrap_or(NonZeroU32::MIN).min(server.connections)
 }
 
 /// Runs a worker until it is asked to stop.
@@ -152,4 +166,17 @@ async fn check_durability(store: &Store, config: &Config) -> anyhow::Result<()> 
          is set"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_everything_else() {
+        let server = ServerSettings::default();
+        let within = |files| connections_within(files, &server).get();
+        assert_eq!((within(1 << 20), within(10_640), within(4_096)), (10_000, 10_000, 3_456));
+        assert_eq!((within(1_024), within(256), within(0)), (384, 64, 1));
+    }
 }

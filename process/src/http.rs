@@ -10,7 +10,14 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    middleware,
+    response::Response,
+    routing::get,
+};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -93,7 +100,14 @@ pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(|State(shown): State<Shown>| async move { shown.metrics.render() }))
+        .layer(middleware::map_response(async |answer: Response| not_sniffed(answer)))
         .with_state(Shown { readiness, metrics })
+}
+
+/// The same answer, told to browsers to be of the type that it says and of no other.
+pub fn not_sniffed(mut answer: Response) -> Response {
+    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
 }
 
 async fn readyz(State(shown): State<Shown>) -> (StatusCode, &'static str) {

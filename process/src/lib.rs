@@ -2,6 +2,7 @@
 
 pub mod files;
 pub mod http;
+pub mod panics;
 pub mod shutdown;
 pub mod telemetry;
 

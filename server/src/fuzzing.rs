@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::{
     auth::{Auth, AuthError, AuthSettings, Jwts},
     grpc::{self, Answering},
+    health,
     house::House,
     http as api, page,
     room::Sharing,
@@ -100,11 +101,11 @@ impl Doors {
             ApplicationSettings::default(),
             (Sharing::Whole, &LimitSettings::default()),
         );
-        let (_, health) = tonic_health::server::health_reporter();
+        let health = health::service(tonic_health::server::HealthReporter::new());
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
         let grpc = grpc::answering(routes, auth.clone(), traffic.clone());
-        let door = api::Door::new(Services { house }, auth, CancellationToken::new());
+        let door = api::Door::new(Services { house }, auth, &LimitSettings::default(), CancellationToken::new());
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         Self { grpc, http: api::router(None, door, traffic, (address, &settings)) }
     }

@@ -48,8 +48,6 @@ const SEND_BYTES: usize = 64 * 1024;
 /// After so much silence a client is asked whether it is there, and has so long to say so.
 const ASK_AFTER: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of a question after health, which anybody may ask: the name of a service.
-const HEALTH_BYTES: usize = 1024;
 
 /// Serves until `stop` is cancelled and the last answer is given.
 pub(crate) async fn serve(
@@ -62,13 +60,16 @@ pub(crate) async fn serve(
     let (http2, living) = (builder(), TaskTracker::new());
     let mut connections = std::pin::pin!(connections);
     while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
-        let (peer, answering) = (connection.peer(), answering.clone());
+        let (peer, leave, answering) = (connection.peer(), connection.leave(), answering.clone());
         let calls = service_fn(move |mut request: Request<Incoming>| {
+            // Before anything of it is done: the next one may be looked at first.
+            let stream = peer.place.begin_stream();
             request.extensions_mut().insert(peer.clone());
-            answering.clone().oneshot(request)
+            let answered = answering.clone().oneshot(request);
+            async move { answered.await.map(|answer| answer.map(|body| body.on_stream(stream))) }
         });
         let serving = http2.serve_connection(TokioIo::new(connection), calls);
-        living.spawn(lifetime.live(serving, stop.clone()));
+        living.spawn(lifetime.live(serving, leave, stop.clone()));
     }
     living.close();
     living.wait().await;
@@ -129,7 +130,7 @@ pub(crate) fn routes(house: House, reflection: bool, health: HealthServer<impl H
                 .max_encoding_message_size(RESPONSE_BYTES)
         };
     }
-    let mut routes = Routes::new(health.max_decoding_message_size(HEALTH_BYTES))
+    let mut routes = Routes::new(health)
         .add_service(service!(ConversationServiceServer))
         .add_service(service!(MessageServiceServer))
         .add_service(service!(ContextServiceServer))

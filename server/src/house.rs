@@ -45,6 +45,8 @@ pub struct House {
     pub(crate) turn_content: ContentBudget,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
+    /// Readers of turns over HTTP: many may read one turn.
+    pub(crate) readers: Room,
     pub(crate) large_appends: Room,
 }
 
@@ -78,6 +80,7 @@ impl House {
             turn_content: ContentBudget::new(limits.content_bytes, sharing),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
+            readers: room(settings.concurrent_readers),
             large_appends: room(settings.concurrent_large_appends),
         }
     }

@@ -11,6 +11,7 @@ mod cpu;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;
+mod health;
 mod house;
 mod http;
 mod learning;

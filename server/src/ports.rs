@@ -12,6 +12,7 @@ use crate::{
     listen::{Port, Protocol, Seats, Tls},
     run::{Addresses, ServerError},
     settings::ServerSettings,
+    traffic::LimitSettings,
 };
 
 /// What a server lacks to be reached by others.
@@ -44,12 +45,15 @@ impl Ports {
     pub(crate) async fn open(
         settings: &ServerSettings,
         auth: &AuthSettings,
+        limits: &LimitSettings,
         store: &Store,
     ) -> Result<Self, ServerError> {
         auth.check(!settings.tls_client_ca_file.is_empty())?;
         let (auth, tls) = (Auth::new(auth, store)?, Tls::new(settings)?);
         check_protection(settings, tls.is_some(), &auth)?;
-        let seats = Seats::new(settings.connections);
+        // Where callers need no credential they are all one tenant.
+        let share_percent = if auth.is_open() { 100 } else { limits.tenant_share_percent };
+        let seats = Seats::new(settings.connections, share_percent);
         let port = |protocol: Protocol, listener| Port { listener, tls: tls.clone(), protocol, seats: seats.clone() };
         let grpc = port(Protocol::Http2, bind(settings.grpc_address).await?);
         let web = port(Protocol::Http1, bind(settings.http_address).await?);

@@ -9,15 +9,12 @@ use anneal_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic_health::{
-    pb::health_server::{Health, HealthServer},
-    server::HealthReporter,
-};
+use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 
 use crate::{
     auth::{Auth, AuthError, AuthSettings},
-    grpc,
+    grpc, health,
     house::House,
     http as api,
     listen::{Lifetime, Tls, TlsError},
@@ -80,13 +77,13 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
     let Setup { server: settings, limits, auth, models, applications } = setup;
-    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
+    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &limits, &store).await?;
 
     let sharing = auth.sharing(limits.tenant_share_percent);
     let house = House::new(store, &settings, models, applications, (sharing, &limits));
     let (store, calls) = (house.store.clone(), house.store.clone());
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
-    let (health, health_service) = not_serving_yet().await;
+    let health = not_serving_yet().await;
     let readiness = Readiness::default();
     // Ports close after the calls under way have ended; what watches and rings goes on until then.
     let background = CancellationToken::new();
@@ -97,7 +94,7 @@ pub async fn serve(
     let (traffic, lifetime) = (Traffic::new(&limits, auth.is_open()), Lifetime::new(&limits));
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
-    let door = api::Door::new(Services { house: house.clone() }, auth.clone(), closing.clone());
+    let door = api::Door::new(Services { house: house.clone() }, auth.clone(), &limits, closing.clone());
     let answers = http::router(readiness.clone(), metrics);
     let beside = match probes {
         None => Some(answers),
@@ -108,7 +105,7 @@ pub async fn serve(
     };
     let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings));
     let web = tokio::spawn(api::serve(web.connections(background.clone()), router, lifetime, background.clone()));
-    let services = grpc::routes(house, settings.reflection, health_service)?;
+    let services = grpc::routes(house, settings.reflection, health::service(health.clone()))?;
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
     let _ = open.send(addresses);
@@ -187,10 +184,10 @@ async fn watch(store: Store, readiness: Readiness, health: HealthReporter, stop:
 }
 
 /// Nobody is told that it serves, or that there is no such service, before the database has answered.
-async fn not_serving_yet() -> (HealthReporter, HealthServer<impl Health>) {
-    let (reporter, service) = tonic_health::server::health_reporter();
-    announce(&reporter, false).await;
-    (reporter, service)
+async fn not_serving_yet() -> HealthReporter {
+    let health = HealthReporter::new();
+    announce(&health, false).await;
+    health
 }
 
 async fn announce(health: &HealthReporter, ready: bool) {

@@ -38,7 +38,8 @@ pub struct ServerSettings {
     pub tls_client_ca_file: String,
     /// Serve where others could listen in or come in: without TLS or without credentials on an address that is not loopback.
     pub insecure: bool,
-    /// Connections to both ports together; beyond that, whoever is not known, or has been silent longest, has to go.
+    /// Places for connections to both ports together; one of many streams takes several. A tenant has its share of them, new
+    /// connections a reserve; beyond that, a tenant's own oldest goes, and whoever has shown no credential for longest.
     pub connections: NonZeroU32,
     /// Whether gRPC reflection answers.
     pub reflection: bool,
@@ -46,6 +47,8 @@ pub struct ServerSettings {
     pub concurrent_calls: u32,
     /// Turns under way at once, over gRPC and HTTP; more are refused with RESOURCE_EXHAUSTED.
     pub concurrent_turns: NonZeroU32,
+    /// Readers of turns over HTTP at once; more are refused with RESOURCE_EXHAUSTED.
+    pub concurrent_readers: u32,
     /// AppendLargeMessage calls under way at once: each may hold 64 MiB.
     pub concurrent_large_appends: u32,
     /// WatchConversation calls under way at once; more are refused with RESOURCE_EXHAUSTED.
@@ -147,9 +150,10 @@ impl Default for ServerSettings {
             tls_client_ca_file: String::new(),
             insecure: false,
             connections: NonZeroU32::new(10_000).expect("it is not 0"),
-            reflection: true,
+            reflection: false,
             concurrent_calls: 1_024,
             concurrent_turns: NonZeroU32::new(256).expect("it is not 0"),
+            concurrent_readers: 1_000,
             concurrent_large_appends: 4,
             concurrent_watches: 1_000,
             watch_poll_ms: 200,

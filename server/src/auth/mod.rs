@@ -109,7 +109,7 @@ impl Auth {
         let certificate = peer.and_then(|peer| peer.certificate.as_ref());
         let caller = self.caller(headers, certificate).await?;
         if let Some(peer) = peer {
-            peer.place.becomes_known();
+            peer.place.becomes_known(caller.tenant());
         }
         if let Some(tab) = extensions.get::<Tab>() {
             tab.begin(caller.tenant())?;

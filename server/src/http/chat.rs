@@ -13,19 +13,22 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::stream;
 use pb::part::Part;
 use serde::Deserialize;
+use tokio_util::task::AbortOnDropHandle;
 use utoipa::ToSchema;
 
 use super::{
     door::{Allowed, Calls, Door, Visitor},
     few::Pictures,
     json::{self, Body},
-    live::{Asked, Patience, Place, Reader, Session, TurnEvent},
+    live::{Asked, Patience, Place, Reader, Session, TurnEvent, TurnFailed},
     problem::Problem,
     session,
     sse::{self, LAST_EVENT_ID},
 };
 use crate::{
+    auth::Proof,
     parse,
+    room::Places,
     status::{Failure, Reason},
     turn,
     verbs::Rpc,
@@ -87,8 +90,12 @@ pub(super) async fn chat(
     Body(body): Body<ChatBody>,
 ) -> Result<Response, Problem> {
     session::agent(&agent)?;
+    let entered = door.services.house.readers.enter(visitor.caller.tenant());
+    let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => "chat_reader").increment(1))?;
+    let proof = visitor.proof();
     let Some(id) = headers.get(LAST_EVENT_ID) else {
-        return Ok(told(begin(&door, visitor, &agent, body.unwrap_or_default()).await?));
+        let reader = begin(&door, visitor, &agent, body.unwrap_or_default()).await?;
+        return Ok(told(Reading::new(reader, room, proof)));
     };
     let place = Place::parse(id.as_bytes());
     let place = place.ok_or_else(forged)?;
@@ -96,7 +103,8 @@ pub(super) async fn chat(
     if asked.place.as_ref().is_some_and(|place| place.is_end) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(told(door.live.join(visitor, asked, door.closing.clone())))
+    let reader = door.live.join(visitor, asked, door.closing.clone());
+    Ok(told(Reading::new(reader, room, proof)))
 }
 
 /// How often a session is made for one turn.
@@ -282,11 +290,51 @@ fn media_type(uri: &str) -> Option<String> {
 }
 
 /// The turn as server-sent events.
-fn told(reader: Reader) -> Response {
-    sse::answer(stream::unfold(reader, |mut reader| async {
-        let (id, event) = reader.next().await?;
-        Some((Event::default().id(id).json_data(event), reader))
+fn told(reading: Reading) -> Response {
+    sse::answer(stream::unfold(reading, |mut reading| async {
+        let event = match reading.next().await? {
+            (Some(id), event) => Event::default().id(id).json_data(event),
+            (None, event) => Event::default().json_data(event),
+        };
+        Some((event, reading))
     }))
+}
+
+/// A reader whose answer goes out, in its room, for as long as its credential holds.
+struct Reading {
+    /// None: its credential has ended.
+    reader: Option<Reader>,
+    /// Asks whether the credential holds, and ends when it does not: a task of its own, because nobody asks for the next event
+    /// while the answer is not read. None: there is no credential that could end.
+    asking: Option<AbortOnDropHandle<Failure>>,
+    _room: Places,
+}
+
+impl Reading {
+    fn new(reader: Reader, room: Places, proof: Option<Proof>) -> Self {
+        let asking = proof.map(|proof| AbortOnDropHandle::new(tokio::spawn(async move { proof.ends().await })));
+        Self { reader: Some(reader), asking, _room: room }
+    }
+
+    /// The next event, with its id but where the credential has ended, which changes nothing of where the reader stands; None
+    /// after the last.
+    async fn next(&mut self) -> Option<(Option<String>, TurnEvent)> {
+        let reader = self.reader.as_mut()?;
+        let credential_ends = async {
+            match &mut self.asking {
+                Some(asking) => asking.await.unwrap_or(Failure::Panicked),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            failure = credential_ends => {
+                self.reader = None;
+                Some((None, TurnEvent::Error(TurnFailed { problem: failure.into() })))
+            }
+            event = reader.next() => event.map(|(id, event)| (Some(id), event)),
+        }
+    }
 }
 
 #[cfg(test)]

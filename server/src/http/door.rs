@@ -13,11 +13,16 @@ use axum::{
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
 
-use super::{live::Live, names::Names, problem::Problem};
+use super::{
+    live::{Live, LogBudget},
+    names::Names,
+    problem::Problem,
+};
 use crate::{
     auth::{Auth, Proof},
     services::Services,
     status::Failure,
+    traffic::LimitSettings,
     verbs::Rpc,
 };
 
@@ -34,9 +39,11 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// A door to these services, until it closes.
-    pub(crate) fn new(services: Services, auth: Auth, closing: CancellationToken) -> Self {
-        Self { services, auth, live: Arc::default(), closing }
+    /// A door to these services within these limits, until it closes.
+    pub(crate) fn new(services: Services, auth: Auth, limits: &LimitSettings, closing: CancellationToken) -> Self {
+        let share = if auth.is_open() { limits.answer_log_bytes } else { limits.share_of(limits.answer_log_bytes) };
+        let live = Arc::new(Live::new(LogBudget::new(limits.answer_log_bytes, share)));
+        Self { services, auth, live, closing }
     }
 }
 
@@ -53,6 +60,11 @@ impl Visitor {
     /// A call of an RPC, as gRPC would have brought it.
     pub(super) fn request<T>(&self, message: T) -> tonic::Request<T> {
         tonic::Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
+    }
+
+    /// What it takes to ask again whether the caller is known; None: nothing can change.
+    pub(super) fn proof(&self) -> Option<Proof> {
+        self.extensions.get::<Proof>().cloned()
     }
 
     /// Refuses to go on for who is not known any more: for answers that take long. A database that does not say ends nothing

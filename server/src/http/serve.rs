@@ -13,8 +13,9 @@ use crate::listen::{Connection, Lifetime};
 
 /// How long a client may take for the head of a request, and for beginning the next one.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
-/// Bytes of a request's head.
-const HEAD_BYTES: usize = 64 * 1024;
+/// Bytes of a request's head: as many as over HTTP/2. So much may lie unread in each connection of somebody who has shown no
+/// credential yet.
+const HEAD_BYTES: usize = 16 * 1024;
 /// Headers of a request.
 const HEADERS: usize = 100;
 
@@ -30,14 +31,14 @@ pub(crate) async fn serve(
     let (http, living) = (Arc::new(http), TaskTracker::new());
     let mut connections = std::pin::pin!(connections);
     while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
-        let (peer, router) = (connection.peer(), router.clone());
+        let (peer, leave, router) = (connection.peer(), connection.leave(), router.clone());
         let answering = service_fn(move |request: hyper::Request<Incoming>| {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             router.clone().oneshot(request)
         });
         let serving = http.serve_connection(TokioIo::new(connection), answering);
-        living.spawn(lifetime.live(serving, stop.clone()));
+        living.spawn(lifetime.live(serving, leave, stop.clone()));
     }
     living.close();
     living.wait().await;

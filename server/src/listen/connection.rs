@@ -1,5 +1,5 @@
 //! One connection: plain or TLS, with an end to patience. A client has to begin within some seconds, and has to take what it
-//! is sent; one that must make room for another is closed.
+//! is sent.
 
 use std::{
     future::Future,
@@ -15,15 +15,17 @@ use tokio::{
     time::Sleep,
 };
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::CancellationToken;
 
-use super::seats::{Place, Seat};
+use super::{
+    frames::{FrameCounter, PREFACE_BYTES},
+    seats::{Place, Seat},
+    tls::Protocol,
+};
 use crate::auth::Certificate;
 
 /// How long a client may take to send its first bytes: the preface of HTTP/2, or a request.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of the preface of HTTP/2: who has sent so many has begun.
-const PREFACE_BYTES: usize = 24;
 /// How long a client may take no byte of what it is sent.
 const TAKE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -32,8 +34,9 @@ pub(crate) struct Connection {
     io: Io,
     certificate: Option<Certificate>,
     seat: Seat,
-    leave: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Bytes that it may still take its time to send.
+    /// What its client sends of HTTP/2; None: it speaks HTTP/1.1.
+    frames: Option<FrameCounter>,
+    /// Bytes that it may still take its time to send: the preface of HTTP/2, or as much of a request.
     to_begin: usize,
     /// Until when it has to have begun, or to have taken something.
     patience: Option<Pin<Box<Sleep>>>,
@@ -54,19 +57,19 @@ pub(crate) struct Peer {
 }
 
 impl Connection {
-    pub(super) fn plain(stream: TcpStream, seat: Seat) -> Self {
-        Self::new(Io::Plain(stream), None, seat)
+    pub(super) fn plain(stream: TcpStream, seat: Seat, protocol: Protocol) -> Self {
+        Self::new(Io::Plain(stream), None, seat, protocol)
     }
 
-    pub(super) fn secure(stream: TlsStream<TcpStream>, seat: Seat) -> Self {
+    pub(super) fn secure(stream: TlsStream<TcpStream>, seat: Seat, protocol: Protocol) -> Self {
         let certificate = stream.get_ref().1.peer_certificates().and_then(Certificate::read);
-        Self::new(Io::Secure(Box::new(stream)), certificate, seat)
+        Self::new(Io::Secure(Box::new(stream)), certificate, seat, protocol)
     }
 
-    fn new(io: Io, certificate: Option<Certificate>, seat: Seat) -> Self {
-        let leave = Box::pin(seat.leave().cancelled_owned());
+    fn new(io: Io, certificate: Option<Certificate>, seat: Seat, protocol: Protocol) -> Self {
         let patience = Some(Box::pin(tokio::time::sleep(BEGIN_WITHIN)));
-        Self { io, certificate, seat, leave, to_begin: PREFACE_BYTES, patience }
+        let frames = (protocol == Protocol::Http2).then(FrameCounter::new);
+        Self { io, certificate, seat, frames, to_begin: PREFACE_BYTES, patience }
     }
 
     /// Who is at the other end.
@@ -74,11 +77,13 @@ impl Connection {
         Peer { certificate: self.certificate.clone(), place: self.seat.place() }
     }
 
-    /// Whether the connection has to end now, whatever it waits for.
+    /// Cancelled when the connection has to go, whatever it waits for.
+    pub(crate) fn leave(&self) -> CancellationToken {
+        self.seat.leave()
+    }
+
+    /// Whether the client's time is up.
     fn must_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.leave.as_mut().poll(context).is_ready() {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
         let has_ended = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready());
         if has_ended { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
@@ -110,11 +115,19 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         self.must_end(context)?;
         let before = buffer.filled().len();
-        ready!(match &mut self.io {
+        let polled = match &mut self.io {
             Io::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Io::Secure(stream) => Pin::new(stream).poll_read(context, buffer),
-        })?;
+        };
+        if polled.is_pending() {
+            self.seat.read_all();
+        }
+        ready!(polled)?;
         let read = buffer.filled().len() - before;
+        let requests = self.frames.as_mut().map_or(0, |frames| frames.requests_in(&buffer.filled()[before..]));
+        if requests > 0 {
+            self.seat.announce(requests);
+        }
         self.seat.heard();
         if self.to_begin > 0 {
             self.to_begin = self.to_begin.saturating_sub(read);

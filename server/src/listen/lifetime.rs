@@ -25,9 +25,19 @@ impl Lifetime {
         Self { age: Some(age).filter(|age| !age.is_zero()), grace }
     }
 
-    /// Serves a connection until it ends. When its time is up, or `stop` is cancelled, it takes no new call and ends with the
-    /// last of its calls; those on one whose time was up have a grace.
-    pub(crate) async fn live<C>(self, connection: C, stop: CancellationToken)
+    /// Serves a connection until it ends. When `leave` is cancelled, it is closed at once. When its time is up, or `stop` is
+    /// cancelled, it takes no new call and ends with the last of its calls; those on one whose time was up have a grace.
+    pub(crate) async fn live<C>(self, connection: C, leave: CancellationToken, stop: CancellationToken)
+    where
+        C: GracefulConnection,
+        C::Error: std::fmt::Display,
+    {
+        if leave.run_until_cancelled(self.live_out(connection, stop)).await.is_none() {
+            debug!("a connection was closed: its place is needed, or its readers read nothing");
+        }
+    }
+
+    async fn live_out<C>(self, connection: C, stop: CancellationToken)
     where
         C: GracefulConnection,
         C::Error: std::fmt::Display,

@@ -1,8 +1,10 @@
 //! The ports: who is let in, how long they may take to say something, and what they hold meanwhile. Both doors stand on this.
 
 mod connection;
+mod frames;
 mod lifetime;
 mod seats;
+mod table;
 mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -20,7 +22,7 @@ pub use self::tls::TlsError;
 pub(crate) use self::{
     connection::{Connection, Peer},
     lifetime::Lifetime,
-    seats::{Occupied, Offered, Place, Seats},
+    seats::{Occupied, Offered, OpenCall, Place, Seats},
     tls::{Protocol, Tls},
 };
 
@@ -97,9 +99,11 @@ impl Door {
     async fn let_in(&self, stream: TcpStream) -> io::Result<Connection> {
         // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
         stream.set_nodelay(true)?;
-        let seat = self.seats.take().ok_or_else(|| io::Error::other("there is no room for another connection"))?;
-        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, seat)) };
-        let shaken = timeout(HANDSHAKE_WITHIN, tls.accept(stream, self.protocol, &self.handshakes)).await;
-        Ok(Connection::secure(shaken.map_err(|_| io::ErrorKind::TimedOut)??, seat))
+        let seat = self.seats.take();
+        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, seat, self.protocol)) };
+        let shaking = timeout(HANDSHAKE_WITHIN, tls.accept(stream, self.protocol, &self.handshakes));
+        let shaken = seat.leave().run_until_cancelled_owned(shaking).await;
+        let shaken = shaken.ok_or(io::ErrorKind::ConnectionAborted)?.map_err(|_| io::ErrorKind::TimedOut)?;
+        Ok(Connection::secure(shaken?, seat, self.protocol))
     }
 }

@@ -1,50 +1,53 @@
-//! How many connections there are, and who has to go when there are too many: first whoever has shown no credential yet, then
-//! whoever has been silent longest, if nobody waits for an answer there.
+//! How many connections there are, and which of them is closed where there are too many.
 
 use std::{
     collections::HashMap,
     num::NonZeroU32,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use anneal_core::caller::TenantId;
 use tokio_util::sync::CancellationToken;
 
-/// A connection that was silent for less than this stays, whoever else would like its place.
-const SILENT: Duration = Duration::from_secs(5);
+use super::table::{Bounds, Entry, Owner, Table};
+
 /// From one look at readers to the next.
 const LOOK: Duration = Duration::from_secs(1);
+/// Streams that a connection's place covers. One on which more have been open at once takes a place more for each so many: it
+/// keeps the memory for them, about a KiB each beside its own 27 KiB.
+const STREAMS_PER_PLACE: u32 = 8;
 
 /// Room for connections. Cheap to clone: both ports share it.
 #[derive(Clone)]
 pub(crate) struct Seats(Arc<Room>);
 
 struct Room {
-    most: usize,
     began: Instant,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Default)]
-struct Taken {
-    next: u64,
-    seats: HashMap<u64, Arc<State>>,
+    taken: Mutex<Table<Arc<State>>>,
 }
 
 struct State {
+    /// Whose it is.
+    owner: Mutex<Owner>,
     /// Calls under way.
     calls: AtomicUsize,
+    /// Calls under way that need no credential, and those of them that watch.
+    open_calls: AtomicU32,
+    open_watches: AtomicU32,
+    /// Streams that the client has opened: those that were not looked at yet, and those that are under way.
+    announced: AtomicU32,
+    streams: AtomicU32,
+    /// Whether one has begun since everything was read that was there.
+    has_begun: AtomicBool,
+    /// Places that the connection takes for the most streams that it ever had.
+    places: AtomicU32,
     /// Milliseconds, since the room was opened, at which something last came or went.
     heard: AtomicU64,
-    /// Milliseconds, since the room was opened, at which it was taken.
-    since: u64,
-    /// Whether a call has come whose caller is known.
-    is_known: AtomicBool,
     leave: CancellationToken,
-    began: Instant,
     /// Since when what was offered to the reader of an answer was not taken, by offer; in milliseconds as above.
     offered: Mutex<HashMap<u64, u64>>,
     next_offer: AtomicU64,
@@ -52,12 +55,10 @@ struct State {
 
 /// A connection's place. Dropped, it is free.
 pub(crate) struct Seat {
-    id: u64,
-    room: Arc<Room>,
-    state: Arc<State>,
+    place: Place,
 }
 
-/// What a call takes of its connection's place: while there is one, the connection stays.
+/// What a call takes of its connection's place: it counts as under way while there is one.
 pub(crate) struct Occupied(Arc<State>);
 
 /// A piece of an answer that its reader has not taken. Dropped, it is taken.
@@ -66,43 +67,49 @@ pub(crate) struct Offered {
     id: u64,
 }
 
+/// A stream, or a call that needs no credential, that is under way on a connection until this is dropped.
+pub(crate) struct OpenCall {
+    state: Arc<State>,
+    counter: fn(&State) -> &AtomicU32,
+}
+
 /// The way to a connection's place for its calls. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Place(Arc<State>);
+pub(crate) struct Place {
+    id: u64,
+    room: Arc<Room>,
+    state: Arc<State>,
+}
 
 impl Seats {
-    /// Room for so many.
-    pub(crate) fn new(most: NonZeroU32) -> Self {
-        Self(Arc::new(Room { most: most.get() as usize, began: Instant::now(), taken: Mutex::default() }))
+    /// Room for so many connections, of which one tenant may have so many percent.
+    pub(crate) fn new(most: NonZeroU32, share_percent: u32) -> Self {
+        let taken = Mutex::new(Table::new(Bounds::new(most, share_percent)));
+        Self(Arc::new(Room { began: Instant::now(), taken }))
     }
 
-    /// A place; where all are taken, that of whoever has to go. None: everybody is busy.
-    pub(crate) fn take(&self) -> Option<Seat> {
-        let mut taken = self.0.taken();
-        if taken.seats.len() >= self.0.most {
-            let leaving = taken.seats.iter().filter(|(_, state)| self.0.may_leave(state));
-            let id = *leaving.min_by_key(|(_, state)| state.standing())?.0;
-            if let Some(state) = taken.seats.remove(&id) {
-                state.leave.cancel();
-                metrics::counter!("connections_closed_for_others_total").increment(1);
-            }
-        }
-        let id = taken.next;
-        taken.next += 1;
-        let since = self.0.now();
+    /// A place; where all are taken, that of the connection that has been there longest without a credential.
+    pub(crate) fn take(&self) -> Seat {
         let state = Arc::new(State {
+            owner: Mutex::new(Owner::Unknown),
             calls: AtomicUsize::new(0),
-            heard: AtomicU64::new(since),
-            since,
-            is_known: AtomicBool::new(false),
+            open_calls: AtomicU32::new(0),
+            open_watches: AtomicU32::new(0),
+            announced: AtomicU32::new(0),
+            streams: AtomicU32::new(0),
+            has_begun: AtomicBool::new(false),
+            places: AtomicU32::new(1),
+            heard: AtomicU64::new(self.0.now()),
             leave: CancellationToken::new(),
-            began: self.0.began,
             offered: Mutex::default(),
             next_offer: AtomicU64::new(0),
         });
-        taken.seats.insert(id, Arc::clone(&state));
-        metrics::gauge!("connections_open").set(taken.seats.len() as f64);
-        Some(Seat { id, room: Arc::clone(&self.0), state })
+        let mut taken = self.0.taken();
+        let (id, closed) = taken.insert(Arc::clone(&state));
+        metrics::gauge!("connections_open").set(taken.len() as f64);
+        drop(taken);
+        close(closed);
+        Seat { place: Place { id, room: Arc::clone(&self.0), state } }
     }
 
     /// Has connections leave on which the reader of every answer takes nothing for so long, until the future is dropped. One
@@ -113,7 +120,7 @@ impl Seats {
         loop {
             looks.tick().await;
             let since = self.0.now().saturating_sub(most);
-            for state in self.0.taken().seats.values() {
+            for state in self.0.taken().iter() {
                 let stalled = state.offered().values().filter(|offered| **offered < since).count();
                 let is_every_one = stalled > 0 && stalled >= state.calls.load(Ordering::Acquire);
                 if is_every_one && !state.leave.is_cancelled() {
@@ -125,23 +132,23 @@ impl Seats {
     }
 }
 
-fn milliseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+/// Ends connections whose places others need.
+fn close(closed: Vec<Arc<State>>) {
+    for state in closed {
+        state.leave.cancel();
+        let owner = if *state.owner() == Owner::Unknown { "unknown" } else { "tenant" };
+        metrics::counter!("connections_closed_for_others_total", "owner" => owner).increment(1);
+    }
 }
 
 impl Room {
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Each change is one insertion or one removal.
+    fn taken(&self) -> MutexGuard<'_, Table<Arc<State>>> {
+        // No change of the table stops half-way.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> u64 {
-        milliseconds(self.began)
-    }
-
-    fn may_leave(&self, state: &State) -> bool {
-        let silent = self.now().saturating_sub(state.standing().1);
-        state.calls.load(Ordering::Acquire) == 0 && u128::from(silent) >= SILENT.as_millis()
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -150,55 +157,124 @@ impl State {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known, and since when it keeps its place for nothing: who is not known gains nothing by sending something.
-    fn standing(&self) -> (bool, u64) {
-        let is_known = self.is_known.load(Ordering::Relaxed);
-        (is_known, if is_known { self.heard.load(Ordering::Relaxed) } else { self.since })
+    fn owner(&self) -> MutexGuard<'_, Owner> {
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry for Arc<State> {
+    fn is_busy(&self) -> bool {
+        self.calls.load(Ordering::Acquire) > 0
+    }
+
+    fn last_active(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
     }
 }
 
 impl Seat {
     /// Takes down that something came or went.
     pub(crate) fn heard(&self) {
-        self.state.heard.store(self.room.now(), Ordering::Relaxed);
+        self.place.state.heard.store(self.place.room.now(), Ordering::Relaxed);
+    }
+
+    /// Notes that the client has opened so many streams, none of which was looked at yet. A connection that has had more at once
+    /// than its places cover takes more places.
+    pub(super) fn announce(&self, streams: u32) {
+        let Place { id, room, state } = &self.place;
+        let announced = state.announced.fetch_add(streams, Ordering::AcqRel).saturating_add(streams);
+        let places = announced.saturating_add(state.streams.load(Ordering::Acquire)).div_ceil(STREAMS_PER_PLACE);
+        if state.places.fetch_max(places, Ordering::AcqRel) < places {
+            let owner = state.owner();
+            let closed = room.taken().resize(*id, *owner, places as usize);
+            drop(owner);
+            close(closed);
+        }
+    }
+
+    /// Notes that nothing more is there to be read. Where it was so before, and no stream has begun since then, what was announced
+    /// and has not begun never will: it was refused, or given up.
+    pub(super) fn read_all(&self) {
+        let state = &self.place.state;
+        if !state.has_begun.swap(false, Ordering::AcqRel) {
+            state.announced.store(0, Ordering::Release);
+        }
     }
 
     /// Cancelled when the connection has to go.
     pub(crate) fn leave(&self) -> CancellationToken {
-        self.state.leave.clone()
+        self.place.state.leave.clone()
     }
 
     /// The way here for calls.
     pub(crate) fn place(&self) -> Place {
-        Place(Arc::clone(&self.state))
+        self.place.clone()
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.room.taken();
-        taken.seats.remove(&self.id);
-        metrics::gauge!("connections_open").set(taken.seats.len() as f64);
+        let Place { id, room, state } = &self.place;
+        // In the order of `becomes_known`: owner, then table.
+        let owner = state.owner();
+        let mut taken = room.taken();
+        drop(taken.remove(*owner, *id));
+        metrics::gauge!("connections_open").set(taken.len() as f64);
     }
 }
 
 impl Place {
-    /// Takes down that a call has come whose caller is known.
-    pub(crate) fn becomes_known(&self) {
-        self.0.is_known.store(true, Ordering::Relaxed);
+    /// Notes that a call of this tenant has come. A connection that becomes a tenant's counts in its share; beyond that, or
+    /// where tenants have taken all places but those that are kept for new connections, one of theirs is closed.
+    pub(crate) fn becomes_known(&self, tenant: TenantId) {
+        let mut owner = self.state.owner();
+        let next = match *owner {
+            Owner::Unknown => Owner::Tenant(tenant),
+            Owner::Tenant(before) if before != tenant => Owner::Several,
+            Owner::Tenant(_) | Owner::Several => return,
+        };
+        let closed = self.room.taken().give(self.id, *owner, next);
+        *owner = next;
+        drop(owner);
+        close(closed);
     }
 
-    /// Keeps the connection until what is returned is dropped.
+    /// Notes that an announced stream begins, until what is returned is dropped.
+    pub(crate) fn begin_stream(&self) -> OpenCall {
+        self.state.has_begun.store(true, Ordering::Release);
+        let _ =
+            self.state.announced.fetch_update(Ordering::AcqRel, Ordering::Acquire, |streams| streams.checked_sub(1));
+        self.state.streams.fetch_add(1, Ordering::AcqRel);
+        OpenCall { state: Arc::clone(&self.state), counter: |state| &state.streams }
+    }
+
+    /// Counts a call as under way until what is returned is dropped.
     pub(crate) fn occupy(&self) -> Occupied {
-        self.0.calls.fetch_add(1, Ordering::AcqRel);
-        Occupied(Arc::clone(&self.0))
+        self.state.calls.fetch_add(1, Ordering::AcqRel);
+        Occupied(Arc::clone(&self.state))
+    }
+
+    /// Notes that a call without a credential is under way; None: so many are already.
+    pub(crate) fn begin_open_call(&self, most: u32) -> Option<OpenCall> {
+        self.begin(most, |state| &state.open_calls)
+    }
+
+    /// The same for one that watches.
+    pub(crate) fn begin_open_watch(&self, most: u32) -> Option<OpenCall> {
+        self.begin(most, |state| &state.open_watches)
+    }
+
+    fn begin(&self, most: u32, counter: fn(&State) -> &AtomicU32) -> Option<OpenCall> {
+        let more = |calls: u32| (calls < most).then_some(calls + 1);
+        let begun = counter(&self.state).fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        begun.is_ok().then(|| OpenCall { state: Arc::clone(&self.state), counter })
     }
 
     /// Takes down that a piece of an answer is there for its reader, until what is returned is dropped.
     pub(crate) fn offer(&self) -> Offered {
-        let id = self.0.next_offer.fetch_add(1, Ordering::Relaxed);
-        self.0.offered().insert(id, milliseconds(self.0.began));
-        Offered { state: Arc::clone(&self.0), id }
+        let id = self.state.next_offer.fetch_add(1, Ordering::Relaxed);
+        self.state.offered().insert(id, self.room.now());
+        Offered { state: Arc::clone(&self.state), id }
     }
 }
 
@@ -214,38 +290,75 @@ impl Drop for Occupied {
     }
 }
 
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        (self.counter)(&self.state).fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
-    fn silent(seat: &Seat, order: u64) {
-        // As if the room had been open for long.
-        seat.place().becomes_known();
-        seat.state.heard.store(order, Ordering::Relaxed);
-    }
+    const ANNA: TenantId = TenantId(Uuid::from_u128(1));
+    const EVE: TenantId = TenantId(Uuid::from_u128(2));
 
-    fn opened_long_ago(most: u32) -> Seats {
-        let began = Instant::now().checked_sub(Duration::from_mins(1)).expect("a machine that has run for a minute");
-        Seats(Arc::new(Room { most: most as usize, began, taken: Mutex::default() }))
+    #[test]
+    fn a_tenant_above_its_share_loses_a_connection_and_the_others_keep_theirs() {
+        let seats = Seats::new(NonZeroU32::new(8).expect("not 0"), 50);
+        let anna = seats.take();
+        anna.place().becomes_known(ANNA);
+        let eve: Vec<Seat> = (0..5).map(|_| seats.take()).collect();
+        let calls: Vec<Occupied> = eve.iter().map(|seat| seat.place().occupy()).collect();
+        for seat in &eve {
+            seat.place().becomes_known(EVE);
+            seat.place().becomes_known(EVE);
+        }
+        let closed: Vec<bool> = eve.iter().map(|seat| seat.leave().is_cancelled()).collect();
+        assert_eq!(closed, [true, false, false, false, false], "the oldest, although a call is under way on it");
+        assert!(!anna.leave().is_cancelled());
+        drop((eve, calls));
+        assert_eq!(seats.0.taken().len(), 1);
+        let shared = seats.take();
+        shared.place().becomes_known(ANNA);
+        shared.place().becomes_known(EVE);
+        shared.place().becomes_known(ANNA);
+        drop((shared, anna));
+        assert_eq!(seats.0.taken().len(), 0);
     }
 
     #[test]
-    fn whoever_is_silent_longest_and_waits_for_nothing_makes_room() {
-        let seats = opened_long_ago(3);
-        let (first, second, third) = (seats.take(), seats.take(), seats.take());
-        let (first, second, third) = (first.expect("room"), second.expect("room"), third.expect("room"));
-        assert!(seats.take().is_none(), "everybody has just said something");
-        silent(&first, 1);
-        silent(&second, 2);
-        let call = first.place().occupy();
-        let fourth = seats.take().expect("the second goes");
-        assert!(second.leave().is_cancelled() && !first.leave().is_cancelled() && !third.leave().is_cancelled());
-        assert!(seats.take().is_none(), "the first waits for an answer");
-        drop(call);
-        let _fifth = seats.take().expect("the first goes");
-        assert!(first.leave().is_cancelled());
-        drop(fourth);
-        drop(second);
-        assert!(seats.take().is_some(), "who left has left a place");
+    fn a_connection_takes_a_place_for_every_eight_streams_that_it_has_at_once() {
+        let seats = Seats::new(NonZeroU32::new(16).expect("not 0"), 100);
+        let (first, second) = (seats.take(), seats.take());
+        for _ in 0..1_000 {
+            second.announce(1);
+            drop(second.place().begin_stream());
+        }
+        second.announce(7);
+        second.read_all();
+        second.read_all();
+        second.announce(8);
+        assert!(!first.leave().is_cancelled(), "eight at a time take no more than one place");
+        let begun: Vec<OpenCall> = (0..8).map(|_| second.place().begin_stream()).collect();
+        second.announce(112);
+        assert!(!first.leave().is_cancelled(), "fifteen places");
+        second.announce(1);
+        drop(begun);
+        assert!(first.leave().is_cancelled() && !second.leave().is_cancelled(), "sixteen places");
+    }
+
+    #[test]
+    fn open_calls_of_a_connection_are_few() {
+        let seats = Seats::new(NonZeroU32::MIN, 100);
+        let seat = seats.take();
+        let place = seat.place();
+        let held = [place.begin_open_call(2), place.begin_open_call(2)];
+        assert!(held.iter().all(Option::is_some) && place.begin_open_call(2).is_none());
+        assert!(place.begin_open_watch(1).is_some(), "they are counted apart");
+        drop(held);
+        assert!(place.begin_open_call(2).is_some());
     }
 }

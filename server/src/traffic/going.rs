@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::{
     content::Reservation,
-    listen::{Occupied, Offered, Place},
+    listen::{Occupied, Offered, OpenCall, Place},
     polls::Polled,
     status::Failure,
 };
@@ -44,6 +44,8 @@ pub(crate) struct Going<B: Body> {
     place: Option<Place>,
     offered: Option<Offered>,
     _occupied: Option<Occupied>,
+    _open_call: Option<OpenCall>,
+    _stream: Option<OpenCall>,
 }
 
 impl<B: Body<Data = Bytes>> Going<B> {
@@ -70,12 +72,24 @@ impl<B: Body<Data = Bytes>> Going<B> {
             place,
             offered: None,
             _occupied: occupied,
+            _open_call: None,
+            _stream: None,
         }
     }
 
     /// The same body, whose bytes count in this reservation until it has gone.
     pub(super) fn within(self, reservation: Option<Arc<Reservation>>) -> Self {
         Self { reservation, ..self }
+    }
+
+    /// The same answer, on this stream until it has gone.
+    pub(crate) fn on_stream(self, stream: OpenCall) -> Self {
+        Self { _stream: Some(stream), ..self }
+    }
+
+    /// The same answer; this call lasts until it has gone.
+    pub(super) fn during(self, open_call: Option<OpenCall>) -> Self {
+        Self { _open_call: open_call, ..self }
     }
 
     /// The next piece of what is left.

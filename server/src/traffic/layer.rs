@@ -31,6 +31,9 @@ const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";
 /// How long a request may take to come whole that anybody may make, and its bytes: it names a service.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 const OPEN_BYTES: u64 = 4 * 1024;
+/// Such requests on one connection at once: one that has not come whole, or whose answer is not read, is memory that nobody's
+/// account pays for. Whoever asks again and again has one at a time.
+const OPEN_CALLS: u32 = 8;
 /// What is asked after a process over HTTP; the answer is a word.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
@@ -86,15 +89,21 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let (tab, refuse, cut) = (self.layer.traffic.tab(), self.layer.refuse, self.layer.cut);
         let place = request.extensions().get::<Peer>().map(|peer| peer.place.clone());
+        let polled = Polled::of(&request);
         let path = request.uri().path();
         let (is_open, has_room) = (path.starts_with(OPEN), path == ROOM_OF_ITS_OWN);
+        let open_call = place.as_ref().filter(|_| is_open).map(|place| place.begin_open_call(OPEN_CALLS));
+        if let Some(None) = open_call {
+            metrics::counter!("shed_total", "rpc" => "health").increment(1);
+            let refused = refuse(Failure::Overloaded).map(|body| Going::new((body, cut), (tab, polled), None, false));
+            return async move { Ok(refused) }.boxed();
+        }
         // What anybody may ask keeps no connection, and its answer waits for nobody: a probe fails for no stranger's sake.
         let on = place.filter(|_| !is_open).map(|place| (place.clone(), place.occupy()));
         let is_counted = !is_open && !PROBES.contains(&path);
         let bounds = if is_open { (OPEN_WITHIN, Some(OPEN_BYTES)) } else { (tab.receive_within(), None) };
         request.extensions_mut().insert(tab.clone());
         let room = (!has_room).then(|| tab.waiting());
-        let polled = Polled::of(&request);
         let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, bounds)));
         async move {
             let mut answer = Watched::new(polled.clone(), answering).await?;
@@ -106,7 +115,9 @@ where
                 None => (answer, is_counted),
                 Some(failure) => (refuse(failure), false),
             };
-            let going = |body| Going::new((body, cut), (tab, polled), on, is_counted).within(reservation);
+            let going = |body| {
+                Going::new((body, cut), (tab, polled), on, is_counted).within(reservation).during(open_call.flatten())
+            };
             Ok(answer.map(going))
         }
         .boxed()

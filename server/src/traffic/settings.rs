@@ -22,8 +22,10 @@ pub struct LimitSettings {
     pub tenant_content_bytes: u64,
     /// Bytes of stored content that reads hold at once, of all tenants together; and as many that turns do.
     pub content_bytes: u64,
-    /// What one tenant may have of `waiting_bytes`, `content_bytes`, each of the server's rooms and its connections to the
-    /// database, where callers need credentials: percent.
+    /// Bytes of turns' answers that are kept for readers over HTTP, of all tenants together.
+    pub answer_log_bytes: u64,
+    /// What one tenant may have of `waiting_bytes`, `content_bytes`, `answer_log_bytes`, of connections, of each of the server's
+    /// rooms and of its connections to the database, where callers need credentials: percent.
     pub tenant_share_percent: u32,
     /// Seconds that a request may take to come whole.
     pub receive_seconds: u32,
@@ -46,6 +48,7 @@ impl Default for LimitSettings {
             tenant_messages: 0,
             tenant_content_bytes: 0,
             content_bytes: 64 * 1024 * 1024,
+            answer_log_bytes: 128 * 1024 * 1024,
             tenant_share_percent: 50,
             receive_seconds: 60,
             stall_seconds: 60,

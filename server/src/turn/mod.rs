@@ -23,7 +23,6 @@ use anneal_proto::v1 as pb;
 use anneal_store::{Append, Appended, ModelLease, Settled, StoreError, Verdict, within};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
-use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{Instrument as _, warn};
 
@@ -108,7 +107,7 @@ struct Run {
     caller: Caller,
     turn: Turn,
     outlet: Outlet,
-    deadline: Instant,
+    call: Arc<Call>,
 }
 
 /// Why a turn ended without an answer.
@@ -134,9 +133,10 @@ impl From<Gone> for Ended {
 
 /// Starts a turn; its events come as they happen.
 pub(crate) fn begin(house: &House, call: Call, turn: Turn) -> Events {
-    let (outlet, last, events) = outlet::open();
-    let span = call.span();
-    let run = Run { house: house.clone(), caller: call.caller, turn, outlet, deadline: call.deadline() };
+    let (span, call) = (call.span(), Arc::new(call));
+    // The turn has its room until its events are read, too: they are memory.
+    let (outlet, last, events) = outlet::open(Arc::clone(&call));
+    let run = Run { house: house.clone(), caller: call.caller, turn, outlet, call: Arc::clone(&call) };
     let work = async move {
         let ended = AssertUnwindSafe(Box::pin(run.to_its_end())).catch_unwind().await;
         let ended = ended.unwrap_or(Err(Ended::Failed(Failure::Panicked)));
@@ -233,7 +233,7 @@ impl Run {
         Ok(Said::Now(stored.messages.iter().map(|message| message.id.0).collect(), answered))
     }
 
-    /// What comes of it, unless its time is up, the server stops or the caller leaves before.
+    /// What comes of it, unless its time is up, the server stops, the caller leaves or its credential ends before.
     fn in_time<T, E: Into<Ended>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -244,7 +244,8 @@ impl Run {
                 biased;
                 ended = work => ended.map_err(Into::into),
                 () = self.outlet.gone() => Err(Ended::Gone),
-                () = tokio::time::sleep_until(self.deadline) => Err(Failure::Deadline.into()),
+                () = tokio::time::sleep_until(self.call.deadline()) => Err(Failure::Deadline.into()),
+                failure = self.call.credential_ends() => Err(failure.into()),
                 () = self.house.turns_end.cancelled() => Err(Failure::Stopping.into()),
             }
         }

@@ -27,16 +27,16 @@ pub(super) struct Gone;
 /// How a turn ends: its last event, or why there is none. It has a way of its own, so that it waits for nobody.
 pub(super) type Last = oneshot::Sender<Result<pb::ChatResponse, Status>>;
 
-/// A way for the events of one turn.
-pub(super) fn open() -> (Outlet, Last, Events) {
+/// A way for the events of one turn; whoever reads them holds this until they are read or given up.
+pub(super) fn open(held: impl Send + 'static) -> (Outlet, Last, Events) {
     let (sender, events) = mpsc::channel(WAITING);
     let (last, ending) = oneshot::channel();
-    let events = stream::unfold((events, Some(ending)), async |(mut events, mut ending)| {
+    let events = stream::unfold((events, Some(ending), held), async |(mut events, mut ending, held)| {
         if let Some(event) = events.recv().await {
-            return Some((Ok(event), (events, ending)));
+            return Some((Ok(event), (events, ending, held)));
         }
         let end = ending.take()?.await.unwrap_or_else(|_| Err(Failure::Panicked.into()));
-        Some((end, (events, None)))
+        Some((end, (events, None, held)))
     });
     (Outlet(sender), last, Box::pin(events))
 }

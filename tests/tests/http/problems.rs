@@ -1,6 +1,6 @@
 //! What HTTP refuses, and how: every refusal is a problem with a reason.
 
-use anneal_tests::{Anneal, Answered, Folder, House, Web};
+use anneal_tests::{Anneal, Answered, Folder, House, ScriptedModel, Web};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -37,6 +37,36 @@ async fn what_is_not_there_is_a_problem_too() {
     }
     web.get(MISSING).await.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
     web.get("/api/agents/a/sessions/not-a-uuid").await.assert_problem(400, "INVALID_FIELD", "sessionId");
+}
+
+#[tokio::test]
+async fn no_answer_is_taken_by_a_browser_for_another_type_than_it_says() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let house = House::chatting(&model).await;
+    let web = house.web();
+    let body = json!({"message": "Hello."});
+    let told = web.chat("a", &body).await;
+    let session = told[0].data["sessionId"].as_str().expect("named").to_owned();
+    let events = format!("/api/agents/a/sessions/{session}/events");
+    for request in [
+        web.request("GET", "/healthz"),
+        web.request("GET", "/readyz"),
+        web.request("GET", "/metrics"),
+        web.request("GET", "/openapi.json"),
+        web.request("GET", "/nothing"),
+        web.request("DELETE", "/healthz"),
+        web.request("OPTIONS", CHAT).header("origin", "https://panel.example"),
+        web.request("GET", MISSING),
+        web.request("GET", &format!("/api/agents/a/sessions/{session}")),
+        web.request("GET", &events),
+        web.json("POST", CHAT, &body),
+        web.request("POST", CHAT).header("last-event-id", &told.last().expect("done").id),
+        web.request("GET", "/api/agents/a/sessions").header("host", "elsewhere.example"),
+    ] {
+        let answer = request.send().await.expect("answers");
+        let header = answer.headers().get("x-content-type-options").map(|value| value.as_bytes().to_vec());
+        assert_eq!(header.as_deref(), Some(&b"nosniff"[..]), "{answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,14 +5,21 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
 use anneal_store::Owner;
-use anneal_tests::{Folder, Guest, House, assert_refused, eventually, pb, user};
-use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
+use anneal_tests::{
+    Events, Folder, Gate, Guest, House, MODEL, Say, Script, ScriptedModel, Told, assert_refused, eventually, pb,
+    text_of, user,
+};
+use pb::{
+    chat_service_client::ChatServiceClient, conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient,
+};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use rustls::{
     ClientConfig, HandshakeKind, RootCertStore,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -148,4 +155,74 @@ async fn a_document_breaks_off_when_the_key_that_began_it_is_revoked() {
     assert!(!is_whole, "{bytes} bytes came");
     let (bytes, is_whole) = rest(read(&other.text).await).await;
     assert!(is_whole && bytes > BYTES - 4_096, "another key reads on to the end: {bytes} bytes");
+}
+
+/// A house that takes API keys and calls this model, and waits for it for as long as it takes.
+async fn calling(model: &ScriptedModel) -> House {
+    let (mut providers, models) = model.settings(&[MODEL]);
+    for provider in providers.values_mut() {
+        (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (3_600_000, 3_600_000);
+    }
+    House::calling_guarded((providers, models), MODEL).await
+}
+
+/// Longer than a revoked key is taken.
+const REVOKED_WITHIN: Duration = Duration::from_secs(40);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |asked| Script::says(asked, Say::texts(&["one ", "two"])).gated(&gate)
+    })
+    .await;
+    let house = calling(&model).await;
+    let verbs = [Verb::Read, Verb::Append];
+    let (revoked, kept) = (house.key("anna", &verbs).await, house.key("anna", &verbs).await);
+    let [revoked_shown, kept_shown] = [&revoked, &kept].map(|key| format!("Bearer {}", key.text));
+    let guest = house.showing(&revoked_shown);
+    let ask = pb::CreateConversationRequest::default();
+    let made = ConversationServiceClient::new(guest.clone()).create_conversation(ask).await.expect("creates");
+    let conversation_id = made.into_inner().conversation_id;
+    let ask = pb::ChatRequest {
+        conversation_id: conversation_id.clone(),
+        messages: vec![user("Tell me.")],
+        ..Default::default()
+    };
+    let mut turn = ChatServiceClient::new(guest).chat(ask).await.expect("begins").into_inner();
+    turn.message().await.expect("goes on").expect("`started`");
+
+    let web = house.web();
+    let path = "/api/agents/a/chat";
+    let begin = async |shown: &str| {
+        let turn = web.json("POST", path, &json!({"message": "Tell me."})).header("authorization", shown);
+        let mut events = Events::of(turn).await;
+        let id = events.take(1).await.remove(0).id;
+        (events, id)
+    };
+    let join = async |shown: &str, id: &str| {
+        Events::of(web.request("POST", path).header("authorization", shown).header("last-event-id", id)).await
+    };
+    let (cancelled, cancelled_id) = begin(&revoked_shown).await;
+    let (going_on, id) = begin(&kept_shown).await;
+    let beside = join(&kept_shown, &cancelled_id).await;
+    let cut_off = join(&revoked_shown, &id).await;
+    model.arrived(3).await;
+    assert!(Owner::connect(&house.url).await.expect("connects").revoke_key(revoked.id).await.expect("revokes"));
+
+    let ended = tokio::time::timeout(REVOKED_WITHIN, turn.message()).await.expect("ends");
+    assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");
+    for (what, reader) in [("its own turn", cancelled), ("beside it", beside), ("the turn of another key", cut_off)] {
+        let told = tokio::time::timeout(REVOKED_WITHIN, reader.rest()).await.expect("ends");
+        let last = told.last().unwrap_or_else(|| panic!("{what}: nothing is told"));
+        assert_eq!((last.kind(), &last.data["problem"]["reason"]), ("error", &json!("UNAUTHENTICATED")), "{what}");
+    }
+    model.closed_by_client(2).await;
+    let ask = pb::ListMessagesRequest { conversation_id, ..Default::default() };
+    let stored = MessageServiceClient::new(house.showing(&kept_shown)).list_messages(ask).await.expect("lists");
+    assert_eq!(stored.into_inner().messages.len(), 1, "what was said stays, and there is no answer");
+    gate.open_for_ever();
+    let text = going_on.rest().await;
+    assert_eq!((text_of(&text).as_str(), text.last().map(Told::kind)), ("one two", Some("done")));
 }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use anneal_core::caller::Verb;
-use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, assert_no_thread_was_held, eventually, pb};
+use anneal_tests::{
+    Anneal, Answered, Folder, Guest, House, Process, ScriptedModel, Web, assert_no_thread_was_held, eventually, pb,
+};
 use pb::conversation_service_client::ConversationServiceClient;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +45,8 @@ pub(crate) struct Besieged {
     pub(crate) http: SocketAddr,
     /// The attacker's `authorization`.
     pub(crate) eve: String,
-    anna: String,
+    /// The neighbour's `authorization`.
+    pub(crate) anna: String,
     operator: String,
     _folder: Folder,
 }
@@ -51,7 +54,18 @@ pub(crate) struct Besieged {
 impl Besieged {
     /// Starts a server that takes API keys, with the default settings but for these.
     pub(crate) async fn start(settings: &[&str]) -> Self {
-        let (house, folder) = (House::start().await, Folder::new());
+        Self::start_in(Folder::new(), settings).await
+    }
+
+    /// The same, and turns call this model.
+    pub(crate) async fn start_calling(model: &ScriptedModel, settings: &[&str]) -> Self {
+        let folder = Folder::new();
+        folder.file("anneal.toml", &model.server_settings());
+        Self::start_in(folder, settings).await
+    }
+
+    async fn start_in(folder: Folder, settings: &[&str]) -> Self {
+        let house = House::start().await;
         let mut shown = Vec::new();
         for (tenant, verbs) in [("eve", &Verb::ALL[..]), ("anna", &Verb::ALL[..]), ("operator", &Verb::ALL[..])] {
             shown.push(format!("Bearer {}", house.key(tenant, verbs).await.text));
@@ -62,6 +76,7 @@ impl Besieged {
         let (server, port) = anneal.try_server(&settings).await.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
         let (web, grpc) = (server.door().await, SocketAddr::from(([127, 0, 0, 1], port)));
         let http = web.address();
+        eventually("the server is ready", async || web.get("/readyz").await.status == 200).await;
         Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
     }
 
@@ -75,6 +90,11 @@ impl Besieged {
         let mut conversations = ConversationServiceClient::new(self.guest(&self.eve));
         let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
         conversations.create_conversation(ask).await.expect("is made").into_inner().conversation_id
+    }
+
+    /// What the process has written to its standard output and error so far, line by line.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.server.lines()
     }
 
     /// A channel of somebody's own to this server.

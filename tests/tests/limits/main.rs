@@ -4,8 +4,11 @@
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod ages;
+mod attack_answers;
+mod attack_connections;
 mod attack_contexts;
 mod attack_errors;
+mod attack_health;
 mod attack_reads;
 mod besieged;
 mod bodies;

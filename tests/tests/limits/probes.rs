@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anneal_server::LimitSettings;
 use anneal_tests::{House, RawHttp2, frame, kind, pb, request_head, user};
+use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 /// Shorter than the ten seconds after which a request that does not come whole is refused for that.
@@ -13,22 +14,27 @@ const PATIENCE: Duration = Duration::from_secs(5);
 async fn those_who_watch_the_servers_health_take_it_from_nobody() {
     // Strangers have a sixteenth of this: room for four who wait.
     let house = House::limited(LimitSettings { waiting_bytes: 1024 * 1024, ..Default::default() }).await;
-    let mut watching = Vec::new();
+    let (mut watching, mut held) = (Vec::new(), Vec::new());
     for n in 0..40 {
         let ask = HealthCheckRequest { service: String::new() };
-        let watch = HealthClient::new(house.channel()).watch(ask).await;
+        // Each connection may have a few.
+        let channel = Endpoint::from_shared(format!("http://{}", house.addresses.grpc)).expect("an address");
+        let watch = HealthClient::new(channel.connect_lazy()).watch(ask).await;
         let mut watch = watch.unwrap_or_else(|refused| panic!("watch {n}: {refused:?}")).into_inner();
         watch.message().await.expect("it is told").expect("how things are");
         watching.push(watch);
     }
-    // Others ask, and never finish asking, until there is no room for one more of them.
-    let mut asking = RawHttp2::connect(house.addresses.grpc, &[]).await;
+    // Others ask, and never finish asking, until there is no room for one more of them: neither on their connection nor at all.
     let head = request_head("/grpc.health.v1.Health/Check", &[]);
-    for stream in (1..=99).step_by(2) {
-        asking.send(&frame(kind::HEADERS, kind::END_HEADERS, stream, &head)).await.expect("is taken");
+    for streams in [&[1, 3, 5, 7, 9, 11, 13, 15, 17][..], &[1]] {
+        let mut asking = RawHttp2::connect(house.addresses.grpc, &[]).await;
+        for stream in streams {
+            asking.send(&frame(kind::HEADERS, kind::END_HEADERS, *stream, &head)).await.expect("is taken");
+        }
+        let refused = tokio::time::timeout(PATIENCE, asking.next_of(kind::HEADERS)).await.expect("in time");
+        assert!(refused.is_some(), "there is room for anything");
+        held.push(asking);
     }
-    let refused = tokio::time::timeout(PATIENCE, asking.next_of(kind::HEADERS)).await.expect("in time");
-    assert!(refused.is_some(), "there is room for anything");
     assert_eq!(house.web().get("/healthz").await.status, 200);
     assert_ne!(house.web().get("/readyz").await.status, 429, "ready or not, it is said");
 }

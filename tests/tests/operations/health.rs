@@ -1,5 +1,6 @@
 //! Health, reflection, readiness and metrics.
 
+use anneal_server::{AuthSettings, ServerSettings};
 use anneal_tests::{House, OwnPostgres, eventually};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -72,8 +73,16 @@ async fn a_server_that_has_not_met_its_database_yet_does_not_say_that_it_serves(
 }
 
 #[tokio::test]
-async fn reflection_names_every_service() {
-    let house = House::start().await;
+async fn reflection_names_every_service_where_it_is_on_and_none_where_nobody_turned_it_on() {
+    let silent = House::start().await;
+    let ask = ServerReflectionRequest {
+        message_request: Some(MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let refused = ServerReflectionClient::new(silent.channel()).server_reflection_info(tokio_stream::once(ask)).await;
+    assert_eq!(refused.map(drop).expect_err("it is off").code(), tonic::Code::Unimplemented);
+    let settings = ServerSettings { reflection: true, ..ServerSettings::default() };
+    let house = House::guarded(settings, AuthSettings::default()).await;
     let ask = ServerReflectionRequest {
         message_request: Some(MessageRequest::ListServices(String::new())),
         ..Default::default()

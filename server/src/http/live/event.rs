@@ -91,7 +91,7 @@ struct Usage {
 /// Why the turn has failed.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::http) struct TurnFailed {
-    pub(super) problem: Problem,
+    pub(in crate::http) problem: Problem,
 }
 
 impl AttemptBegun {

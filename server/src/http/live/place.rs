@@ -1,7 +1,11 @@
 //! How much of a turn a reader has: what the id of an event says.
 
+use anneal_core::limits::ID_BYTES;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
+
+/// Most that can have been told of one kind in one attempt, in bytes: an answer has 64 MiB at most, thoughts may have more.
+const TOLD_MOST: u64 = 1 << 40;
 
 /// What was delivered of one kind: how much, and a hash of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,12 +72,20 @@ impl Place {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&fields).expect("numbers and strings can be written"))
     }
 
+    /// Whether an event of some turn can have it: places come from outside.
+    fn is_possible(&self) -> bool {
+        let Trail { text, reasoning, calls } = self.trail;
+        let is_told = [text, reasoning, calls].iter().all(|delivered| delivered.0 <= TOLD_MOST);
+        let is_request = (1..=ID_BYTES).contains(&self.request.len());
+        is_request && self.message > 0 && self.attempt >= 0 && is_told
+    }
+
     /// From an event's id; None: this server has given no such id.
     pub(in crate::http) fn parse(id: &[u8]) -> Option<Self> {
         let text = URL_SAFE_NO_PAD.decode(id).ok()?;
         let (session, request, message, run, attempt, trail, is_end) = serde_json::from_slice(&text).ok()?;
         let place = Self { session, request, message, run, attempt, trail, is_end };
-        (!place.request.is_empty() && place.message > 0).then_some(place)
+        place.is_possible().then_some(place)
     }
 }
 
@@ -109,6 +121,15 @@ mod tests {
         assert_eq!(Place::parse(place.id().as_bytes()), Some(place.clone()));
         for forged in ["", "1", "W10", "bnVsbA", &place.id()[1..]] {
             assert_eq!(Place::parse(forged.as_bytes()), None, "{forged}");
+        }
+        let endless = Trail { reasoning: Delivered(u64::MAX, 0), ..Trail::default() };
+        for impossible in [
+            Place { attempt: -1, ..place.clone() },
+            Place { message: 0, ..place.clone() },
+            Place { request: "r".repeat(ID_BYTES + 1), ..place.clone() },
+            Place { trail: endless, ..place.clone() },
+        ] {
+            assert_eq!(Place::parse(impossible.id().as_bytes()), None, "{impossible:?}");
         }
     }
 }

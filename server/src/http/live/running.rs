@@ -2,18 +2,20 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anneal_core::{caller::TenantId, digest, limits::CHAT_DEADLINE_SECONDS};
 use anneal_proto::v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _};
 use futures::StreamExt as _;
+use prost::Message as _;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
+    budget::LogBudget,
     log::{Ended, Log},
     place::Place,
     reader::Reader,
@@ -26,8 +28,10 @@ use crate::{
 };
 
 /// The turns that run in this process for readers over HTTP.
-#[derive(Default)]
-pub(in crate::http) struct Live(Mutex<HashMap<Key, Running>>);
+pub(in crate::http) struct Live {
+    turns: Mutex<HashMap<Key, Running>>,
+    budget: LogBudget,
+}
 
 /// Names a turn.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -76,6 +80,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const KEPT: Duration = Duration::from_secs(CHAT_DEADLINE_SECONDS);
 
 impl Live {
+    /// No turns; the logs of those that come hold what this allows.
+    pub(in crate::http) fn new(budget: LogBudget) -> Self {
+        Self { turns: Mutex::default(), budget }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<Key, Running>> {
+        // Each change is one insertion or one removal.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A reader of the turn: of the one that runs already, or of one that begins now.
     pub(in crate::http) fn join(
         self: &Arc<Self>,
@@ -99,19 +113,18 @@ impl Live {
     /// The log of this turn, and whether nobody tells it yet. What says something else under the same name is another turn,
     /// which the RPC refuses.
     fn enter(&self, key: &Key, digest: digest::Digest) -> (Arc<Log>, watch::Receiver<()>, bool) {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns();
         if let Some(running) = turns.get(key).filter(|running| running.digest == digest) {
             return (Arc::clone(&running.log), running.log.changes(), false);
         }
-        let (log, changes) = Log::new();
-        let log = Arc::new(log);
+        let (log, changes) = Log::new(&self.budget, key.tenant);
         turns.entry(key.clone()).or_insert_with(|| Running { digest, log: Arc::clone(&log) });
         (log, changes, true)
     }
 
     /// The turn with this log runs no more.
     fn leave(&self, key: &Key, log: &Arc<Log>) {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns();
         if turns.get(key).is_some_and(|running| Arc::ptr_eq(&running.log, log)) {
             turns.remove(key);
         }
@@ -119,7 +132,7 @@ impl Live {
 }
 
 fn digest_of(messages: &[pb::NewMessage]) -> digest::Digest {
-    let encoded: Vec<Vec<u8>> = messages.iter().map(prost::Message::encode_to_vec).collect();
+    let encoded: Vec<Vec<u8>> = messages.iter().map(pb::NewMessage::encode_to_vec).collect();
     digest::of_fields(encoded.iter().map(Vec::as_slice))
 }
 
@@ -146,7 +159,7 @@ impl Drop for Telling {
 
 impl Telling {
     /// Tells the turn to its end; returns once it is read, or slow readers have had their time.
-    async fn run(self) {
+    async fn run(mut self) {
         if let Err(problem) = self.told().await {
             if self.origin == Session::Made && self.log.told().started.is_none() {
                 self.take_back().await;
@@ -157,20 +170,29 @@ impl Telling {
         }
         let log = Arc::clone(&self.log);
         drop(self);
+        if log.is_forgotten() {
+            return;
+        }
         tokio::select! {
             () = log.unread() => {}
             () = tokio::time::sleep(KEPT) => log.forget(),
         }
     }
 
-    async fn told(&self) -> Result<(), Problem> {
+    async fn told(&mut self) -> Result<(), Problem> {
         let until = Instant::now() + Duration::from_secs(CHAT_DEADLINE_SECONDS);
+        let mut waits = false;
         loop {
             let told = self.told_once().await;
             let Err(problem) = told else { return told };
             let may_wait = self.patience == Patience::UntilItsEnd && Instant::now() < until;
-            if !may_wait || !problem.is(Reason::TurnInProgress) {
+            if !may_wait || !problem.is(Reason::TurnInProgress) || self.log.is_forgotten() {
                 return Err(problem);
+            }
+            // What is said is kept until it can be said again.
+            if !waits {
+                self.log.take(self.ask.encoded_len() as u64);
+                waits = true;
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -180,9 +202,13 @@ impl Telling {
         }
     }
 
-    async fn told_once(&self) -> Result<(), Problem> {
-        let Self { visitor, ask, .. } = self;
-        let mut events = visitor.services.chat(visitor.request(ask.clone())).await?.into_inner();
+    async fn told_once(&mut self) -> Result<(), Problem> {
+        let ask = match self.patience {
+            Patience::None => std::mem::take(&mut self.ask),
+            Patience::UntilItsEnd => self.ask.clone(),
+        };
+        let visitor = &self.visitor;
+        let mut events = visitor.services.chat(visitor.request(ask)).await?.into_inner();
         while let Some(response) = events.next().await {
             let Some(event) = response?.event else { continue };
             let is_last = matches!(event, Event::Done(_));
@@ -193,13 +219,20 @@ impl Telling {
             if is_last {
                 return Ok(());
             }
+            if self.log.is_forgotten() {
+                // Whoever comes back is told what is stored: at once, or when the turn has ended.
+                self.live.leave(&self.key, &self.log);
+                if !self.log.told().is_live {
+                    return Ok(());
+                }
+            }
         }
         Err(Failure::Panicked.into())
     }
 
     /// Deletes the session that was made for this turn, if nothing is stored in it.
     async fn take_back(&self) {
-        let Ok(id) = parse::conversation_id(&self.ask.conversation_id) else { return };
+        let Ok(id) = parse::conversation_id(&self.key.session) else { return };
         let store = &self.visitor.services.house.store;
         if let Err(error) = store.delete_empty_conversation(self.visitor.caller, id).await {
             warn!(conversation.id = %id, "could not take back the session of a refused turn: {error}");

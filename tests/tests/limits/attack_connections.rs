@@ -1,0 +1,171 @@
+//! Connections that a tenant or a stranger holds, and the places that are left to others and to probes.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use anneal_tests::{Events, Gate, Say, Script, ScriptedModel, frame, kind, request_head};
+use futures::{StreamExt as _, stream};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use tonic::transport::Endpoint;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use crate::besieged::Besieged;
+
+/// Connections of the attacker: as many as a server takes by default.
+const CONNECTIONS: usize = 10_000;
+/// Connections that the attacker opens at the same time.
+const AT_ONCE: usize = 16;
+/// How long each attack goes on, the time to open all connections included.
+const LASTS: Duration = Duration::from_secs(20);
+/// The preface of HTTP/2 and empty settings.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Whether this process may have the attacker's connections open; says so where it may not.
+fn has_files_for(connections: usize) -> bool {
+    let enough = anneal_process::files::allow_many().is_none_or(|most| most > connections as u64 + 500);
+    if !enough {
+        println!("skipped: this process may not have {connections} files open");
+    }
+    enough
+}
+
+/// Opens a connection and sends this; the server may have closed it already.
+async fn open(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("connects");
+    let _ = stream.write_all(bytes).await;
+    stream
+}
+
+/// Opens all connections, sends these bytes on each, and holds them until the future is dropped.
+async fn hold(address: SocketAddr, bytes: &[u8]) {
+    let opened = stream::iter(0..CONNECTIONS).map(|_| open(address, bytes)).buffer_unordered(AT_ONCE);
+    let held: Vec<TcpStream> = opened.collect().await;
+    println!("{} connections are open", held.len());
+    std::future::pending::<()>().await;
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_one_running_turn_leave_connections_to_others() {
+    if !has_files_for(CONNECTIONS) {
+        return;
+    }
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |asked| Script::says(asked, Say::texts(&["one ", "two"])).gated(&gate)
+    })
+    .await;
+    let server = Besieged::start_calling(&model, &[]).await;
+    let turn = server.web().json("POST", "/api/agents/a/chat", &json!({"message": "Tell me."}));
+    let mut events = Events::of(turn.header("authorization", &server.eve)).await;
+    let id = events.take(1).await.remove(0).id;
+    let join = format!(
+        "POST /api/agents/a/chat HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\nLast-Event-ID: {id}\r\n\
+         Content-Length: 0\r\n\r\n",
+        server.eve
+    );
+    let (http, join) = (server.http, join.as_bytes());
+    let attack = async {
+        let opened = stream::iter(0..CONNECTIONS).map(|_| async {
+            let mut stream = open(http, join).await;
+            let _ = stream.read_exact(&mut [0; 12]).await;
+            stream
+        });
+        let held: Vec<TcpStream> = opened.buffer_unordered(AT_ONCE).collect().await;
+        println!("{} connections are open", held.len());
+        std::future::pending::<()>().await;
+        drop(held);
+    };
+    server.endures("readers of one turn", LASTS, attack).await;
+    let refused = server.figure("shed_total").await;
+    println!("{refused} readers were refused");
+    assert!(refused >= 5_000.0, "500 of one tenant read at the same time, and others where some were closed");
+    gate.open_for_ever();
+    assert_eq!(events.rest().await.last().map(|event| event.kind().to_owned()).as_deref(), Some("done"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_sent_requests_of_a_tenant_leave_connections_to_others() {
+    if !has_files_for(CONNECTIONS) {
+        return;
+    }
+    // Within what the tenant may have waiting: 8,192 requests at most.
+    let server = Besieged::start(&["server.connections=4000"]).await;
+    let half = format!(
+        "POST /api/agents/a/chat HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{\"message\":",
+        server.eve
+    );
+    server.endures("halves of requests over HTTP", LASTS, hold(server.http, half.as_bytes())).await;
+    let head = request_head("/anneal.v1.ConversationService/ListConversations", &[("authorization", &server.eve)]);
+    let half = [PREFACE, &frame(kind::HEADERS, kind::END_HEADERS, 1, &head)].concat();
+    server.endures("halves of requests over gRPC", LASTS, hold(server.grpc, &half)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_on_every_connection_leave_some_to_those_who_are_known_and_to_probes() {
+    if !has_files_for(CONNECTIONS) {
+        return;
+    }
+    let server = Besieged::start(&[]).await;
+    let long = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-More: {}", "x".repeat(60_000));
+    for (what, half) in [("nothing at all", ""), ("half a line", "GET /heal"), ("half a long head", long.as_str())] {
+        server.endures(what, LASTS, hold(server.http, half.as_bytes())).await;
+    }
+    let head = request_head("/grpc.health.v1.Health/Check", &[("x-more", &"x".repeat(15_000))]);
+    let half = [PREFACE, &frame(kind::HEADERS, 0, 1, &head)].concat();
+    server.endures("half a head over HTTP/2", LASTS, hold(server.grpc, &half)).await;
+    let head = request_head("/grpc.health.v1.Health/Check", &[]);
+    let streams = (1..256).step_by(2).flat_map(|stream| frame(kind::HEADERS, kind::END_HEADERS, stream, &head));
+    let half = PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>();
+    let asked = async {
+        tokio::join!(hold(server.grpc, &half), check_health(&server));
+    };
+    server.endures("requests without a body over HTTP/2", LASTS, asked).await;
+}
+
+/// Asks after the server's health over gRPC, each time on a new connection, until the future is dropped.
+async fn check_health(server: &Besieged) {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        pace.tick().await;
+        let channel = Endpoint::from_shared(format!("http://{}", server.grpc)).expect("an address").connect_lazy();
+        let ask = HealthCheckRequest { service: String::new() };
+        let answered = tokio::time::timeout(Duration::from_secs(1), HealthClient::new(channel).check(ask)).await;
+        answered.expect("in time").expect("is answered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn made_up_keys_on_every_stream_take_little() {
+    if !has_files_for(CONNECTIONS) {
+        return;
+    }
+    let server = Besieged::start(&[]).await;
+    let path = "/anneal.v1.ConversationService/ListConversations";
+    let keys = AtomicU64::new(0);
+    let asked = || {
+        let streams = (1..256).step_by(2).flat_map(|stream| {
+            let key = format!("Bearer anneal_{:032x}_made-up", keys.fetch_add(1, Ordering::Relaxed));
+            frame(kind::HEADERS, kind::END_HEADERS, stream, &request_head(path, &[("authorization", &key)]))
+        });
+        PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>()
+    };
+    let attack = async {
+        let opened = stream::iter(0..64).map(|_| async { open(server.grpc, &asked()).await });
+        let held: Vec<TcpStream> = opened.buffer_unordered(AT_ONCE).collect().await;
+        println!("{} connections are open", held.len());
+        std::future::pending::<()>().await;
+        drop(held);
+    };
+    server.endures("made-up keys", LASTS, attack).await;
+}
