@@ -37,7 +37,8 @@ pub(crate) struct Besieged {
     pub(crate) http: SocketAddr,
     /// The attacker's `authorization`.
     pub(crate) eve: String,
-    anna: String,
+    /// The neighbour's.
+    pub(crate) anna: String,
     operator: String,
     _folder: Folder,
 }
@@ -45,7 +46,13 @@ pub(crate) struct Besieged {
 impl Besieged {
     /// Starts a server that takes API keys, with the default settings but for these.
     pub(crate) async fn start(settings: &[&str]) -> Self {
+        Self::start_with_file(settings, "").await
+    }
+
+    /// The same with this settings file: providers and models stand in one.
+    pub(crate) async fn start_with_file(settings: &[&str], file: &str) -> Self {
         let (house, folder) = (House::start().await, Folder::new());
+        folder.file("anneal.toml", file);
         let mut shown = Vec::new();
         for (tenant, verbs) in [("eve", &Verb::ALL[..]), ("anna", &Verb::ALL[..]), ("operator", &Verb::ALL[..])] {
             shown.push(format!("Bearer {}", house.key(tenant, verbs).await.text));
