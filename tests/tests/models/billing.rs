@@ -72,9 +72,11 @@ async fn a_turn_whose_provider_takes_too_long_has_cost_its_input() {
     assert!((calls, failed, output) == (1, 1, 0) && input >= SAID, "{calls} calls, {input} tokens read");
 }
 
+type Says = fn(&Asked) -> Script;
+
 #[tokio::test]
 async fn what_a_provider_refuses_costs_nothing_and_what_it_breaks_off_does() {
-    let rows: [(&str, fn(&Asked) -> Script, bool); 9] = [
+    let rows: [(&str, Says, bool); 9] = [
         ("refused", |_| Script::status(400, &[], r#"{"error":{"message":"no"}}"#), false),
         ("wrong key", |_| Script::status(401, &[], "{}"), false),
         ("limited", |_| Script::status(429, &[], "{}"), false),
@@ -123,12 +125,12 @@ async fn a_providers_own_count_of_a_turn_that_is_given_up_is_believed() {
     assert_eq!(input, 7_777);
 }
 
-type Says = Box<dyn Fn(&Asked) -> Script + Send + Sync>;
+type Writes = Box<dyn Fn(&Asked) -> Script + Send + Sync>;
 
 #[tokio::test]
 async fn a_summary_whose_provider_takes_too_long_or_breaks_off_has_cost_what_was_sent_and_written() {
     let written = "It was asked about the capitals of countries, and how many people live there. ".repeat(20);
-    let rows: [(&str, Says, u64); 3] = [
+    let rows: [(&str, Writes, u64); 3] = [
         ("says nothing", Box::new(|_| Script::hang()), 0),
         (
             "stops in the middle",
