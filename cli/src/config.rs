@@ -9,7 +9,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_llm::{
-    ModelAccess,
+    ModelAccess, TENANT_SHARE_PERCENT,
     provider::{CallableModels, Model, Providers},
 };
 use anneal_process::telemetry::LogSettings;
@@ -62,11 +62,19 @@ pub(crate) struct Config {
 }
 
 /// What a tenant's calls of models may use.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BudgetSettings {
     /// Tokens read and written in a day (UTC) by one tenant's calls; 0: any number.
     pub(crate) tokens_per_day: Tokens,
+    /// Percent of a model's concurrent calls that one tenant may have under way where there are others.
+    pub(crate) tenant_share_percent: u32,
+}
+
+impl Default for BudgetSettings {
+    fn default() -> Self {
+        Self { tokens_per_day: Tokens::ZERO, tenant_share_percent: TENANT_SHARE_PERCENT }
+    }
 }
 
 /// Sections that variables can set. Models, providers and agents have names of their own: they belong in the file.
@@ -227,7 +235,8 @@ impl Config {
     pub(crate) fn model_access(&self) -> anyhow::Result<Arc<ModelAccess>> {
         let models = CallableModels::new(&self.providers, &self.models)?;
         let tokens_per_day = (self.budget.tokens_per_day > Tokens::ZERO).then_some(self.budget.tokens_per_day);
-        let access = Arc::new(ModelAccess { models, breaker: self.breaker, tokens_per_day });
+        let tenant_share_percent = self.budget.tenant_share_percent;
+        let access = Arc::new(ModelAccess { models, breaker: self.breaker, tokens_per_day, tenant_share_percent });
         // Servers and workers read one file: each says what is wrong in it, whoever it is for.
         self.summarizer_model(&access)?;
         served("chat.model", &self.chat.model, &access)?;
@@ -267,6 +276,7 @@ impl Config {
             ("limits.receive_seconds", self.limits.receive_seconds, 3_600),
             ("limits.stall_seconds", self.limits.stall_seconds, 86_400),
             ("limits.tenant_share_percent", self.limits.tenant_share_percent, 100),
+            ("budget.tenant_share_percent", self.budget.tenant_share_percent, 100),
             ("breaker.failures", self.breaker.failures, 1_000_000),
             ("breaker.model_failures", self.breaker.model_failures, 1_000_000),
             ("breaker.cooldown_seconds", self.breaker.cooldown_seconds, 3_600),

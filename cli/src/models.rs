@@ -28,6 +28,13 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
             model.output_tokens_today,
             trouble(model.breaker.as_ref())
         );
+        if model.open_tenant_breakers > 0 {
+            println!("{:<28} open for the calls of {} tenants", model.model, model.open_tenant_breakers);
+        }
+        let own = trouble(model.tenant_breaker.as_ref());
+        if !own.is_empty() {
+            println!("{:<28} this tenant{own}", model.model);
+        }
     }
     for state in &stats.conversations {
         println!("{:<28} conversation {}{}", state.model, state.conversation_id, trouble(state.breaker.as_ref()));

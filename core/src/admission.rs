@@ -12,6 +12,8 @@ use crate::tokens::Tokens;
 pub struct CallLimits {
     /// Calls of the model under way in all processes together; None: any number.
     pub concurrent: Option<u32>,
+    /// What of them may be one tenant's where there are others; None: all.
+    pub tenant_share: Option<u32>,
     /// Tokens that a tenant's calls may read and write in a day (UTC); None: any number.
     pub tokens_per_day: Option<Tokens>,
     /// When calls are given up for a while.
@@ -24,7 +26,7 @@ pub struct CallLimits {
 pub struct BreakerSettings {
     /// Failures in a row after which a conversation's breaker opens.
     pub failures: u32,
-    /// Failures in a row, of all conversations, after which a model's breaker opens.
+    /// Failures in a row after which a tenant's breaker for a model opens, and the model's, if they are not of one tenant.
     pub model_failures: u32,
     /// Seconds that an open breaker stays open; then one call tries.
     pub cooldown_seconds: u32,
@@ -52,6 +54,8 @@ pub struct Breaker {
     pub failures: u32,
     /// How long it is still open; None: it is closed, or half open.
     pub open_for: Option<Duration>,
+    /// Whether its time is over, and a call tries whether it may close.
+    pub is_half_open: bool,
 }
 
 /// How things stand at the moment of a call.
@@ -59,10 +63,16 @@ pub struct Breaker {
 pub struct Standing {
     /// The model's breaker.
     pub model: Breaker,
+    /// The tenant's own for this model.
+    pub tenant: Breaker,
     /// The conversation's.
     pub conversation: Breaker,
     /// Calls of the model under way.
     pub under_way: u32,
+    /// Of these: the tenant's.
+    pub tenant_under_way: u32,
+    /// Whether there are other tenants.
+    pub has_neighbours: bool,
     /// Tokens that the tenant's calls have used today, and those reserved by calls under way.
     pub tenant_tokens: Tokens,
     /// Time until the tenant's next day.
@@ -77,7 +87,7 @@ pub enum Closed {
     /// Calls failed too often in a row: nobody calls until then.
     #[error("the breaker of this {scope} is open for {} s", .opens_in.as_secs().max(1))]
     Breaker {
-        /// Whose: `model` or `conversation`.
+        /// Whose: `model`, `tenant` or `conversation`.
         scope: &'static str,
         /// Time until the next try.
         opens_in: Duration,
@@ -85,6 +95,9 @@ pub enum Closed {
     /// As many calls of the model are under way as are allowed.
     #[error("every call that the model may have is under way")]
     Busy,
+    /// As many calls of the model are under way as are allowed to one tenant.
+    #[error("every call that the tenant may have of the model is under way")]
+    Share,
     /// The tenant's tokens of the day are spent.
     #[error("the tenant's tokens of the day are spent")]
     Budget {
@@ -102,13 +115,16 @@ pub fn admit(standing: &Standing, limits: &CallLimits, purpose: CallPurpose, tok
         return Err(Closed::Turn);
     }
     let conversation = (purpose == CallPurpose::Summary).then_some(("conversation", standing.conversation));
-    for (scope, breaker) in [("model", standing.model)].into_iter().chain(conversation) {
+    for (scope, breaker) in [("model", standing.model), ("tenant", standing.tenant)].into_iter().chain(conversation) {
         if let Some(opens_in) = breaker.open_for {
             return Err(Closed::Breaker { scope, opens_in });
         }
     }
     if limits.tokens_per_day.is_some_and(|most| standing.tenant_tokens + tokens > most) {
         return Err(Closed::Budget { opens_in: standing.day_left });
+    }
+    if standing.has_neighbours && limits.tenant_share.is_some_and(|most| standing.tenant_under_way >= most) {
+        return Err(Closed::Share);
     }
     if limits.concurrent.is_some_and(|most| standing.under_way >= most) {
         return Err(Closed::Busy);
@@ -120,7 +136,7 @@ pub fn admit(standing: &Standing, limits: &CallLimits, purpose: CallPurpose, tok
 mod tests {
     use super::*;
 
-    const OPEN: Breaker = Breaker { failures: 5, open_for: Some(Duration::from_secs(9)) };
+    const OPEN: Breaker = Breaker { failures: 5, open_for: Some(Duration::from_secs(9)), is_half_open: false };
 
     fn asked(standing: &Standing, limits: &CallLimits, purpose: CallPurpose) -> Result<(), Closed> {
         admit(standing, limits, purpose, Tokens::new(100))
@@ -152,6 +168,28 @@ mod tests {
         assert_eq!(asked(&full, &limits, CallPurpose::Summary), Err(Closed::Busy));
         let spent = Standing { tenant_tokens: Tokens::new(901), ..standing };
         assert!(matches!(asked(&spent, &limits, CallPurpose::Summary), Err(Closed::Budget { .. })));
+    }
+
+    #[test]
+    fn a_tenants_breaker_stops_its_turns_and_its_summaries() {
+        let standing = Standing { tenant: OPEN, ..Standing::default() };
+        for purpose in [CallPurpose::Turn, CallPurpose::Summary] {
+            let refused = asked(&standing, &CallLimits::default(), purpose);
+            assert_eq!(refused, Err(Closed::Breaker { scope: "tenant", opens_in: Duration::from_secs(9) }));
+        }
+    }
+
+    #[test]
+    fn a_tenant_beside_others_has_its_share_and_one_alone_all() {
+        let limits = CallLimits { concurrent: Some(8), tenant_share: Some(4), ..CallLimits::default() };
+        let alone = Standing { under_way: 7, tenant_under_way: 7, ..Standing::default() };
+        assert_eq!(asked(&alone, &limits, CallPurpose::Turn), Ok(()));
+        let beside = Standing { has_neighbours: true, ..alone };
+        assert_eq!(asked(&beside, &limits, CallPurpose::Turn), Err(Closed::Share));
+        let within = Standing { tenant_under_way: 3, ..beside };
+        assert_eq!(asked(&within, &limits, CallPurpose::Turn), Ok(()));
+        let full = Standing { under_way: 8, ..within };
+        assert_eq!(asked(&full, &limits, CallPurpose::Turn), Err(Closed::Busy));
     }
 
     #[test]

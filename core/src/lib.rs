@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod adoption;
 pub mod boundary;
+pub mod breaker;
 pub mod caller;
 pub mod context;
 pub mod cooling;
@@ -11,6 +12,7 @@ pub mod digest;
 pub mod economics;
 pub mod job;
 pub mod limits;
+pub mod media_access;
 pub mod message;
 pub mod model;
 pub mod policy;

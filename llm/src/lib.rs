@@ -8,7 +8,7 @@ mod port;
 pub mod provider;
 pub mod provider_error;
 
-pub use access::ModelAccess;
+pub use access::{ModelAccess, TENANT_SHARE_PERCENT};
 pub use extractive::Extractive;
 pub use model_summary::ModelSummarizer;
 pub use port::{

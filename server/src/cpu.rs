@@ -80,7 +80,9 @@ mod tests {
         let eves: Vec<_> = (0..100)
             .map(|_| {
                 let (pool, ends) = (pool.clone(), std::sync::Arc::clone(&ends));
-                tokio::spawn(async move { pool.run(EVE, move || ends.lock().is_ok_and(|ends| ends.recv().is_ok())).await.is_ok() })
+                tokio::spawn(async move {
+                    pool.run(EVE, move || ends.lock().is_ok_and(|ends| ends.recv().is_ok())).await.is_ok()
+                })
             })
             .collect();
         for n in 0..100 {

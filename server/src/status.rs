@@ -37,6 +37,7 @@ pub(crate) enum Reason {
     CheckpointUnsound,
     BudgetTooSmall,
     ContextOverflow,
+    MediaNotAllowed,
     ModelNotConfigured,
     ModelRefused,
     ModelUnavailable,
@@ -75,6 +76,7 @@ impl Reason {
             Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
             Self::ContextOverflow => "CONTEXT_OVERFLOW",
+            Self::MediaNotAllowed => "MEDIA_NOT_ALLOWED",
             Self::ModelNotConfigured => "MODEL_NOT_CONFIGURED",
             Self::ModelRefused => "MODEL_REFUSED",
             Self::ModelUnavailable => "MODEL_UNAVAILABLE",
@@ -93,7 +95,9 @@ impl Reason {
 
     const fn code(self) -> Code {
         match self {
-            Self::InvalidField | Self::LimitExceeded | Self::MalformedRequest => Code::InvalidArgument,
+            Self::InvalidField | Self::LimitExceeded | Self::MalformedRequest | Self::MediaNotAllowed => {
+                Code::InvalidArgument
+            }
             Self::ConversationNotFound | Self::MessageNotFound | Self::SeparatorNotFound | Self::JobNotFound => {
                 Code::NotFound
             }
@@ -163,6 +167,9 @@ pub(crate) enum Failure {
     /// No model of this name can be called from here.
     #[error("{}", if .model.as_str().is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
     ModelNotConfigured { model: Brief },
+    /// The model's provider may not be told the address of a medium.
+    #[error("{field}: the provider of {model} may not be told this address; send the bytes in a data: URI")]
+    MediaNotAllowed { field: String, model: String },
     /// A model gave no answer.
     #[error("{failure}")]
     Model { model: String, failure: CallFailure },
@@ -274,6 +281,7 @@ impl Failure {
             Self::VerbMissing(_) => Reason::VerbMissing,
             Self::Budget(_) => Reason::BudgetTooSmall,
             Self::ModelNotConfigured { .. } => Reason::ModelNotConfigured,
+            Self::MediaNotAllowed { .. } => Reason::MediaNotAllowed,
             Self::Model { failure, .. } => match failure {
                 CallFailure::Overflow { .. } => Reason::ContextOverflow,
                 CallFailure::Refused { .. } => Reason::ModelRefused,
@@ -283,7 +291,7 @@ impl Failure {
             },
             Self::NotAdmitted { closed, .. } => match closed {
                 Closed::Breaker { .. } => Reason::ModelUnavailable,
-                Closed::Busy => Reason::ModelBusy,
+                Closed::Busy | Closed::Share => Reason::ModelBusy,
                 Closed::Budget { .. } => Reason::TenantBudgetSpent,
                 Closed::Turn => Reason::TurnInProgress,
             },
@@ -344,6 +352,11 @@ impl Failure {
             }
             Self::NotAdmitted { model, .. } => {
                 facts.insert("model".to_owned(), model.clone());
+            }
+            Self::MediaNotAllowed { field, model } => {
+                facts.insert("field".to_owned(), field.clone());
+                facts.insert("model".to_owned(), model.clone());
+                details.add_bad_request_violation(field, "this address may not go to the provider");
             }
             Self::Model { model, failure } => {
                 facts.insert("model".to_owned(), model.clone());

@@ -1,7 +1,13 @@
 -- How things stand for a call of a model in a conversation: calls under way, what the tenant has used today, whether a turn
--- runs, and the conversation's breaker. The caller holds the model's row.
+-- runs, and the breakers of the tenant and of the conversation. The caller holds the model's row. Other tenants are there
+-- once they are made; the default one ($4) only counts among them once it has called a model.
 select
-    (select count(*) from ai_model_lease where model = $3 and lease_until_ts > now()) as "under_way!",
+    calls.under_way as "under_way!", calls.tenant_under_way as "tenant_under_way!",
+    exists (
+        select from tenant as t
+        where t.tenant_id <> $1
+          and (t.tenant_id <> $4 or exists (select from ai_model_spend as s where s.tenant_id = t.tenant_id))
+    ) as "has_neighbours!",
     (
         (select coalesce(sum(input_tokens + output_tokens), 0) from ai_model_spend
          where tenant_id = $1 and day = (now() at time zone 'utc')::date)
@@ -13,8 +19,16 @@ select
         select from ai_model_lease where conversation_id = $2 and turn and lease_until_ts > now()
     ) as "turn!",
     coalesce(b.failures, 0) as "failures!",
-    extract(epoch from b.open_until_ts - now())::double precision as "open_seconds?"
+    extract(epoch from b.open_until_ts - now())::double precision as "open_seconds?",
+    coalesce(o.failures, 0) as "tenant_failures!",
+    extract(epoch from o.open_until_ts - now())::double precision as "tenant_open_seconds?"
 from ai_conversation as c
+cross join lateral (
+    select count(*) as under_way, count(*) filter (where l.tenant_id = $1) as tenant_under_way from ai_model_lease as l
+    where l.model = $3
+      and l.lease_until_ts > now()
+) as calls
 left join ai_conversation_breaker as b on b.conversation_id = c.conversation_id and b.model = $3
+left join ai_tenant_breaker as o on o.tenant_id = $1 and o.model = $3
 where c.tenant_id = $1
   and c.conversation_id = $2

@@ -1,4 +1,4 @@
--- Claims up to $2 due jobs of a kind, at most $3 of a tenant, tenants in turn after $4. The first part walks the tenants
+-- Claims up to $2 due jobs of a kind, at most $3 of a tenant and none of those in $9, tenants in turn after $4. The first part walks the tenants
 -- that have waiting rows by the index, one step each, until $2 of them have something due or $8 were looked at; the second
 -- takes the oldest of each, as many as make $2 of all, and a quarter of $2 where others have less; the third locks and skips.
 -- The queue is empty again and again, and a plan may be made for it then. What goes by a job's key says so in a way that fits no
@@ -20,7 +20,7 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
     ) as following
     cross join lateral (
         -- a priority at a time: the index is read only as far as rows are due
-        select coalesce((
+        select following.tenant_id <> all ($9::uuid[]) and coalesce((
             select true from ai_job
             where kind = $1
               and state = 0

@@ -37,10 +37,14 @@ with leased as materialized (
     update ai_model_breaker set open_until_ts = now() + $2 * interval '1 second'
     where open_until_ts > now() + $2 * interval '1 second'
     returning 1 as one
+), tenant as (
+    update ai_tenant_breaker set open_until_ts = now() + $2 * interval '1 second'
+    where open_until_ts > now() + $2 * interval '1 second'
+    returning 1 as one
 ), conversation as (
     update ai_conversation_breaker set open_until_ts = now() + $2 * interval '1 second'
     where open_until_ts > now() + $2 * interval '1 second'
     returning 1 as one
 )
 select (select count(*) from ended) + (select count(*) from due) + (select count(*) from calls)
-    + (select count(*) from model) + (select count(*) from conversation) as "mended!"
+    + (select count(*) from model) + (select count(*) from tenant) + (select count(*) from conversation) as "mended!"

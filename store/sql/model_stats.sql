@@ -1,7 +1,12 @@
--- Models that were called: calls under way in the whole fleet, what the tenant has used of them today, and their breakers.
+-- Models that were called: calls under way in the whole fleet, what the tenant has used of them today, and their breakers:
+-- the model's, the tenant's own, and how many tenants' are open.
 select b.model, b.failures, extract(epoch from b.open_until_ts - now())::double precision as open_seconds,
     coalesce(b.last_error, '') as "last_error!",
     (select count(*) from ai_model_lease as l where l.model = b.model and l.lease_until_ts > now()) as "under_way!",
+    coalesce(o.failures, 0) as "tenant_failures!", coalesce(o.last_error, '') as "tenant_error!",
+    extract(epoch from o.open_until_ts - now())::double precision as "tenant_open_seconds?",
+    (select count(*) from ai_tenant_breaker as t where t.model = b.model and t.open_until_ts > now())
+        as "open_tenant_breakers!",
     coalesce(s.calls, 0) as "calls!", coalesce(s.failed_calls, 0) as "failed_calls!",
     coalesce(s.input_tokens, 0) as "input_tokens!", coalesce(s.output_tokens, 0) as "output_tokens!"
 from ai_model_breaker as b
@@ -9,5 +14,6 @@ left join ai_model_spend as s
   on s.tenant_id = $1
  and s.day = (now() at time zone 'utc')::date
  and s.model = b.model
+left join ai_tenant_breaker as o on o.tenant_id = $1 and o.model = b.model
 order by b.model
 limit 500

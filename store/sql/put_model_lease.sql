@@ -1,9 +1,13 @@
--- Admits a call: its lease is put, and a half-open breaker lets nobody else try meanwhile.
+-- Admits a call: its lease is put, and where it tries whether a half-open breaker may close ($8: the model's, or the tenant's
+-- for this model), no other call of its tenant does meanwhile; no other summary of its conversation either.
 with model as (
-    update ai_model_breaker
-    set open_until_ts = case when open_until_ts is not null then now() + $7::double precision * interval '1 second' end,
-        updated_ts = now()
+    update ai_model_breaker set updated_ts = now()
     where model = $4
+), tenant as (
+    insert into ai_tenant_breaker as o (tenant_id, model, open_until_ts)
+    select $1, $4, now() + $7::double precision * interval '1 second'
+    where $8
+    on conflict (tenant_id, model) do update set open_until_ts = excluded.open_until_ts, updated_ts = now()
 ), conversation as (
     update ai_conversation_breaker
     set open_until_ts = now() + $7 * interval '1 second', updated_ts = now()

@@ -1,6 +1,7 @@
 -- Ends a call: its lease is gone, its cost is booked ($13: calls that were made), and breakers move. $8: 0 says nothing of
--- the model, 1 it answered, 2 it failed this conversation, 3 it fails. Breakers open after $10 (conversation) and $11
--- (model) failures in a row, for $12 seconds.
+-- the model, 1 it answered, 2 it failed this conversation, 3 it fails. A conversation's breaker opens after $10 failures in a
+-- row, the model's where $14 says so, the tenant's where $16 does; each for $12 seconds. $11 and $15: the evidence against the
+-- model from now on, and the tenant's part of it in the series $17. The caller holds the model's row.
 with gone as (
     delete from ai_model_lease
     where tenant_id = $1
@@ -15,16 +16,31 @@ with gone as (
         input_tokens = s.input_tokens + excluded.input_tokens, output_tokens = s.output_tokens + excluded.output_tokens
 ), model as (
     update ai_model_breaker
-    set failures = case $8 when 1 then 0 when 3 then failures + 1 else failures end,
+    set failures = case $8 when 1 then 0 else failures + 1 end,
+        evidence = $11,
+        series = series + case when $8 = 1 or $14 then 1 else 0 end,
         open_until_ts = case
             when $8 = 1 then null
-            when $8 = 3 and failures + 1 >= $11 then now() + $12::double precision * interval '1 second'
+            when $14 then now() + $12::double precision * interval '1 second'
             else open_until_ts
         end,
-        last_error = case $8 when 1 then null when 3 then left($9, 500) else last_error end,
+        last_error = case $8 when 1 then null else left($9, 500) end,
         updated_ts = now()
     where model = $4
-      and ($8 = 3 or ($8 = 1 and failures > 0))
+      and ($8 = 3 or ($8 = 1 and (failures > 0 or open_until_ts is not null)))
+), tenant_answered as (
+    delete from ai_tenant_breaker
+    where tenant_id = $1
+      and model = $4
+      and $8 = 1
+), tenant_failed as (
+    insert into ai_tenant_breaker as o (tenant_id, model, failures, evidence, series, open_until_ts, last_error)
+    select $1, $4, 1, $15, $17, case when $16 then now() + $12 * interval '1 second' end, left($9, 500)
+    where $8 = 3
+    on conflict (tenant_id, model) do update set
+        failures = o.failures + 1, evidence = excluded.evidence, series = excluded.series,
+        open_until_ts = coalesce(excluded.open_until_ts, o.open_until_ts), last_error = excluded.last_error,
+        updated_ts = now()
 ), closed as (
     delete from ai_conversation_breaker
     where tenant_id = $1

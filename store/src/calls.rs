@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anneal_core::{
     admission::{self, Breaker, BreakerSettings, CallLimits, CallPurpose, Closed, Standing},
-    caller::{Caller, ConversationId},
+    caller::{Caller, ConversationId, TenantId},
     job::{HEARTBEAT_SECONDS, LEASE_SECONDS},
     tokens::Tokens,
 };
@@ -51,7 +51,7 @@ pub struct ModelLease {
     pub(crate) purpose: CallPurpose,
     pub(crate) breaker: BreakerSettings,
     pub(crate) lease: Uuid,
-    /// Whether it is the one call that tries whether the model's breaker may close.
+    /// Whether it is the tenant's one call that tries whether its breaker, or the model's, may close.
     tries_model: bool,
     /// The same of the conversation's.
     tries_conversation: bool,
@@ -156,7 +156,7 @@ async fn admitted(
     unheard: &mut Unheard<'_>,
 ) -> Result<Result<ModelLease, Closed>, StoreError> {
     let mut tx = db.begin().await?;
-    let model = locked_breaker(&mut tx, ask.model).await?;
+    let model = locked_breaker(&mut tx, ask.model).await?.breaker;
     if ask.limits.tokens_per_day.is_some() {
         // Calls of one tenant to two models must not both take the last tokens.
         sqlx::query!("select tenant_id from tenant where tenant_id = $1 for no key update", caller.tenant().0)
@@ -185,7 +185,7 @@ async fn admitted(
         purpose: ask.purpose,
         breaker: ask.limits.breaker,
         lease: Uuid::now_v7(),
-        tries_model: standing.model.failures >= ask.limits.breaker.model_failures,
+        tries_model: standing.model.is_half_open || standing.tenant.is_half_open,
         tries_conversation: standing.conversation.failures >= ask.limits.breaker.failures
             && ask.purpose == CallPurpose::Summary,
     };
@@ -198,6 +198,7 @@ async fn admitted(
         ask.purpose == CallPurpose::Turn,
         column(ask.tokens),
         f64::from(LEASE_SECONDS),
+        lease.tries_model,
     )
     .execute(&mut *tx)
     .await?;
@@ -207,35 +208,62 @@ async fn admitted(
     Ok(Ok(lease))
 }
 
+/// A model's row.
+pub(crate) struct ModelRow {
+    pub(crate) breaker: Breaker,
+    /// Failures that count against the model.
+    pub(crate) evidence: u32,
+    /// The series of failures that they belong to.
+    pub(crate) series: i64,
+}
+
 /// The model's breaker, and its row's lock: admissions of one model follow each other.
-pub(crate) async fn locked_breaker(db: &mut PgConnection, model: &str) -> Result<Breaker, StoreError> {
+pub(crate) async fn locked_breaker(db: &mut PgConnection, model: &str) -> Result<ModelRow, StoreError> {
     sqlx::query!("insert into ai_model_breaker (model) values ($1) on conflict (model) do nothing", model)
         .execute(&mut *db)
         .await?;
     let row = sqlx::query!(
-        r#"select failures, extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
+        r#"select failures, evidence, series,
+               extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
            from ai_model_breaker where model = $1 for update"#,
         model,
     )
     .fetch_one(db)
     .await?;
-    Ok(Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) })
+    let evidence = row.evidence.unsigned_abs();
+    Ok(ModelRow { breaker: breaker(row.failures, row.open_seconds), evidence, series: row.series })
 }
 
 /// How things stand but for the model's breaker.
 async fn standing(db: &mut PgConnection, caller: Caller, ask: &CallAsk<'_>) -> Result<Standing, StoreError> {
-    let row = sqlx::query_file!("sql/call_standing.sql", caller.tenant().0, ask.conversation.0, ask.model)
-        .fetch_optional(db)
-        .await?
-        .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let row = sqlx::query_file!(
+        "sql/call_standing.sql",
+        caller.tenant().0,
+        ask.conversation.0,
+        ask.model,
+        TenantId::DEFAULT.0,
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let calls = |count| u32::try_from(count).unwrap_or(u32::MAX);
     Ok(Standing {
         model: Breaker::default(),
-        conversation: Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) },
-        under_way: u32::try_from(row.under_way).unwrap_or(u32::MAX),
+        tenant: breaker(row.tenant_failures, row.tenant_open_seconds),
+        conversation: breaker(row.failures, row.open_seconds),
+        under_way: calls(row.under_way),
+        tenant_under_way: calls(row.tenant_under_way),
+        has_neighbours: row.has_neighbours,
         tenant_tokens: tokens(row.tenant_tokens),
         day_left: seconds(Some(row.day_left)).unwrap_or_default(),
         turn: row.turn,
     })
+}
+
+/// A breaker with so many seconds until its time is over: none where it is closed, none or less where the time is over.
+pub(crate) fn breaker(failures: i32, open_seconds: Option<f64>) -> Breaker {
+    let open_for = seconds(open_seconds);
+    Breaker { failures: failures.unsigned_abs(), open_for, is_half_open: open_seconds.is_some() && open_for.is_none() }
 }
 
 /// A time that is still to come; None: it has passed, or there is none.

@@ -104,7 +104,7 @@ impl ClaimedJob {
 
 impl Store {
     /// Claims up to `limit` due jobs of a kind, in equal shares of the tenants that have some
-    /// due, or a quarter of `limit`, at most `per_tenant` of each. Rows that another worker
+    /// due, or a quarter of `limit`, at most `per_tenant` of each, none of those in `skipped`. Rows that another worker
     /// holds are skipped. The tenants' order starts after `cursor`, so that each has its turn; so many may have something
     /// waiting that is not due that nothing is found before others follow.
     pub async fn claim_jobs(
@@ -114,8 +114,10 @@ impl Store {
         per_tenant: i32,
         cursor: TenantId,
         worker: &str,
+        skipped: &[TenantId],
     ) -> Result<Claim, StoreError> {
         let lease = Uuid::now_v7();
+        let skipped: Vec<Uuid> = skipped.iter().map(|tenant| tenant.0).collect();
         let mut db = self.jobs.checkout(Scope::Queue).await?;
         failpoint!("claim.begun");
         let rows = sqlx::query_file!(
@@ -128,6 +130,7 @@ impl Store {
             lease,
             f64::from(LEASE_SECONDS),
             TENANTS_PER_CLAIM,
+            &skipped,
         )
         .fetch_all(&mut *db)
         .await?;

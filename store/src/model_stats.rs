@@ -6,7 +6,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 
-use crate::{Store, calls::seconds, error::StoreError, rows::tokens, scope::Scope};
+use crate::{Store, calls::breaker, error::StoreError, rows::tokens, scope::Scope};
 
 /// One model's figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,12 @@ pub struct ModelFigures {
     pub breaker: Breaker,
     /// What went wrong last; empty when its last call was answered.
     pub last_error: String,
+    /// The caller's own breaker for it.
+    pub tenant_breaker: Breaker,
+    /// What went wrong with the caller's calls last; empty when the last one was answered.
+    pub tenant_error: String,
+    /// Tenants whose own breaker for it is open.
+    pub open_tenant_breakers: i64,
     /// Calls under way in all processes.
     pub under_way: i64,
     /// The caller's calls today (UTC).
@@ -53,8 +59,11 @@ impl Store {
         db.release().await?;
         let figures = rows.into_iter().map(|row| ModelFigures {
             model: row.model,
-            breaker: Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) },
+            breaker: breaker(row.failures, row.open_seconds),
             last_error: row.last_error,
+            tenant_breaker: breaker(row.tenant_failures, row.tenant_open_seconds),
+            tenant_error: row.tenant_error,
+            open_tenant_breakers: row.open_tenant_breakers,
             under_way: row.under_way,
             calls: row.calls,
             failed_calls: row.failed_calls,
@@ -82,7 +91,7 @@ impl Store {
         let breakers = rows.into_iter().map(|row| ConversationBreaker {
             conversation: ConversationId(row.conversation_id),
             model: row.model,
-            breaker: Breaker { failures: row.failures.unsigned_abs(), open_for: seconds(row.open_seconds) },
+            breaker: breaker(row.failures, row.open_seconds),
             last_error: row.last_error,
         });
         Ok(breakers.collect())

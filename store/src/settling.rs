@@ -4,7 +4,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anneal_core::{admission::CallPurpose, job::LEASE_SECONDS, tokens::Tokens};
+use anneal_core::{
+    admission::{Breaker, CallPurpose},
+    breaker::{self, Failed, Failures, State},
+    job::LEASE_SECONDS,
+    tokens::Tokens,
+};
 use sqlx::{Connection as _, PgConnection};
 use tokio::{
     runtime::Handle,
@@ -16,7 +21,7 @@ use tracing::{Instrument as _, warn};
 
 use crate::{
     Store,
-    calls::{ModelLease, locked_breaker},
+    calls::{self, ModelLease, ModelRow, locked_breaker},
     error::StoreError,
     failpoint,
     patience::{Pauses, within},
@@ -207,9 +212,13 @@ impl Store {
         let mut db = self.calls_pool(lease.purpose).checkout(Scope::TenantInFleet(lease.caller.tenant())).await?;
         let mut tx = db.begin().await?;
         // First the model's row, as admissions do: one that is about to put the lease has it.
-        locked_breaker(&mut tx, &lease.model).await?;
+        let model = locked_breaker(&mut tx, &lease.model).await?;
         failpoint!("call.settling");
         if *absent == Absent::Lost || is_there(&mut tx, lease).await? {
+            let failed = match settled.verdict {
+                Verdict::Fails(_) => fail(&mut tx, lease, &model).await?,
+                _ => NOT_FAILED,
+            };
             sqlx::query_file!(
                 "sql/settle_call.sql",
                 lease.caller.tenant().0,
@@ -222,9 +231,13 @@ impl Store {
                 i32::from(settled.verdict.code()),
                 settled.verdict.error(),
                 lease.breaker.failures as i32,
-                lease.breaker.model_failures as i32,
+                failed.evidence as i32,
                 f64::from(lease.breaker.cooldown_seconds),
                 settled.calls,
+                failed.opens_model,
+                failed.tenant_evidence as i32,
+                failed.opens_tenant,
+                model.series,
             )
             .execute(&mut *tx)
             .await?;
@@ -235,6 +248,39 @@ impl Store {
         db.release().await?;
         failpoint!("call.settled");
         Ok(())
+    }
+}
+
+/// What a call that has not failed leaves of the evidence against its model.
+const NOT_FAILED: Failed = Failed { evidence: 0, tenant_evidence: 0, opens_model: false, opens_tenant: false };
+
+/// What a failed call changes. Its model's row is locked, and with it what is read here: nobody else changes it.
+async fn fail(db: &mut PgConnection, lease: &ModelLease, model: &ModelRow) -> Result<Failed, StoreError> {
+    let own = sqlx::query!(
+        r#"select failures, evidence, series,
+               extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
+           from ai_tenant_breaker where tenant_id = $1 and model = $2"#,
+        lease.caller.tenant().0,
+        lease.model,
+    )
+    .fetch_optional(db)
+    .await?;
+    let of_tenant = own.as_ref().map_or_else(Breaker::default, |own| calls::breaker(own.failures, own.open_seconds));
+    let known = Failures {
+        model: state(&model.breaker),
+        evidence: model.evidence,
+        tenant: state(&of_tenant),
+        of_tenant: of_tenant.failures,
+        tenant_evidence: own.filter(|own| own.series == model.series).map_or(0, |own| own.evidence.unsigned_abs()),
+    };
+    Ok(breaker::fail(&known, &lease.breaker))
+}
+
+const fn state(breaker: &Breaker) -> State {
+    match breaker {
+        Breaker { open_for: Some(_), .. } => State::Open,
+        Breaker { is_half_open: true, .. } => State::HalfOpen,
+        Breaker { .. } => State::Closed,
     }
 }
 

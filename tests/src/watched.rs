@@ -49,7 +49,7 @@ impl Talk<'_> {
     /// Has this job of the conversation, which waits, given up.
     pub async fn kill_job(&self, kind: JobKind) {
         let store = &self.house.store;
-        let claimed = store.claim_jobs(kind, 10, 10, TenantId(Uuid::nil()), "test").await.expect("claims");
+        let claimed = store.claim_jobs(kind, 10, 10, TenantId(Uuid::nil()), "test", &[]).await.expect("claims");
         let job = claimed.jobs.iter().find(|job| job.conversation.to_string() == self.id).expect("it waits");
         store.fail_job(job, "it cannot be done", 0, 1).await.expect("fails");
     }

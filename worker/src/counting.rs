@@ -37,7 +37,7 @@ impl Worker {
             let next = Instant::now() + Duration::from_millis(u64::from(self.settings.count_gap_ms));
             held.retain(|lease: &Lease| !lease.lost.is_cancelled());
             let free = self.batch(KIND) - held.len() as u32;
-            let claimed = if free == 0 { Vec::new() } else { self.claim(KIND, free, &mut cursor).await };
+            let claimed = if free == 0 { Vec::new() } else { self.claim(KIND, free, &mut cursor, &[]).await };
             match (claimed.is_empty(), held.is_empty()) {
                 (true, true) => {
                     self.rest(KIND, &mut running, &stop).await;

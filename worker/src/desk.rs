@@ -10,10 +10,10 @@ use std::{
 use anneal_core::{admission::CallPurpose, digest::Digest, tokens::Tokens};
 use anneal_llm::{
     BoxFuture, Desk, ModelAccess, SummaryFailure,
-    provider::{Answer, Call, CallFailure, CallFigures, Closed, Model, written},
+    provider::{Answer, Call, CallCost, CallFailure, CallFigures, Closed, Model},
 };
 use anneal_store::{CallAsk, ClaimedJob, ModelLease, ModelSpend, Settled, Store, StoreError, Verdict};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -147,15 +147,10 @@ impl<'a> JobDesk<'a> {
 
     /// One call: admitted, made, settled.
     async fn once(&self, call: &Call<'_>) -> Result<Answer, SummaryFailure> {
-        let input = call.sent_tokens.unwrap_or_default();
-        let room = tokio::select! {
-            room = self.room.acquire() => room,
-            () = self.lost.cancelled() => return Err(Self::given_up()),
-        };
-        let lease = self.admitted(input + call.output).await?;
-        let mut figures = CallFigures::begin(self.model.name());
+        let (room, lease) = self.admitted(call.input + call.output).await?;
+        let (mut figures, mut cost) = (CallFigures::begin(self.model.name()), CallCost::default());
         let answered = tokio::select! {
-            answered = self.model.answer(call) => Ok(answered),
+            answered = self.model.answer(call, &mut cost) => Ok(answered),
             () = self.store.keep_call(&lease) => Err(SummaryFailure::Interrupted("the lease of a call was lost")),
             () = self.lost.cancelled() => Err(Self::given_up()),
         };
@@ -166,12 +161,13 @@ impl<'a> JobDesk<'a> {
             Err(_) => {}
         }
         drop(figures);
-        self.settle(&lease, answered.as_ref().ok(), input).await;
+        self.settle(&lease, answered.as_ref().ok(), &cost).await;
         Ok(answered??)
     }
 
-    /// Waits for room in the fleet, not for breakers and budgets: those take longer than a job should hold its place.
-    async fn admitted(&self, tokens: Tokens) -> Result<ModelLease, SummaryFailure> {
+    /// Waits for room in the fleet, not for breakers and budgets: those take longer than a job should hold its place. Where the
+    /// tenant's own calls take its share, a job that has no answer yet gives its place to another tenant's.
+    async fn admitted(&self, tokens: Tokens) -> Result<(SemaphorePermit<'a>, ModelLease), SummaryFailure> {
         let ask = CallAsk {
             model: self.model.name(),
             conversation: self.job.conversation,
@@ -184,40 +180,43 @@ impl<'a> JobDesk<'a> {
             if self.lost.is_cancelled() {
                 return Err(Self::given_up());
             }
-            match answered(self.store.admit_call(self.job.caller(), &ask)).await {
-                Ok(Ok(lease)) => return Ok(lease),
-                Ok(Err(Closed::Busy)) if began.elapsed() < PATIENCE => {
-                    tokio::time::sleep(look.mul_f64(0.5 + jitter())).await;
-                    look = (look * 2).min(LOOK_LAST);
-                }
-                Ok(Err(closed)) => return Err(closed.into()),
+            let room = tokio::select! {
+                room = self.room.acquire() => room.map_err(|_| Self::given_up())?,
+                () = self.lost.cancelled() => return Err(Self::given_up()),
+            };
+            let closed = match answered(self.store.admit_call(self.job.caller(), &ask)).await {
+                Ok(Ok(lease)) => return Ok((room, lease)),
+                Ok(Err(closed)) => closed,
                 Err(StoreError::NotFound(_)) => return Err(SummaryFailure::Interrupted("the conversation is gone")),
                 Err(error) => {
                     warn!("could not admit a call: {error}");
                     return Err(SummaryFailure::Interrupted("the database did not admit a call"));
                 }
+            };
+            let may_wait = match closed {
+                Closed::Busy => true,
+                Closed::Share => self.books().answered > 0,
+                Closed::Breaker { .. } | Closed::Budget { .. } | Closed::Turn => false,
+            };
+            if !may_wait || began.elapsed() >= PATIENCE {
+                return Err(closed.into());
             }
+            // Others ask meanwhile.
+            drop(room);
+            tokio::time::sleep(look.mul_f64(0.5 + jitter())).await;
+            look = (look * 2).min(LOOK_LAST);
         }
     }
 
     /// Ends a call's lease; None: nobody waited for the answer, which says nothing of the model.
-    async fn settle(&self, lease: &ModelLease, answered: Option<&Result<Answer, CallFailure>>, input: Tokens) {
-        let (read, written) = match answered {
-            Some(Ok(answer)) if answer.end.usage.input > Tokens::ZERO => {
-                (answer.end.usage.input, answer.end.usage.output)
-            }
-            // The provider does not say what it read and wrote.
-            Some(Ok(answer)) => (input, written(answer.text.len())),
-            // It was read, and something was written, before it broke off.
-            Some(Err(CallFailure::Broken(_))) | None => (input, Tokens::ZERO),
-            Some(Err(_)) => (Tokens::ZERO, Tokens::ZERO),
-        };
+    async fn settle(&self, lease: &ModelLease, answered: Option<&Result<Answer, CallFailure>>, cost: &CallCost) {
+        let (input, output) = (cost.input(), cost.output());
         {
             let mut books = self.books();
-            books.spent = plus(books.spent, ModelSpend { calls: 1, input: read, output: written });
+            books.spent = plus(books.spent, ModelSpend { calls: 1, input, output });
             books.answered += u32::from(matches!(answered, Some(Ok(_))));
         }
-        let settled = Settled { input: read, output: written, calls: 1, verdict: verdict(answered) };
+        let settled = Settled { input, output, calls: 1, verdict: verdict(answered) };
         if let Err(error) = patience::answered(self.store.settle_call(lease, &settled)).await {
             warn!("could not settle a model call, it is tried again in the background: {error}");
         }

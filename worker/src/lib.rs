@@ -8,6 +8,7 @@ mod counting;
 mod desk;
 mod jobs;
 mod leases;
+mod model_pauses;
 mod outcome;
 mod patience;
 mod run;

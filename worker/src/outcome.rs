@@ -56,14 +56,14 @@ impl JobError {
             Self::Summary(SummaryFailure::Closed(Closed::Breaker { opens_in, .. } | Closed::Budget { opens_in })) => {
                 What::Defer { delay: (*opens_in).min(DEFERRED_MOST) }
             }
-            Self::Summary(SummaryFailure::Closed(Closed::Busy | Closed::Turn) | SummaryFailure::Interrupted(_)) => {
-                What::Defer { delay: BUSY }
-            }
+            // A worker whose own connections are in use says nothing of the job, and must not have it given up.
+            Self::Store(StoreError::Busy)
+            | Self::Summary(
+                SummaryFailure::Closed(Closed::Busy | Closed::Share | Closed::Turn) | SummaryFailure::Interrupted(_),
+            ) => What::Defer { delay: BUSY },
             Self::Summary(SummaryFailure::Call(failure)) if failure.is_retryable() => {
                 retry(failure.retry_after(), MAX_ATTEMPTS)
             }
-            // The worker's own connections are in use: that says nothing of the job, and must not have it given up.
-            Self::Store(StoreError::Busy) => What::Defer { delay: BUSY },
             Self::Summary(failure) if failure.is_bad_writing() => retry(None, STARTS_OF_BAD_WRITING),
             // The same request would be refused again.
             Self::Summary(_) => retry(None, 1),
@@ -77,6 +77,17 @@ impl JobError {
             Self::Summary(SummaryFailure::Closed(Closed::Breaker { scope: "model", opens_in })) => {
                 Some((*opens_in).min(DEFERRED_MOST))
             }
+            _ => None,
+        }
+    }
+
+    /// How long the job's tenant does not call the model, whichever of its jobs asks; None: others may.
+    pub(crate) fn closes_the_model_to_its_tenant(&self) -> Option<Duration> {
+        match self {
+            Self::Summary(SummaryFailure::Closed(Closed::Breaker { scope: "tenant", opens_in })) => {
+                Some((*opens_in).min(DEFERRED_MOST))
+            }
+            Self::Summary(SummaryFailure::Closed(Closed::Share)) => Some(BUSY),
             _ => None,
         }
     }

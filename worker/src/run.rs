@@ -2,7 +2,7 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::{
     auditor, chores, jobs,
     leases::{Lease, Leases},
+    model_pauses::ModelPauses,
     outcome::{JobError, Outcome, What},
     patience::answered,
     settings::{SummarizerSettings, WorkerSettings},
@@ -45,8 +46,7 @@ pub struct Worker {
     pub(crate) lengths: SummarizerSettings,
     pub(crate) settings: WorkerSettings,
     pub(crate) leases: Arc<Leases>,
-    /// Until when nobody calls the model: as long as that nothing is claimed that would only be put off.
-    closed_until: Arc<Mutex<Option<Instant>>>,
+    pauses: Arc<ModelPauses>,
     bell: Doorbell,
     wake: Arc<[Notify; JobKind::ALL.len()]>,
     name: Arc<str>,
@@ -69,7 +69,7 @@ impl Worker {
             lengths,
             settings,
             leases: Arc::default(),
-            closed_until: Arc::default(),
+            pauses: Arc::default(),
             bell: Doorbell::default(),
             wake: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
             name: anneal_process::name().into(),
@@ -126,7 +126,7 @@ impl Worker {
         loop {
             let mut ran = 0;
             for kind in JobKind::ALL {
-                let claimed = self.claim(kind, self.batch(kind), &mut { FIRST_TENANT }).await;
+                let claimed = self.claim(kind, self.batch(kind), &mut { FIRST_TENANT }, &[]).await;
                 ran += claimed.len();
                 let held = claimed.into_iter().map(|job| self.leases.hold(job)).collect();
                 let alone = match kind {
@@ -156,9 +156,10 @@ impl Worker {
         let mut cursor = FIRST_TENANT;
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            let room_for = if self.model_is_closed() { 0 } else { self.batch(kind) };
+            let room_for = if self.pauses.hold_for_all() { 0 } else { self.batch(kind) };
             let free = room_for.saturating_sub(running.len() as u32);
-            let claimed = if free == 0 { Vec::new() } else { self.claim(kind, free, &mut cursor).await };
+            let claimed =
+                if free == 0 { Vec::new() } else { self.claim(kind, free, &mut cursor, &self.pauses.tenants()).await };
             let found = !claimed.is_empty();
             for job in claimed {
                 running.spawn(self.clone().run_in_room(self.leases.hold(job), Arc::clone(&room)));
@@ -168,12 +169,6 @@ impl Worker {
             }
         }
         self.finish(kind, &room, running).await;
-    }
-
-    /// Whether a job has found the model's breaker open, and it still is.
-    fn model_is_closed(&self) -> bool {
-        let closed_until = *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        closed_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Runs a job as soon as there is room; returns it where the room was closed before.
@@ -227,9 +222,15 @@ impl Worker {
         }
     }
 
-    /// Claims what is due after `cursor`, or, when nothing is, from the first tenant on; moves the cursor behind the last tenant
+    /// Claims what is due after `cursor`, or, when nothing is, from the first tenant on, leaving out tenants in `skipped`; moves the cursor behind the last tenant
     /// that was looked at.
-    pub(crate) async fn claim(&self, kind: JobKind, limit: u32, cursor: &mut TenantId) -> Vec<ClaimedJob> {
+    pub(crate) async fn claim(
+        &self,
+        kind: JobKind,
+        limit: u32,
+        cursor: &mut TenantId,
+        skipped: &[TenantId],
+    ) -> Vec<ClaimedJob> {
         let per_tenant = match kind {
             // Over in milliseconds: who comes meanwhile is in the next claim.
             JobKind::CountTokens => limit,
@@ -238,7 +239,7 @@ impl Worker {
         };
         let mut is_round = *cursor == FIRST_TENANT;
         loop {
-            let claiming = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, *cursor, &self.name);
+            let claiming = self.store.claim_jobs(kind, limit as i32, per_tenant as i32, *cursor, &self.name, skipped);
             // What nobody answers claims nothing: a lease that nobody has heard of ends by itself.
             let claim = match within(CLAIM_PATIENCE, claiming).await {
                 Ok(claim) => claim,
@@ -293,10 +294,7 @@ impl Worker {
             Err(JobError::Cancelled) => debug!("{kind} job of {} was cancelled", job.conversation),
             Err(error) => match error.what_now() {
                 What::Defer { delay } => {
-                    if let Some(closed_for) = error.closes_the_model() {
-                        let until = Instant::now() + closed_for;
-                        *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-                    }
+                    self.pauses.note(job.tenant, &error);
                     self.defer(job, &error, delay).await;
                 }
                 What::Retry { not_before, starts } => {

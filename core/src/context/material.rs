@@ -2,6 +2,7 @@
 
 use super::PrefixVersion;
 use crate::{
+    media_access::MediaAccess,
     message::{Message, MessageId, Part, Role, ToolMark},
     policy::Policy,
     render::Format,
@@ -136,6 +137,8 @@ pub struct Ask {
     pub budget: Option<Tokens>,
     /// What it will be rendered as: what that provider refuses is mended.
     pub format: Format,
+    /// Which media may be sent by their address; the others are described.
+    pub media: MediaAccess,
     /// What a model refused before.
     pub pressure: Pressure,
 }

@@ -21,6 +21,7 @@ mod tests;
 use crate::{
     boundary::Boundary,
     digest,
+    media_access::MediaAccess,
     message::MessageId,
     render::Format,
     tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
@@ -60,6 +61,7 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         encoding,
         budget: ask.budget,
         format: ask.format,
+        media: ask.media,
         manifest: before_boundary(separator, material.checkpoint.as_ref(), &material.left_out),
         repairs: Vec::new(),
         entries: head,
@@ -122,6 +124,7 @@ struct Draft {
     encoding: Encoding,
     budget: Option<Tokens>,
     format: Format,
+    media: MediaAccess,
     entries: Vec<Entry>,
     manifest: Vec<ManifestEntry>,
     repairs: Vec<Repair>,

@@ -3,6 +3,7 @@
 
 use super::{Draft, Entry, RepairKind, entry::Origin, names};
 use crate::{
+    media_access::MediaAccess,
     message::{Media, PART_JOIN, Part, Role},
     render::{
         Format, json,
@@ -19,9 +20,10 @@ const INSTRUCTION: &str = "[Instruction of the application]";
 /// Mends every part that the draft's format cannot take as it is.
 pub(super) fn shape(draft: &mut Draft) {
     let (encoding, format) = (draft.encoding, draft.format);
+    let access = draft.media.clone();
     for index in 0..draft.entries.len() {
         let entry = &mut draft.entries[index];
-        let rules = Rules::of(entry, format);
+        let rules = Rules::of(entry, format, &access);
         let mut change = Change::default();
         if !(0..entry.parts.len()).all(|part| rules.fits(&entry.parts, part)) {
             rules.mend(entry, encoding, &mut change);
@@ -62,8 +64,9 @@ impl Change {
 
 /// What a format takes in one message.
 #[derive(Clone, Copy)]
-struct Rules {
+struct Rules<'a> {
     format: Format,
+    access: &'a MediaAccess,
     place: Place,
     /// Thoughts alone are no answer: they may be sent back only before something said.
     only_thoughts: bool,
@@ -71,8 +74,8 @@ struct Rules {
     speaks_for_application: bool,
 }
 
-impl Rules {
-    fn of(entry: &Entry, format: Format) -> Self {
+impl<'a> Rules<'a> {
+    fn of(entry: &Entry, format: Format, access: &'a MediaAccess) -> Self {
         let said = |part: &Part| match part {
             Part::Reasoning { .. } => false,
             Part::Text { text } => !is_blank(text, format),
@@ -80,6 +83,7 @@ impl Rules {
         };
         Self {
             format,
+            access,
             place: Place::of(entry.role),
             only_thoughts: entry.role == Role::Assistant && !entry.parts.iter().any(said),
             speaks_for_application: format.alternates()
@@ -108,7 +112,7 @@ impl Rules {
             Part::ToolResult { text, is_error, media, .. } => {
                 neutral || (self.takes_all(media, *is_error) && !self.lacks_text(text, *is_error, media))
             }
-            Part::Media(media) => media::is_taken(media, self.format, self.place),
+            Part::Media(media) => media::is_taken(media, self.format, self.place, self.access),
         }
     }
 
@@ -122,7 +126,7 @@ impl Rules {
     }
 
     fn takes_all(self, media: &[Media], is_error: bool) -> bool {
-        media.iter().all(|media| media::is_taken(media, self.format, Place::of_result(is_error)))
+        media.iter().all(|media| media::is_taken(media, self.format, Place::of_result(is_error), self.access))
     }
 
     fn lacks_text(self, text: &str, is_error: bool, media: &[Media]) -> bool {
@@ -219,8 +223,9 @@ impl Rules {
         encoding: Encoding,
         change: &mut Change,
     ) -> Part {
-        let (kept, described): (Vec<_>, Vec<_>) =
-            media.into_iter().partition(|media| media::is_taken(media, self.format, Place::of_result(is_error)));
+        let (kept, described): (Vec<_>, Vec<_>) = media
+            .into_iter()
+            .partition(|media| media::is_taken(media, self.format, Place::of_result(is_error), self.access));
         for media in &described {
             let join = if text.is_empty() { "" } else { PART_JOIN };
             let line = [join, &media::description(media)].concat();

@@ -1,7 +1,10 @@
 //! Which pictures and files a provider takes, where, and what stands for the others.
 
 use super::{Format, json};
-use crate::message::{Media, Role};
+use crate::{
+    media_access::MediaAccess,
+    message::{Media, Message, Part, Role},
+};
 
 /// Where a medium stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +88,38 @@ const GEMINI: [&str; 29] = [
     PDF,
 ];
 
-/// Whether the format takes this medium there.
-pub(crate) fn is_taken(media: &Media, format: Format, place: Place) -> bool {
-    format == Format::Neutral || sendable(media, format, place).is_some()
+/// Whether the format takes this medium there, and its address may go out.
+pub(crate) fn is_taken(media: &Media, format: Format, place: Place, access: &MediaAccess) -> bool {
+    format == Format::Neutral
+        || sendable(media, format, place).is_some_and(|sendable| match sendable.source {
+            Source::Inline(_) => true,
+            Source::Url(address) => access.allows(address),
+        })
+}
+
+/// A medium of a message that its provider would fetch and may not be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Withheld {
+    /// The part of the message.
+    pub part: usize,
+    /// Which of a tool result's media; None: the part is the medium.
+    pub of_result: Option<usize>,
+}
+
+/// The first medium of a message that this format would send by an address that may not go out.
+pub fn find_withheld(message: &Message, format: Format, access: &MediaAccess) -> Option<Withheld> {
+    let is_withheld = |media: &Media, place| {
+        let source = sendable(media, format, place).map(|sendable| sendable.source);
+        matches!(source, Some(Source::Url(address)) if !access.allows(address))
+    };
+    message.parts.iter().enumerate().find_map(|(part, content)| match content {
+        Part::Media(media) => is_withheld(media, Place::of(message.role)).then_some(Withheld { part, of_result: None }),
+        Part::ToolResult { media, is_error, .. } => {
+            let nth = media.iter().position(|media| is_withheld(media, Place::of_result(*is_error)))?;
+            Some(Withheld { part, of_result: Some(nth) })
+        }
+        Part::Text { .. } | Part::ToolUse { .. } | Part::Reasoning { .. } => None,
+    })
 }
 
 /// How the medium is sent there; None where it cannot be.
@@ -198,10 +230,16 @@ mod tests {
         ];
         for (uri, media_type, takers) in rows {
             let media = media(uri, media_type);
-            let taken = [OpenAi, Anthropic, Gemini].map(|format| is_taken(&media, format, Place::User));
+            let taken =
+                [OpenAi, Anthropic, Gemini].map(|format| is_taken(&media, format, Place::User, &MediaAccess::Any));
             assert_eq!(taken, takers, "{uri} as {media_type}");
-            assert!([OpenAi, Anthropic, Gemini].iter().all(|format| !is_taken(&media, *format, Place::Model)));
-            assert!(!is_taken(&media, OpenAi, Place::Result) && !is_taken(&media, Gemini, Place::Result));
+            assert!([OpenAi, Anthropic, Gemini].iter().all(|format| !is_taken(
+                &media,
+                *format,
+                Place::Model,
+                &MediaAccess::Any
+            )));
+            assert!([OpenAi, Gemini].iter().all(|format| !is_taken(&media, *format, Place::Result, &MediaAccess::Any)));
         }
     }
 

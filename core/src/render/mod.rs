@@ -12,6 +12,7 @@ mod openai;
 #[cfg(test)]
 mod tests;
 
+pub use media::{Withheld, find_withheld};
 use serde::Serialize;
 
 use crate::context::Context;

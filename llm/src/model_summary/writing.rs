@@ -88,6 +88,7 @@ impl Run<'_> {
             output: Tokens::new(order.output),
             // The provider's own: models that think refuse any other.
             temperature: None,
+            input: Tokens::new(sent),
             sent_tokens: Some(Tokens::new(room::at_least(sent))),
         };
         let answer = self.desk.ask(&call).await?;

@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use anneal_core::{message::Part, tokens::Tokens};
 use serde::de::IgnoredAny;
 
-use super::{CallFailure, CallUsage, End, Piece, StopReason};
+use super::{CallFailure, CallUsage, End, Piece, StopReason, failure::PROMPT_SHORTENED};
 use crate::provider_error::is_cut_short;
 
 /// Most calls of tools in one answer: as many as a message may have parts.
@@ -114,12 +114,17 @@ impl UnderWay {
     /// What the provider counted so far. A prompt that it cut short is not the one that was to be answered.
     pub(super) fn counted(&mut self, usage: CallUsage) -> Result<(), CallFailure> {
         if is_cut_short(usage.input.get(), self.sent_tokens.map(Tokens::get)) {
-            return Err(CallFailure::Overflow { window: None, prompt: None, rule: "prompt-shortened" });
+            return Err(CallFailure::Overflow { window: None, prompt: None, rule: PROMPT_SHORTENED });
         }
         // Of it: never more than it.
         let cached = usage.cached.min(usage.input);
         self.usage = CallUsage { cached, written: usage.written.min(usage.input.less(cached)), ..usage };
         Ok(())
+    }
+
+    /// What the provider has counted so far.
+    pub(super) const fn usage(&self) -> CallUsage {
+        self.usage
     }
 
     pub(super) fn stop(&mut self, reason: StopReason) {

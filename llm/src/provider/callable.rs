@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use anneal_core::{
+    media_access::{MediaAccess, is_host_entry},
     model::{ModelSettings, Models},
     tokens::Tokens,
 };
 use reqwest::{Client, Proxy, Url, redirect};
 
 use super::{
-    Api, Model, OutputField, ProviderSettings, Providers, SettingsError,
+    Api, MediaRule, MediaSettings, Model, OutputField, ProviderSettings, Providers, SettingsError,
     http::{Limits, Provider},
     key::Key,
 };
@@ -120,8 +121,27 @@ fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
     }
     let by_host = if is_own { OutputField::MaxCompletionTokens } else { OutputField::MaxTokens };
     let output_field = settings.output_field.unwrap_or(by_host);
+    let media = media(settings.media.as_ref(), &home, is_own)?;
     let home = home.as_str().trim_end_matches('/').to_owned();
-    Ok(Provider { api: settings.api, home, output_field, client: client(settings)?, key, limits })
+    Ok(Provider { api: settings.api, home, output_field, media, client: client(settings)?, key, limits })
+}
+
+/// Which media a provider is told the addresses of. One that the operator may run itself is told none unless it is said.
+fn media(said: Option<&MediaSettings>, home: &Url, is_own: bool) -> Result<MediaAccess, SettingsError> {
+    let by_home = MediaSettings::Rule(if is_own { MediaRule::Https } else { MediaRule::Inline });
+    match said.unwrap_or(&by_home) {
+        MediaSettings::Rule(MediaRule::Inline) => Ok(MediaAccess::Inline),
+        MediaSettings::Rule(MediaRule::Https) => {
+            Ok(MediaAccess::PublicNames { own: home.host_str().unwrap_or_default().into() })
+        }
+        MediaSettings::Hosts(hosts) => match hosts.iter().find(|host| !is_host_entry(host)) {
+            Some(host) => refuse(format!(
+                "media holds {host:?}: list names of hosts in lower case, such as \"example.com\" or \"*.example.com\""
+            )),
+            None if hosts.is_empty() => refuse("media is an empty list: say \"inline\" for no host".into()),
+            None => Ok(MediaAccess::Hosts(hosts.as_slice().into())),
+        },
+    }
 }
 
 fn limits(settings: &ProviderSettings) -> Result<Limits, SettingsError> {

@@ -33,6 +33,8 @@ pub enum CallFailure {
     Unavailable {
         /// What happened: a status, a phase of the connection.
         what: String,
+        /// Whether the provider may have worked on the request; else it was not sent, or refused by the status.
+        was_worked_on: bool,
         /// When the provider asks to come back.
         retry_after: Option<Duration>,
     },
@@ -72,6 +74,17 @@ impl CallFailure {
         }
     }
 
+    /// Whether the provider may have worked on the request, and so may bill its input. What it refuses by a status of its own
+    /// (4xx, or too many calls) costs nothing, nor does what was never sent.
+    pub fn may_have_cost(&self) -> bool {
+        match self {
+            Self::Limited { .. } | Self::Refused { .. } => false,
+            Self::Unavailable { was_worked_on, .. } => *was_worked_on,
+            Self::Overflow { rule, .. } => *rule == PROMPT_SHORTENED,
+            Self::Broken(_) => true,
+        }
+    }
+
     /// Whether it says something of the model or its provider, whoever calls; else perhaps only of this request.
     pub const fn is_the_models_own(&self) -> bool {
         match self {
@@ -82,11 +95,17 @@ impl CallFailure {
     }
 }
 
+/// The rule of an overflow that the provider has not noticed: it answers a prompt that it cut short.
+pub(super) const PROMPT_SHORTENED: &str = "prompt-shortened";
+
 /// The failure that a status stands for.
 pub(super) fn of_status(status: u16, retry_after: Option<Duration>) -> CallFailure {
     match status {
         _ if http::is_limit(status) => CallFailure::Limited { status, retry_after },
-        408 | 500.. => CallFailure::Unavailable { what: format!("status {status}"), retry_after },
+        408 | 500.. => {
+            let was_worked_on = status != 408;
+            CallFailure::Unavailable { what: format!("status {status}"), was_worked_on, retry_after }
+        }
         _ => CallFailure::Refused { status },
     }
 }
@@ -109,7 +128,12 @@ pub(super) fn midway(error: &Midway) -> CallFailure {
     overflow(&error.verdict).or_else(by_status).unwrap_or_else(|| unavailable("an error within the answer"))
 }
 
-/// It cannot be reached or was too slow: this happened.
+/// It was too slow, or broke off: this happened.
 pub(super) fn unavailable(what: &str) -> CallFailure {
-    CallFailure::Unavailable { what: what.to_owned(), retry_after: None }
+    CallFailure::Unavailable { what: what.to_owned(), was_worked_on: true, retry_after: None }
+}
+
+/// It cannot be reached: this happened before the request was sent.
+pub(super) fn unreached(what: &str) -> CallFailure {
+    CallFailure::Unavailable { what: what.to_owned(), was_worked_on: false, retry_after: None }
 }

@@ -1,15 +1,69 @@
-//! What the metrics say of a call, and what an answer counts where its provider does not say.
+//! What a call costs, whatever becomes of it, and what the metrics say of it.
 
 use std::time::Instant;
 
-use anneal_core::tokens::Tokens;
+use anneal_core::{message::Part, tokens::Tokens};
+
+use super::{CallFailure, CallUsage, Piece};
 
 /// Bytes that a token has at least, roughly.
 const BYTES_PER_TOKEN: usize = 3;
 
-/// Tokens of so many bytes that a model wrote, estimated.
-pub const fn written(bytes: usize) -> Tokens {
-    Tokens::new((bytes / BYTES_PER_TOKEN) as u64)
+/// What one call has cost so far. It outlives the future that makes the call: whoever gives the call up still owes this.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallCost {
+    /// Tokens of the request, by our count; zero until it is on its way.
+    sent: Tokens,
+    /// Bytes that the model has written.
+    written_bytes: usize,
+    /// What the provider has counted; zeros where it has not said.
+    usage: CallUsage,
+}
+
+impl CallCost {
+    /// Tokens that the provider has read: by its own count where it says one.
+    pub fn input(&self) -> Tokens {
+        if self.usage.input > Tokens::ZERO { self.usage.input } else { self.sent }
+    }
+
+    /// Tokens that the model has written: an estimate, or the provider's count where that is more.
+    pub fn output(&self) -> Tokens {
+        self.usage.output.max(Tokens::new((self.written_bytes / BYTES_PER_TOKEN) as u64))
+    }
+
+    /// The request goes out.
+    pub(super) const fn send(&mut self, sent: Tokens) {
+        self.sent = sent;
+    }
+
+    /// A piece has come, and the provider has counted so much until then.
+    pub(super) fn hear(&mut self, piece: &Piece, usage: CallUsage) {
+        self.written_bytes += match piece {
+            Piece::Text(text) | Piece::Thought(text) => text.len(),
+            Piece::ToolUse { name, input, .. } => name.len() + input.len(),
+            // Readable thoughts came as such before; of hidden ones there is nothing but their ciphertext.
+            Piece::Reasoning(Part::Reasoning { redacted: true, signature, .. }) => signature.len(),
+            Piece::Reasoning(_) => 0,
+            Piece::End(end) => return self.end(end.usage),
+        };
+        self.usage = usage;
+    }
+
+    /// The answer is whole: what the provider says of it holds, where it says anything.
+    const fn end(&mut self, usage: CallUsage) {
+        self.usage = usage;
+        if usage.input.get() > 0 {
+            self.written_bytes = 0;
+        }
+    }
+
+    /// The call has failed. What the provider has refused, or never got, costs nothing.
+    pub(super) fn fail(&mut self, failure: &CallFailure, usage: CallUsage) {
+        self.usage = usage;
+        if self.written_bytes == 0 && !failure.may_have_cost() {
+            *self = Self::default();
+        }
+    }
 }
 
 /// One call under way: counted and timed when dropped, also where nobody waits for it any more.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anneal_core::media_access::MediaAccess;
 use reqwest::{
     Client, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue},
@@ -24,6 +25,8 @@ pub(super) struct Provider {
     pub(super) home: String,
     /// The field in which it takes the output limit, where its protocol has several.
     pub(super) output_field: OutputField,
+    /// Which media it is told the addresses of.
+    pub(super) media: MediaAccess,
     pub(super) client: Client,
     pub(super) key: Option<Key>,
     pub(super) limits: Limits,
@@ -96,11 +99,11 @@ impl Clock {
 
 /// Why no answer began. The error's own text is left out: it holds the URL.
 fn unreachable(error: &reqwest::Error) -> CallFailure {
-    failure::unavailable(match (error.is_connect(), error.is_timeout()) {
-        (true, true) => "the connection took too long",
-        (true, false) => "no connection",
-        _ => "the connection ended before an answer began",
-    })
+    match (error.is_connect(), error.is_timeout()) {
+        (true, true) => failure::unreached("the connection took too long"),
+        (true, false) => failure::unreached("no connection"),
+        _ => failure::unavailable("the connection ended before an answer began"),
+    }
 }
 
 /// What an answer with a status of failure, or a redirect, means.

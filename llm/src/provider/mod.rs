@@ -23,10 +23,10 @@ use anneal_core::tokens::Tokens;
 pub use anneal_core::admission::Closed;
 pub use callable::CallableModels;
 pub use failure::CallFailure;
-pub use figures::{CallFigures, written};
+pub use figures::{CallCost, CallFigures};
 pub use model::Model;
-pub use pieces::Pieces;
-pub use settings::{Api, OutputField, ProviderSettings, Providers, SettingsError};
+pub use pieces::{BilledPieces, Pieces};
+pub use settings::{Api, MediaRule, MediaSettings, OutputField, ProviderSettings, Providers, SettingsError};
 pub use tool::{Tool, ToolError};
 
 /// One call of a model.
@@ -40,7 +40,9 @@ pub struct Call<'a> {
     pub output: Tokens,
     /// Randomness, 0 to 2; None: the provider's default.
     pub temperature: Option<f32>,
-    /// Tokens of the context in the model's own counting, as far as known: tells a prompt that was cut short in silence.
+    /// Tokens of the request, estimated: what its input costs where the provider does not say.
+    pub input: Tokens,
+    /// Tokens that the context has at least in the model's own counting, as far as known: tells a prompt that was cut short in silence.
     pub sent_tokens: Option<Tokens>,
 }
 

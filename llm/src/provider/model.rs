@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use anneal_core::{render::Format, tokens::Tokens};
+use anneal_core::{media_access::MediaAccess, render::Format, tokens::Tokens};
 
 use super::{
-    Answer, Api, Call, CallFailure, Piece, Pieces, answer::Dialect, anthropic::Anthropic, gemini::Gemini,
-    http::Provider, openai::OpenAi, request::request,
+    Answer, Api, BilledPieces, Call, CallCost, CallFailure, CallUsage, Piece, Pieces, answer::Dialect,
+    anthropic::Anthropic, gemini::Gemini, http::Provider, openai::OpenAi, request::request,
 };
 
 /// A model that can be called. Its Debug form holds neither key nor address.
@@ -57,6 +57,11 @@ impl Model {
         self.concurrent_calls
     }
 
+    /// Which media its provider is told the addresses of.
+    pub fn media(&self) -> &MediaAccess {
+        &self.provider.media
+    }
+
     /// What its provider calls it.
     pub fn served_as(&self) -> &str {
         &self.served_as
@@ -69,9 +74,25 @@ impl Model {
         Ok(Pieces::new(body, self.dialect(), call.sent_tokens))
     }
 
+    /// The same, and what the call costs is kept in `cost`, whatever becomes of it.
+    pub async fn stream_billed<'a>(
+        &self,
+        call: &Call<'_>,
+        cost: &'a mut CallCost,
+    ) -> Result<BilledPieces<'a>, CallFailure> {
+        cost.send(call.input);
+        match self.stream(call).await {
+            Ok(pieces) => Ok(BilledPieces::new(pieces, cost)),
+            Err(failure) => {
+                cost.fail(&failure, CallUsage::default());
+                Err(failure)
+            }
+        }
+    }
+
     /// Calls the model and waits for its whole answer; tool calls and thoughts are left out.
-    pub async fn answer(&self, call: &Call<'_>) -> Result<Answer, CallFailure> {
-        let mut pieces = self.stream(call).await?;
+    pub async fn answer(&self, call: &Call<'_>, cost: &mut CallCost) -> Result<Answer, CallFailure> {
+        let mut pieces = self.stream_billed(call, cost).await?;
         let mut text = String::new();
         while let Some(piece) = pieces.next().await {
             match piece? {

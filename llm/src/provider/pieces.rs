@@ -5,7 +5,7 @@ use eventsource_stream::{Event, EventStream, EventStreamError};
 use futures::{StreamExt as _, stream::BoxStream};
 
 use super::{
-    CallFailure, Piece,
+    CallCost, CallFailure, CallUsage, Piece,
     answer::{Dialect, UnderWay},
     body::{Body, Form},
     failure,
@@ -47,6 +47,11 @@ impl Pieces {
                 return Some(Err(failure));
             }
         }
+    }
+
+    /// What the provider has counted so far; zeros where it has not said.
+    pub(super) const fn usage(&self) -> CallUsage {
+        self.answer.usage()
     }
 
     /// Reads one event, or the whole document.
@@ -99,6 +104,33 @@ impl Pieces {
         self.dialect.finish(&mut self.answer)?;
         self.answer.presume_done();
         self.answer.end()
+    }
+}
+
+/// The same, and what they cost is kept, also of an answer that is given up.
+pub struct BilledPieces<'a> {
+    pieces: Pieces,
+    cost: &'a mut CallCost,
+}
+
+impl<'a> BilledPieces<'a> {
+    pub(super) const fn new(pieces: Pieces, cost: &'a mut CallCost) -> Self {
+        Self { pieces, cost }
+    }
+
+    /// As [`Pieces::next`].
+    pub async fn next(&mut self) -> Option<Result<Piece, CallFailure>> {
+        let next = self.pieces.next().await?;
+        match &next {
+            Ok(piece) => self.cost.hear(piece, self.pieces.usage()),
+            Err(failure) => self.cost.fail(failure, self.pieces.usage()),
+        }
+        Some(next)
+    }
+
+    /// What the call has cost until now.
+    pub const fn cost(&self) -> &CallCost {
+        self.cost
     }
 }
 

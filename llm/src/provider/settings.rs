@@ -36,6 +36,26 @@ impl OutputField {
     }
 }
 
+/// Which media a provider is told the addresses of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "media must be \"inline\", \"https\", or a list of hosts")]
+pub enum MediaSettings {
+    /// None, or all that are public.
+    Rule(MediaRule),
+    /// Those of these hosts.
+    Hosts(Vec<String>),
+}
+
+/// Which media go out by their address, without a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediaRule {
+    /// None: only what lies in a `data:` URI.
+    Inline,
+    /// Those at `https` whose host is a public name.
+    Https,
+}
+
 /// One provider: where it is and how it is called. Keys are named, never written here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +74,9 @@ pub struct ProviderSettings {
     /// The field that takes the room for the answer; None: by the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_field: Option<OutputField>,
+    /// Which media it is told the addresses of; None: `https` at the protocol's own home, `inline` elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media: Option<MediaSettings>,
     /// Allow plain HTTP to a host that is not this machine.
     #[serde(default)]
     pub allow_http: bool,

@@ -183,6 +183,8 @@ fn field_name(field: &str) -> String {
         "conversation_id" => "sessionId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
+        // Which of the pictures it is, the text of the refusal says.
+        name if name.starts_with("messages") && name.ends_with(".media.uri") => "images".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
         // A picture is one text here.
         name if name.starts_with("images[") => name.split('.').next().unwrap_or_default().to_owned(),
@@ -227,6 +229,7 @@ mod tests {
         assert_eq!(spelled(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
         assert_eq!(field_name("conversation.title"), "title");
         assert_eq!(field_name("messages[0].parts[1].text"), "message");
+        assert_eq!(field_name("messages[0].parts[1].media.uri"), "images");
         assert_eq!(field_name("images[1].media_type"), "images[1]");
     }
 

@@ -4,6 +4,7 @@ use anneal_core::{
     caller::{Caller, Verb},
     context::{Ask, Pressure},
     cut,
+    media_access::MediaAccess,
     render::Format,
     tokens::Tokens,
 };
@@ -64,6 +65,8 @@ fn parse(house: &House, ask: pb::BuildContextRequest) -> Result<Wanted, Failure>
     let mut overrides = policy::parse(ask.policy, house.store.session(), Tokens::ZERO)?;
     overrides.model = policy::model("model", &ask.model)?.or(overrides.model);
     let context = Ask {
+        // The caller sends the request itself.
+        media: MediaAccess::Any,
         current_input: parse::messages("current_input", ask.current_input, true)?,
         system_prompt: ask.system_prompt,
         budget: ask.budget_tokens.map(Tokens::new),

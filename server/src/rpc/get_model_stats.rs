@@ -19,6 +19,8 @@ pub(crate) async fn get_model_stats(
         input_tokens_today: figures.input.get(),
         output_tokens_today: figures.output.get(),
         breaker: Some(breaker(figures.breaker, figures.last_error)),
+        tenant_breaker: Some(breaker(figures.tenant_breaker, figures.tenant_error)),
+        open_tenant_breakers: figures.open_tenant_breakers,
     });
     let conversations = house.store.conversation_breakers(caller).await?.into_iter();
     let conversations = conversations.map(|state| pb::ConversationBreaker {

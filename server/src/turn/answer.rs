@@ -42,11 +42,6 @@ pub(super) enum Taken {
 }
 
 impl Draft {
-    /// Bytes of what was said so far.
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Takes in a piece. What no append could store is no answer.
     pub(super) fn take(&mut self, piece: Piece) -> Result<Taken, CallFailure> {
         match piece {

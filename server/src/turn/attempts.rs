@@ -94,6 +94,7 @@ impl Run {
                 system_prompt: self.turn.system_prompt.clone(),
                 budget: guard.budget(),
                 format: model.format(),
+                media: model.media().clone(),
                 pressure: guard.pressure(),
             },
             overrides: PolicyOverrides { model: Some(model.name().to_owned()), ..PolicyOverrides::default() },
@@ -109,9 +110,10 @@ impl Run {
             tools: &self.turn.tools,
             output: guard.room_beside(sent),
             temperature: self.turn.temperature,
+            input: sent,
             sent_tokens: Some(surely_sent(built)),
         };
-        self.called(model, &call, sent, bill).await
+        self.called(model, &call, bill).await
     }
 
     /// Takes in what an overflow error says, for this turn and for later ones.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anneal_core::tokens::Tokens;
-use anneal_llm::provider::{Call, CallFailure, CallFigures, Model, written};
+use anneal_llm::provider::{Call, CallCost, CallFailure, CallFigures, Model};
 
 use super::{
     Ended, Run,
@@ -15,45 +15,53 @@ use crate::status::Failure;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bill {
     pub(super) calls: u32,
-    pub(super) input: Tokens,
-    pub(super) output: Tokens,
+    /// Tokens that the calls before the last one have read and written.
+    before: (Tokens, Tokens),
+    last: CallCost,
+}
+
+impl Bill {
+    /// Tokens that all calls have read.
+    pub(super) fn input(&self) -> Tokens {
+        self.before.0 + self.last.input()
+    }
+
+    /// Tokens that all calls have written.
+    pub(super) fn output(&self) -> Tokens {
+        self.before.1 + self.last.output()
+    }
+
+    /// One more call.
+    fn add_call(&mut self) -> &mut CallCost {
+        *self = Self { calls: self.calls + 1, before: (self.input(), self.output()), last: CallCost::default() };
+        &mut self.last
+    }
 }
 
 /// A provider whose answer has waited so long for its reader is not blamed for giving it up.
 const STALL: Duration = Duration::from_secs(1);
 
 impl Run {
-    /// Calls the model with a context that sends `sent` tokens.
-    pub(super) async fn called(
-        &self,
-        model: &Model,
-        call: &Call<'_>,
-        sent: Tokens,
-        bill: &mut Bill,
-    ) -> Result<Answer, Ended> {
-        bill.calls += 1;
+    /// Calls the model.
+    pub(super) async fn called(&self, model: &Model, call: &Call<'_>, bill: &mut Bill) -> Result<Answer, Ended> {
         let mut figures = CallFigures::begin(model.name());
-        let answered = self.streamed(model, call, sent, bill).await;
+        let answered = self.streamed(model, call, bill.add_call()).await;
         figures.ended(outcome(&answered));
         answered
     }
 
-    async fn streamed(&self, model: &Model, call: &Call<'_>, sent: Tokens, bill: &mut Bill) -> Result<Answer, Ended> {
+    async fn streamed(&self, model: &Model, call: &Call<'_>, cost: &mut CallCost) -> Result<Answer, Ended> {
         let failed = |failure| Failure::Model { model: model.name().to_owned(), failure };
-        let before = *bill;
         let mut draft = Draft::default();
         let mut stalled = Duration::ZERO;
-        let mut pieces = model.stream(call).await.map_err(failed)?;
+        let mut pieces = model.stream_billed(call, cost).await.map_err(failed)?;
         while let Some(piece) = pieces.next().await {
             let piece = match piece {
                 // The call's clock runs while its reader is slow.
                 Err(CallFailure::Unavailable { .. }) if stalled >= STALL => return Err(Failure::SlowReader.into()),
                 piece => piece.map_err(failed)?,
             };
-            let taken = draft.take(piece).map_err(failed)?;
-            let output = written(draft.bytes());
-            *bill = Bill { calls: before.calls, input: before.input + sent, output: before.output + output };
-            match taken {
+            match draft.take(piece).map_err(failed)? {
                 Taken::Kept => {}
                 Taken::Shown(event) => {
                     let begun = Instant::now();
@@ -61,15 +69,10 @@ impl Run {
                     stalled += begun.elapsed();
                 }
                 Taken::Finished(mut answer) => {
-                    let usage = &mut answer.end.usage;
                     if !answer.is_counted {
-                        (usage.input, usage.output) = (sent, output);
+                        let cost = pieces.cost();
+                        (answer.end.usage.input, answer.end.usage.output) = (cost.input(), cost.output());
                     }
-                    *bill = Bill {
-                        calls: before.calls,
-                        input: before.input + usage.input,
-                        output: before.output + usage.output,
-                    };
                     return Ok(answer);
                 }
             }

@@ -186,6 +186,7 @@ impl Run {
             return self.in_time(self.told(replay)).await;
         }
         let model = self.in_time(self.model()).await?;
+        self.check_media(&model)?;
         let lease = self.in_time(self.admitted(&model)).await?;
         let mut bill = Bill::default();
         let held = AssertUnwindSafe(Box::pin(self.under_lease(&asked, &model, &lease, &mut bill))).catch_unwind().await;
@@ -276,7 +277,7 @@ impl Run {
 
     /// Ends the call. What fails here is tried again by the store, and nobody waits for it.
     async fn settle(&self, lease: &ModelLease, bill: &Bill, verdict: Verdict) {
-        let settled = Settled { input: bill.input, output: bill.output, calls: bill.calls as i32, verdict };
+        let settled = Settled { input: bill.input(), output: bill.output(), calls: bill.calls as i32, verdict };
         if let Err(error) = within(keep::PATIENCE, self.house.store.settle_call(lease, &settled)).await {
             warn!("could not settle a model call, it is tried again in the background: {error}");
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anneal_core::{admission::CallPurpose, policy::PolicyOverrides, tokens::Tokens};
+use anneal_core::{admission::CallPurpose, policy::PolicyOverrides, render::find_withheld, tokens::Tokens};
 use anneal_llm::provider::Model;
 use anneal_store::{CallAsk, ModelLease};
 
@@ -24,6 +24,19 @@ impl Run {
             .and_then(find)
             .or_else(|| find(fallback))
             .ok_or_else(|| Failure::model_not_configured(policys.unwrap_or_else(|| fallback.clone())))
+    }
+
+    /// Refuses a turn with a medium that the model's provider would fetch and may not be told of. In what was stored before,
+    /// such media are described.
+    pub(super) fn check_media(&self, model: &Model) -> Result<(), Failure> {
+        let messages = self.turn.messages.iter().enumerate();
+        let mut withheld = messages.filter_map(|(place, message)| {
+            find_withheld(message, model.format(), model.media()).map(|withheld| (place, withheld))
+        });
+        let Some((place, withheld)) = withheld.next() else { return Ok(()) };
+        let within = withheld.of_result.map_or_else(|| "media".to_owned(), |nth| format!("tool_result.media[{nth}]"));
+        let field = format!("messages[{place}].parts[{}].{within}.uri", withheld.part);
+        Err(Failure::MediaNotAllowed { field, model: model.name().to_owned() })
     }
 
     /// The lease of a call: for the turn, and for the tokens that it may take at most.

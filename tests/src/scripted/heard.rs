@@ -18,7 +18,7 @@ pub struct Heard {
 
 /// A call with this context and nothing else: room for 64 tokens.
 pub fn plain_call(context: &str) -> Call<'_> {
-    Call { context, tools: &[], output: Tokens::new(64), temperature: None, sent_tokens: None }
+    Call { context, tools: &[], output: Tokens::new(64), temperature: None, input: Tokens::ZERO, sent_tokens: None }
 }
 
 /// Calls the model and hears its answer to the end.

@@ -190,7 +190,7 @@ async fn a_checkpoints_summary_reaches_every_provider_as_the_users_data() {
 #[tokio::test]
 async fn pictures_go_to_the_model() {
     let model = ScriptedModel::saying("A ferry.").await;
-    let house = House::chatting(&model).await;
+    let house = House::chatting_of_pictures(&model).await;
     let talk = house.conversation().await;
     let told = talk.chat_all(vec![media("https://example.com/ferry.png"), user("What is this?")]).await;
     assert_eq!((told.text().as_str(), &told.done().message_ids), ("A ferry.", &vec![1, 2, 3]));

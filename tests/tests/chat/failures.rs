@@ -76,7 +76,7 @@ async fn a_model_that_is_not_configured_is_named_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_models_open_breaker_refuses_turns_until_it_closes_and_stores_nothing() {
+async fn a_tenants_open_breaker_refuses_turns_until_it_closes_and_stores_nothing() {
     let model = ScriptedModel::start(|asked| match asked.nth {
         0 | 1 => Script::status(503, &[], "{}"),
         _ => Script::says(asked, [Say::text("back")]),
@@ -97,7 +97,7 @@ async fn a_models_open_breaker_refuses_turns_until_it_closes_and_stores_nothing(
     assert!(other.messages().await.is_empty());
     assert_eq!(model.asked().len(), 2);
     let mut db = house.db().await;
-    sqlx::query("update ai_model_breaker set open_until_ts = now()").execute(&mut db).await.expect("time passes");
+    sqlx::query("update ai_tenant_breaker set open_until_ts = now()").execute(&mut db).await.expect("time passes");
     assert_eq!(talk.chat("Anybody?").request_id("r").await.text(), "back");
     other.chat("You?").request_id("r").await.done();
 }

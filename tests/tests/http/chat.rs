@@ -66,7 +66,7 @@ async fn row_P2_a_turn_is_told_as_events_and_the_last_is_done_with_session_and_e
 #[tokio::test]
 async fn words_context_and_pictures_become_one_message_byte_for_byte() {
     let model = ScriptedModel::saying("Seen.").await;
-    let house = House::chatting(&model).await;
+    let house = House::chatting_of_pictures(&model).await;
     let picture = "data:image/png;base64,iVBORw0KGgo=";
     let body = json!({
         "message": "What is\u{0} this?", "context": "File: payment.py", "images": [picture, "https://cdn.example/a.webp"],
@@ -81,6 +81,17 @@ async fn words_context_and_pictures_become_one_message_byte_for_byte() {
     };
     let pictures = [media(picture, "image/png"), media("https://cdn.example/a.webp", "image/webp")];
     assert_eq!(parts, [vec![text("What is\0 this?"), text("File: payment.py")], pictures.to_vec()].concat());
+}
+
+#[tokio::test]
+async fn a_picture_whose_address_may_not_go_to_the_provider_is_refused_and_leaves_no_session() {
+    let model = ScriptedModel::saying("never").await;
+    let house = House::chatting(&model).await;
+    let body = json!({"message": "Look.", "images": ["http://169.254.169.254/latest/a.png"]});
+    let refused = Answered::to(house.web().json("POST", "/api/agents/a/chat", &body)).await;
+    refused.assert_problem(400, "MEDIA_NOT_ALLOWED", "images");
+    let list = house.web().get("/api/agents/a/sessions").await.json();
+    assert_eq!((&list["sessions"], model.asked().len()), (&json!([]), 0));
 }
 
 #[tokio::test]

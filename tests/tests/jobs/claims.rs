@@ -26,7 +26,7 @@ async fn tenants_whose_jobs_are_not_due_do_not_hide_what_is_due_behind_them() {
     wait_with_one_due_behind_them(&mut house.db().await, 2_500, kind).await;
     let (mut cursor, mut looks) = (TenantId(Uuid::nil()), Vec::new());
     loop {
-        let claim = house.store.claim_jobs(kind, 4, 2, cursor, "by hand").await.expect("claims");
+        let claim = house.store.claim_jobs(kind, 4, 2, cursor, "by hand", &[]).await.expect("claims");
         looks.push(claim.jobs.len());
         match claim.more_after {
             Some(after) => cursor = after,
@@ -54,12 +54,28 @@ async fn a_manual_compaction_goes_ahead_and_nobody_gets_more_than_their_share() 
         from generate_series(1, 3) as tenant, generate_series(1, 5) as n";
     sqlx::query(fill).bind(JobKind::Checkpoint.code()).execute(&mut db).await.expect("fills");
     let nobody = TenantId(Uuid::nil());
-    let claim = house.store.claim_jobs(JobKind::Checkpoint, 8, 2, nobody, "by hand").await.expect("claims");
+    let claim = house.store.claim_jobs(JobKind::Checkpoint, 8, 2, nobody, "by hand", &[]).await.expect("claims");
     let mut places: Vec<String> = claim.jobs.iter().map(|job| job.conversation.to_string()).collect();
     places.sort_unstable();
     let number = |place: &String| place[place.len() - 3..].to_owned();
     let claimed: Vec<String> = places.iter().map(number).collect();
     assert_eq!(claimed, ["101", "105", "201", "205", "301", "305"], "of each tenant the manual one and the oldest");
+}
+
+#[tokio::test]
+async fn tenants_that_are_left_out_are_not_claimed_and_hide_nobody_behind_them() {
+    let house = House::start().await;
+    let tenant = |n: u128| TenantId(Uuid::from_u128(n));
+    for n in 1..=3 {
+        let fill = "insert into ai_job (tenant_id, kind, conversation_id)
+            select $1, $2, gen_random_uuid() from generate_series(1, 3)";
+        let filled = sqlx::query(fill).bind(tenant(n).0).bind(JobKind::Checkpoint.code());
+        filled.execute(&mut house.db().await).await.expect("fills");
+    }
+    let (nobody, skipped) = (TenantId(Uuid::nil()), [tenant(1), tenant(2)]);
+    let claim = house.store.claim_jobs(JobKind::Checkpoint, 2, 2, nobody, "by hand", &skipped).await.expect("claims");
+    let claimed: Vec<TenantId> = claim.jobs.iter().map(|job| job.tenant).collect();
+    assert_eq!(claimed, [tenant(3), tenant(3)]);
 }
 
 #[tokio::test]
@@ -74,7 +90,7 @@ async fn what_others_leave_of_a_claim_is_one_tenants() {
         let filled = sqlx::query(fill).bind(JobKind::CountTokens.code()).bind(tenants);
         filled.execute(&mut house.db().await).await.expect("fills");
         let nobody = TenantId(Uuid::nil());
-        let claim = house.store.claim_jobs(JobKind::CountTokens, 8, 8, nobody, "by hand").await.expect("claims");
+        let claim = house.store.claim_jobs(JobKind::CountTokens, 8, 8, nobody, "by hand", &[]).await.expect("claims");
         let of_the_first = claim.jobs.iter().filter(|job| job.tenant.to_string().ends_with("a000-000000000001"));
         (claim.jobs.len(), of_the_first.count())
     };
@@ -89,7 +105,7 @@ async fn given_up(house: &House) -> (String, ConversationId) {
     let talk = house.conversation().await;
     talk.append("said").await;
     let nobody = TenantId(Uuid::nil());
-    let claim = house.store.claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand").await.expect("claims");
+    let claim = house.store.claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand", &[]).await.expect("claims");
     let job = claim.jobs.first().expect("it is due");
     let failed = house.store.fail_job(job, "it cannot be done", 0, 1).await.expect("fails");
     assert_eq!(failed, Failed::Dead);
@@ -145,7 +161,7 @@ async fn a_job_dies_without_waiting_for_a_conversation_that_is_deleted() {
     let talk = house.conversation().await;
     talk.append("said").await;
     let nobody = TenantId(Uuid::nil());
-    let claim = house.store.claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand").await.expect("claims");
+    let claim = house.store.claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand", &[]).await.expect("claims");
     let job = claim.jobs.first().expect("it is due");
     let mut db = house.db().await;
     let mut deleting = db.begin().await.expect("begins");

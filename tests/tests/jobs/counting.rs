@@ -177,7 +177,7 @@ async fn a_conversation_deleted_while_it_is_counted_fails_nothing() {
 /// Claims the counting jobs of all conversations.
 async fn claim(house: &House) -> Vec<ClaimedJob> {
     let nobody = TenantId(Uuid::nil());
-    house.store.claim_jobs(JobKind::CountTokens, 100, 100, nobody, "by hand").await.expect("claims").jobs
+    house.store.claim_jobs(JobKind::CountTokens, 100, 100, nobody, "by hand", &[]).await.expect("claims").jobs
 }
 
 #[tokio::test]

@@ -54,18 +54,18 @@ pub(crate) struct Besieged {
 impl Besieged {
     /// Starts a server that takes API keys, with the default settings but for these.
     pub(crate) async fn start(settings: &[&str]) -> Self {
-        Self::start_in(Folder::new(), settings).await
+        Self::start_with_file(settings, "").await
     }
 
     /// The same, and turns call this model.
     pub(crate) async fn start_calling(model: &ScriptedModel, settings: &[&str]) -> Self {
-        let folder = Folder::new();
-        folder.file("anneal.toml", &model.server_settings());
-        Self::start_in(folder, settings).await
+        Self::start_with_file(settings, &model.server_settings()).await
     }
 
-    async fn start_in(folder: Folder, settings: &[&str]) -> Self {
-        let house = House::start().await;
+    /// The same with this settings file: providers and models stand in one.
+    pub(crate) async fn start_with_file(settings: &[&str], file: &str) -> Self {
+        let (house, folder) = (House::start().await, Folder::new());
+        folder.file("anneal.toml", file);
         let mut shown = Vec::new();
         for (tenant, verbs) in [("eve", &Verb::ALL[..]), ("anna", &Verb::ALL[..]), ("operator", &Verb::ALL[..])] {
             shown.push(format!("Bearer {}", house.key(tenant, verbs).await.text));

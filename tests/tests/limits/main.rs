@@ -9,6 +9,7 @@ mod attack_connections;
 mod attack_contexts;
 mod attack_errors;
 mod attack_health;
+mod attack_models;
 mod attack_reads;
 mod besieged;
 mod bodies;

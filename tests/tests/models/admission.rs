@@ -136,55 +136,6 @@ async fn a_conversations_breaker_opens_for_it_alone_and_lets_one_call_try_afterw
 }
 
 #[tokio::test]
-async fn a_models_breaker_counts_the_failures_of_all() {
-    let house = House::start().await;
-    let breaker = BreakerSettings { failures: 9, model_failures: 3, cooldown_seconds: 60 };
-    let limits = CallLimits { breaker, ..CallLimits::default() };
-    for _ in 0..3 {
-        let lease = admitted(&house.store, &ask(conversation(&house).await, limits)).await;
-        house.store.settle_call(&lease, &settled(Verdict::Fails("status 503".into()))).await.expect("settles");
-    }
-    let fresh = ask(conversation(&house).await, limits);
-    let turn = CallAsk { purpose: CallPurpose::Turn, ..fresh };
-    for ask in [&fresh, &turn] {
-        assert!(matches!(refused(&house.store, ask).await, Closed::Breaker { scope: "model", .. }));
-    }
-    admitted(&house.store, &CallAsk { model: "another model", ..fresh }).await;
-    let shown = stats(&house).await.models.remove(0).breaker.expect("is there");
-    assert_eq!((shown.failures, shown.last_error.as_str()), (3, "status 503"));
-}
-
-#[tokio::test]
-async fn as_long_as_one_call_tries_nobody_else_does() {
-    let house = House::start().await;
-    let breaker = BreakerSettings { failures: 1, model_failures: 1, cooldown_seconds: 60 };
-    let limits = CallLimits { breaker, ..CallLimits::default() };
-    let call = ask(conversation(&house).await, limits);
-    let lease = admitted(&house.store, &call).await;
-    house.store.settle_call(&lease, &settled(Verdict::Fails("status 503".into()))).await.expect("settles");
-    let pass = [
-        "update ai_model_breaker set open_until_ts = now() - interval '1 second'",
-        "update ai_conversation_breaker set open_until_ts = now() - interval '1 second'",
-    ];
-    let mut db = house.db().await;
-    for pass in pass {
-        sqlx::query(pass).execute(&mut db).await.expect("passes");
-    }
-    let trying = admitted(&house.store, &call).await;
-    // Longer than a lease, as calls of a model that hangs are.
-    for pass in pass {
-        sqlx::query(pass).execute(&mut db).await.expect("passes");
-    }
-    assert!(house.store.renew_call(&trying).await.expect("the store answers"));
-    let turn = CallAsk { purpose: CallPurpose::Turn, ..call };
-    for other in [&call, &turn] {
-        assert!(matches!(refused(&house.store, other).await, Closed::Breaker { scope: "model", .. }));
-    }
-    house.store.settle_call(&trying, &settled(Verdict::Answers)).await.expect("settles");
-    admitted(&house.store, &call).await;
-}
-
-#[tokio::test]
 async fn a_conversation_has_one_turn_at_a_time_whatever_the_model() {
     let house = House::start().await;
     let here = conversation(&house).await;

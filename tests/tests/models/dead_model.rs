@@ -24,7 +24,7 @@ async fn jobs_that_wait_for_a_dead_model_are_left_alone() {
     });
     eventually("the breaker is open", async || {
         let jobs = checkpoint_jobs(&house).await;
-        jobs.len() == 40 && jobs.iter().any(|job| job.last_error.contains("breaker of this model"))
+        jobs.len() == 40 && jobs.iter().any(|job| job.last_error.contains("breaker of this tenant"))
     })
     .await;
     // What is said meanwhile is counted, and rings for nothing else.

@@ -1,9 +1,11 @@
 //! Calls of language models: three protocols, dialects, failures, admission, summaries that a model writes.
 
 mod admission;
+mod billing;
 mod classify_error;
 mod dead_model;
 mod faults;
+mod media;
 mod providers;
 mod providers_dialects;
 mod providers_fail;
@@ -13,6 +15,7 @@ mod real_model;
 mod real_summaries;
 mod settings;
 mod summaries;
+mod tenants;
 mod trouble;
 
 use anneal_core::message::Part;

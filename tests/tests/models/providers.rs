@@ -1,7 +1,7 @@
 //! Models are called in three protocols: what is sent is what was rendered, what is heard is what was said.
 
 use anneal_core::{message::Part, render::Format, tokens::Tokens};
-use anneal_llm::provider::{Api, Call, CallUsage, End, Model, Piece, StopReason, Tool};
+use anneal_llm::provider::{Api, Call, CallCost, CallUsage, End, Model, Piece, StopReason, Tool};
 use anneal_tests::{Counted, Gate, Heard, Say, Script, ScriptedModel, hear, hear_rest, plain_call};
 use serde_json::{Value, json};
 
@@ -285,7 +285,7 @@ async fn a_model_is_called_by_what_its_provider_calls_it() {
             Api::Gemini => Format::GeminiContents,
         };
         assert_eq!(model.format(), format);
-        let answer = model.answer(&plain_call(context(api))).await.expect("it is an answer");
+        let answer = model.answer(&plain_call(context(api)), &mut CallCost::default()).await.expect("it is an answer");
         assert_eq!(answer.text, "Hi.");
         let asked = &server.asked()[0];
         if api == Api::Gemini {

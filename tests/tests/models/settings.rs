@@ -115,7 +115,14 @@ async fn the_models_command_shows_what_was_called_and_what_fails() {
     let rows = "insert into ai_model_breaker (model, failures, open_until_ts, last_error)
                 values ('m', 20, now() + interval '1 minute', 'the provider is unavailable: status 503')";
     sqlx::query(rows).execute(&mut house.db().await).await.expect("inserts");
+    let own = "insert into ai_tenant_breaker (tenant_id, model, failures, open_until_ts, last_error)
+               values ($1, 'm', 7, now() + interval '1 minute', 'the provider refuses the request (status 403)')";
+    for tenant in [anneal_core::caller::TenantId::DEFAULT.0, uuid::Uuid::now_v7()] {
+        sqlx::query(own).bind(tenant).execute(&mut house.db().await).await.expect("inserts");
+    }
     let shown = anneal.run(&["models", "--address", &address]).await;
+    assert!(shown.out.contains("open for the calls of 2 tenants"), "{shown:?}");
+    assert!(shown.out.contains("this tenant; 7 failures in a row, breaker open for"), "{shown:?}");
     assert!(shown.out.contains("20 failures in a row, breaker open for"), "{shown:?}");
     assert!(shown.out.contains("status 503"), "{shown:?}");
 }

@@ -51,6 +51,7 @@ async fn time_passes(house: &House) {
         "update ai_job set due_ts = now() where state = 0",
         "update ai_conversation_breaker set open_until_ts = now() where open_until_ts is not null",
         "update ai_model_breaker set open_until_ts = now() where open_until_ts is not null",
+        "update ai_tenant_breaker set open_until_ts = now() where open_until_ts is not null",
     ] {
         sqlx::query(pass).execute(&mut house.db().await).await.expect("passes");
     }

@@ -28,7 +28,7 @@ const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 /// Claims what is due of a kind, as a worker does.
 async fn claim(house: &House, kind: JobKind) -> Vec<ClaimedJob> {
     let nobody = TenantId(Uuid::nil());
-    house.store.claim_jobs(kind, 100, 100, nobody, "by hand").await.expect("claims").jobs
+    house.store.claim_jobs(kind, 100, 100, nobody, "by hand", &[]).await.expect("claims").jobs
 }
 
 /// Claims the one job of a kind that is due.

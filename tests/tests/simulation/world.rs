@@ -210,7 +210,8 @@ impl<'a> World<'a> {
 
     async fn claim(&mut self) -> Result<(), Broken> {
         let nobody = TenantId(Uuid::nil());
-        let claim = self.house.store.claim_jobs(JobKind::CountTokens, 10, 10, nobody, "by hand").await.expect("claims");
+        let claim =
+            self.house.store.claim_jobs(JobKind::CountTokens, 10, 10, nobody, "by hand", &[]).await.expect("claims");
         for job in claim.jobs {
             if job.conversation != self.id && !self.beside.is_imported(job.conversation) {
                 return Err(format!("claimed a job of {}, which has none", job.conversation));
