@@ -1,8 +1,13 @@
 //! Serves HTTP/1.1 on connections that were let in.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, extract::Request};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{HeaderValue, header},
+};
 use futures::{Stream, StreamExt as _};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -32,10 +37,19 @@ pub(crate) async fn serve(
     let mut connections = std::pin::pin!(connections);
     while let Some(Some(connection)) = stop.run_until_cancelled(connections.next()).await {
         let (peer, leave, router) = (connection.peer(), connection.leave(), router.clone());
+        let place = peer.place.clone();
         let answering = service_fn(move |request: hyper::Request<Incoming>| {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
-            router.clone().oneshot(request)
+            let (answered, place) = (router.clone().oneshot(request), place.clone());
+            async move {
+                let mut answer = answered.await?;
+                // Better now than in the middle of the next request.
+                if place.is_next_to_go() {
+                    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer)
+            }
         });
         let serving = http.serve_connection(TokioIo::new(connection), answering);
         living.spawn(lifetime.live(serving, leave, stop.clone()));

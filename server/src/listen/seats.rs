@@ -248,6 +248,12 @@ impl Place {
         OpenCall { state: Arc::clone(&self.state), counter: |state| &state.streams }
     }
 
+    /// Whether the connection may soon have to make room for others: nobody on it is known, and places are scarce.
+    pub(crate) fn is_next_to_go(&self) -> bool {
+        let owner = *self.state.owner();
+        owner == Owner::Unknown && self.room.taken().is_half_taken()
+    }
+
     /// Counts a call as under way until what is returned is dropped.
     pub(crate) fn occupy(&self) -> Occupied {
         self.state.calls.fetch_add(1, Ordering::AcqRel);

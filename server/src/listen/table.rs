@@ -83,6 +83,11 @@ impl<E: Entry> Table<E> {
         self.count
     }
 
+    /// Whether half of all places are taken.
+    pub(super) const fn is_half_taken(&self) -> bool {
+        self.places * 2 >= self.bounds.all
+    }
+
     /// Every open connection, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
         self.by_owner.values().flat_map(|of_owner| of_owner.connections.values().map(|seated| &seated.entry))

@@ -25,11 +25,11 @@ async fn those_who_watch_the_servers_health_take_it_from_nobody() {
         watching.push(watch);
     }
     // Others ask, and never finish asking, until there is no room for one more of them: neither on their connection nor at all.
-    let head = request_head("/grpc.health.v1.Health/Check", &[]);
+    let check = request_head("/grpc.health.v1.Health/Check", &[]);
     for streams in [&[1, 3, 5, 7, 9, 11, 13, 15, 17][..], &[1]] {
         let mut asking = RawHttp2::connect(house.addresses.grpc, &[]).await;
         for stream in streams {
-            asking.send(&frame(kind::HEADERS, kind::END_HEADERS, *stream, &head)).await.expect("is taken");
+            asking.send(&frame(kind::HEADERS, kind::END_HEADERS, *stream, &check)).await.expect("is taken");
         }
         let refused = tokio::time::timeout(PATIENCE, asking.next_of(kind::HEADERS)).await.expect("in time");
         assert!(refused.is_some(), "there is room for anything");
