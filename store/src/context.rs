@@ -1,8 +1,6 @@
 //! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not read. And the one thing
 //! that it writes: a new version of the context's beginning, when a step or anything else has broken the last one.
 
-use std::sync::Arc;
-
 use anneal_core::{
     caller::{Caller, ConversationId},
     context::{
@@ -17,7 +15,7 @@ use anneal_core::{
 
 use crate::{
     Store,
-    content::{ContentRead, ContentRoom, row_bytes},
+    content::{ContentRead, ContentRoom, PAUSE_BYTES, parsed, row_bytes},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
     rules::Rules,
@@ -91,8 +89,11 @@ impl Store {
         db.release().await?;
         rows.sort_by_key(|row| row.message_id);
         let bytes = row_bytes(rows.len(), rows.last().and_then(|row| row.read_bytes).unwrap_or(0));
-        let (rules, overrides) = (Arc::clone(&self.rules), overrides.clone());
-        ContentRead::within(room, bytes, move || material(&rules, rows, &overrides)).await
+        if bytes > room.bytes() {
+            return Ok(ContentRead::TooLarge { bytes });
+        }
+        let value = material(&self.rules, rows, overrides, room).await?;
+        Ok(ContentRead::Read { value, bytes })
     }
 
     /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version
@@ -131,18 +132,30 @@ impl Store {
 }
 
 /// The material that these rows hold, the head first.
-fn material(rules: &Rules, rows: Vec<MaterialRow>, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
+async fn material(
+    rules: &Rules,
+    rows: Vec<MaterialRow>,
+    overrides: &PolicyOverrides,
+    room: &ContentRoom,
+) -> Result<Material, StoreError> {
     let mut rows = rows.into_iter();
     let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
     let mut material = head_material(rules, head, overrides)?;
     material.tail.reserve(rows.len());
+    let mut unpaused = 0;
     for row in rows {
         material.idle_seconds = row.age_seconds.or(material.idle_seconds);
         if row.left_out {
             let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
             material.left_out.push(LeftOut { id, turn, tokens });
         } else {
-            material.tail.push(tail_message(row)?);
+            let bytes = row.content.as_ref().map_or(0, String::len);
+            material.tail.push(parsed(room, bytes as u64, || tail_message(row)).await?);
+            unpaused += bytes;
+            if unpaused > PAUSE_BYTES {
+                unpaused = 0;
+                tokio::task::yield_now().await;
+            }
         }
     }
     Ok(material)
