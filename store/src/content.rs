@@ -7,8 +7,11 @@ use crate::error::StoreError;
 /// Memory that a row takes beside its content, in bytes: ids, roles, counts, and the heads of its strings.
 pub const ROW_BYTES: u64 = 512;
 
-/// Content of so many bytes takes 5 ms to parse, 20 in an unoptimised build: more is not parsed where calls are answered.
-const LONG_BYTES: u64 = 1024 * 1024;
+/// Content of so many bytes takes an unoptimised build 40 ms to parse: more is not parsed where calls are answered. What a thread
+/// frees that another has allocated comes back late, so that less is not handed to another.
+const LONG_BYTES: u64 = 8 * 1024 * 1024;
+/// Rows of so many bytes are parsed in a row before others have their turn.
+pub(crate) const PAUSE_BYTES: usize = 1024 * 1024;
 
 /// How many bytes a read may bring, and what is held until its connection has let go of them.
 #[derive(Clone)]
@@ -58,8 +61,7 @@ pub enum ContentRead<T> {
 }
 
 impl<T> ContentRead<T> {
-    /// What `parse` makes of rows that take so many bytes, if there is room for them. Many bytes are parsed on a thread of their
-    /// own, which keeps the room reserved: their number is bounded by the reservations.
+    /// What `parse` makes of rows that take so many bytes, if there is room for them.
     pub(crate) async fn within(
         room: &ContentRoom,
         bytes: u64,
@@ -71,16 +73,7 @@ impl<T> ContentRead<T> {
         if bytes > room.bytes {
             return Ok(Self::TooLarge { bytes });
         }
-        if bytes < LONG_BYTES {
-            return Ok(Self::Read { value: parse()?, bytes });
-        }
-        let held = room.held.clone();
-        let parsing = tokio::task::spawn_blocking(move || {
-            let _held = held;
-            parse()
-        });
-        let value = parsing.await.map_err(|_| StoreError::Unreadable("content"))??;
-        Ok(Self::Read { value, bytes })
+        Ok(Self::Read { value: parsed(room, bytes, parse).await?, bytes })
     }
 
     /// The same with another value.
@@ -90,6 +83,24 @@ impl<T> ContentRead<T> {
             Self::TooLarge { bytes } => ContentRead::TooLarge { bytes },
         }
     }
+}
+
+/// What `parse` makes of so many bytes of content. Many are parsed on a thread of their own, which keeps the room reserved: the
+/// number of those threads is bounded by the reservations.
+pub(crate) async fn parsed<T: Send + 'static>(
+    room: &ContentRoom,
+    bytes: u64,
+    parse: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    if bytes < LONG_BYTES {
+        return parse();
+    }
+    let held = room.held.clone();
+    let parsing = tokio::task::spawn_blocking(move || {
+        let _held = held;
+        parse()
+    });
+    parsing.await.map_err(|_| StoreError::Unreadable("content"))?
 }
 
 /// Bytes of so many rows with so much content and summaries, as a statement says them.
