@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{command::TenantsAction, config::Config, keys::connect};
+use crate::{command::TenantsAction, config::Config, keys::connect, output};
 
 /// Names read at once.
 const PAGE: i64 = 500;
@@ -16,14 +16,14 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
                 !name.is_empty() && name.len() <= 128 && !name.chars().any(|c| c.is_control() || c.is_whitespace());
             anyhow::ensure!(fits, "a tenant's name has 1 to 128 bytes, without blanks");
             anyhow::ensure!(owner.create_tenant(&name).await?, "there is a tenant {name} already");
-            println!("made tenant {name}");
+            output::line(format_args!("made tenant {name}"));
         }
         TenantsAction::List => {
             let mut after = String::new();
             loop {
                 let names = owner.tenants(&after, PAGE).await?;
                 for name in &names {
-                    println!("{name}");
+                    output::line(format_args!("{name}"));
                 }
                 match names.last() {
                     Some(last) if names.len() as i64 == PAGE => after.clone_from(last),

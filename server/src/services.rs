@@ -16,10 +16,16 @@ pub(crate) struct Services {
     pub(crate) house: House,
 }
 
-/// Runs an RPC for callers who have this verb.
+/// Runs an RPC for callers who have this verb; `audited`: the audit log says which conversation it was about.
 macro_rules! run {
     ($self:ident, $request:ident, $rpc:ident, $verb:ident) => {{
         let call = Call::begin(&$self.house, (stringify!($rpc), Verb::$verb), &$request)?;
+        let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
+        call.run(Box::pin(work)).await
+    }};
+    ($self:ident, $request:ident, $rpc:ident, $verb:ident, audited) => {{
+        let call = Call::begin(&$self.house, (stringify!($rpc), Verb::$verb), &$request)?;
+        let call = call.about(&$request.get_ref().conversation_id);
         let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
         call.run(Box::pin(work)).await
     }};
@@ -59,7 +65,7 @@ impl ConversationService for Services {
         &self,
         request: Request<pb::DeleteConversationRequest>,
     ) -> Result<Response<()>, Status> {
-        run!(self, request, delete_conversation, Admin)
+        run!(self, request, delete_conversation, Admin, audited)
     }
 
     async fn resolve_session(
@@ -118,7 +124,7 @@ impl MessageService for Services {
         &self,
         request: Request<pb::DeleteSeparatorRequest>,
     ) -> Result<Response<pb::DeleteSeparatorResponse>, Status> {
-        run!(self, request, delete_separator, Append)
+        run!(self, request, delete_separator, Append, audited)
     }
 
     type WatchConversationStream = watch::Changes;
@@ -212,11 +218,11 @@ impl OperatorService for Services {
     }
 
     async fn requeue_job(&self, request: Request<pb::RequeueJobRequest>) -> Result<Response<pb::Job>, Status> {
-        run!(self, request, requeue_job, Admin)
+        run!(self, request, requeue_job, Admin, audited)
     }
 
     async fn discard_job(&self, request: Request<pb::DiscardJobRequest>) -> Result<Response<()>, Status> {
-        run!(self, request, discard_job, Admin)
+        run!(self, request, discard_job, Admin, audited)
     }
 
     async fn get_queue_stats(
@@ -237,6 +243,6 @@ impl OperatorService for Services {
         &self,
         request: Request<pb::VerifyConversationRequest>,
     ) -> Result<Response<pb::VerifyConversationResponse>, Status> {
-        run!(self, request, verify_conversation, Admin)
+        run!(self, request, verify_conversation, Admin, audited)
     }
 }

@@ -43,6 +43,7 @@ pub(crate) enum Reason {
     ModelBusy,
     TenantBudgetSpent,
     TenantRateExceeded,
+    UnknownKeysExceeded,
     WatcherTooSlow,
     Overloaded,
     ServerStopping,
@@ -80,6 +81,7 @@ impl Reason {
             Self::ModelBusy => "MODEL_BUSY",
             Self::TenantBudgetSpent => "TENANT_BUDGET_SPENT",
             Self::TenantRateExceeded => "TENANT_RATE_EXCEEDED",
+            Self::UnknownKeysExceeded => "UNKNOWN_KEYS_EXCEEDED",
             Self::WatcherTooSlow => "WATCHER_TOO_SLOW",
             Self::Overloaded => "OVERLOADED",
             Self::ServerStopping => "SERVER_STOPPING",
@@ -112,6 +114,7 @@ impl Reason {
             | Self::ModelBusy
             | Self::TenantBudgetSpent
             | Self::TenantRateExceeded
+            | Self::UnknownKeysExceeded
             | Self::WatcherTooSlow
             | Self::Overloaded => Code::ResourceExhausted,
             Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
@@ -193,6 +196,11 @@ pub(crate) enum Failure {
     /// The caller's tenant calls too often, or has sent and read too much.
     #[error("the tenant is above limits.{limit}")]
     TooFast { limit: &'static str, wait: Duration },
+    /// The caller's address has shown too many keys that nobody has, and its key was not looked up.
+    #[error(
+        "too many keys have come from this address that nobody has; a key that this server has not met yet has to wait"
+    )]
+    TooManyUnknownKeys { wait: Duration },
     /// The request's body has not come whole in its time.
     #[error("the request did not come in time")]
     NotWhole,
@@ -269,6 +277,7 @@ impl Failure {
             Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,
             Self::TooFast { .. } => Reason::TenantRateExceeded,
+            Self::TooManyUnknownKeys { .. } => Reason::UnknownKeysExceeded,
             Self::Deadline | Self::NotWhole => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
             Self::Store(error) => match error {
@@ -286,7 +295,10 @@ impl Failure {
                 StoreError::Slow(_) => Reason::DeadlineExceeded,
                 StoreError::ToolsNotKept => Reason::ToolsNotKept,
                 StoreError::Unsound(_) => Reason::CheckpointUnsound,
-                StoreError::Database(_) | StoreError::Unreadable(_) | StoreError::BadUrl(_) => Reason::Internal,
+                StoreError::Database(_)
+                | StoreError::Unreadable(_)
+                | StoreError::BadUrl(_)
+                | StoreError::Unprotected { .. } => Reason::Internal,
             },
         }
     }
@@ -350,7 +362,7 @@ impl Failure {
             Self::NotAdmitted { closed: Closed::Breaker { opens_in, .. } | Closed::Budget { opens_in }, .. } => {
                 Some(*opens_in)
             }
-            Self::TooFast { wait, .. } => Some(*wait),
+            Self::TooFast { wait, .. } | Self::TooManyUnknownKeys { wait } => Some(*wait),
             _ => None,
         };
         said.or_else(|| reason.retry_after())

@@ -10,12 +10,12 @@ use http::{Request, Response};
 use tonic::Status;
 use tower::{Layer, Service};
 
-use super::Auth;
+use super::{Admitted, Auth};
 
 /// What is asked without a credential: whether the server is healthy.
 pub(crate) const OPEN: &str = "/grpc.health.v1.Health/";
 
-/// Puts the [`Caller`](anneal_core::caller::Caller) and its [`Proof`](super::Proof) into the extensions of every request.
+/// Puts the [`Caller`](anneal_core::caller::Caller), its [`Identity`](super::Identity) and its [`Proof`](super::Proof) into the extensions of every request.
 #[derive(Clone)]
 pub(crate) struct AuthLayer(pub(crate) Auth);
 
@@ -56,8 +56,9 @@ where
         Box::pin(async move {
             if !request.uri().path().starts_with(OPEN) {
                 match auth.admit(request.headers(), request.extensions()).await {
-                    Ok((caller, proof)) => {
+                    Ok(Admitted { caller, identity, proof }) => {
                         request.extensions_mut().insert(caller);
+                        request.extensions_mut().insert(identity);
                         proof.map(|proof| request.extensions_mut().insert(proof));
                     }
                     Err(failure) => return Ok(Status::from(failure).into_http()),

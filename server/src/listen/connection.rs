@@ -4,6 +4,7 @@
 use std::{
     future::Future,
     io,
+    net::IpAddr,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -31,6 +32,7 @@ const TAKE_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Connection {
     io: Io,
     certificate: Option<Certificate>,
+    address: IpAddr,
     seat: Seat,
     leave: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Bytes that it may still take its time to send.
@@ -49,29 +51,31 @@ enum Io {
 pub(crate) struct Peer {
     /// The certificate that the client has shown.
     pub(crate) certificate: Option<Certificate>,
+    /// Where the connection comes from: the client, or the proxy before it.
+    pub(crate) address: IpAddr,
     /// The connection's place, which a call occupies.
     pub(crate) place: Place,
 }
 
 impl Connection {
-    pub(super) fn plain(stream: TcpStream, seat: Seat) -> Self {
-        Self::new(Io::Plain(stream), None, seat)
+    pub(super) fn plain(stream: TcpStream, address: IpAddr, seat: Seat) -> Self {
+        Self::new(Io::Plain(stream), None, address, seat)
     }
 
-    pub(super) fn secure(stream: TlsStream<TcpStream>, seat: Seat) -> Self {
+    pub(super) fn secure(stream: TlsStream<TcpStream>, address: IpAddr, seat: Seat) -> Self {
         let certificate = stream.get_ref().1.peer_certificates().and_then(Certificate::read);
-        Self::new(Io::Secure(Box::new(stream)), certificate, seat)
+        Self::new(Io::Secure(Box::new(stream)), certificate, address, seat)
     }
 
-    fn new(io: Io, certificate: Option<Certificate>, seat: Seat) -> Self {
+    fn new(io: Io, certificate: Option<Certificate>, address: IpAddr, seat: Seat) -> Self {
         let leave = Box::pin(seat.leave().cancelled_owned());
         let patience = Some(Box::pin(tokio::time::sleep(BEGIN_WITHIN)));
-        Self { io, certificate, seat, leave, to_begin: PREFACE_BYTES, patience }
+        Self { io, certificate, address, seat, leave, to_begin: PREFACE_BYTES, patience }
     }
 
     /// Who is at the other end.
     pub(crate) fn peer(&self) -> Peer {
-        Peer { certificate: self.certificate.clone(), place: self.seat.place() }
+        Peer { certificate: self.certificate.clone(), address: self.address, place: self.seat.place() }
     }
 
     /// Whether the connection has to end now, whatever it waits for.

@@ -5,7 +5,12 @@ mod lifetime;
 mod seats;
 mod tls;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt as _};
 use tokio::{
@@ -64,8 +69,8 @@ impl Port {
             handshakes: Arc::new(Semaphore::new(handshakes())),
         });
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match self.listener.accept().await {
+                Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     warn!("cannot take in a connection: {error}");
                     tokio::time::sleep(AFTER_FAILURE).await;
@@ -74,7 +79,7 @@ impl Port {
             };
             let (door, entered) = (Arc::clone(&door), entered.clone());
             tokio::spawn(async move {
-                match door.let_in(stream).await {
+                match door.let_in(stream, address).await {
                     Ok(connection) => {
                         let _ = entered.send(connection).await;
                     }
@@ -94,12 +99,12 @@ struct Door {
 }
 
 impl Door {
-    async fn let_in(&self, stream: TcpStream) -> io::Result<Connection> {
+    async fn let_in(&self, stream: TcpStream, address: IpAddr) -> io::Result<Connection> {
         // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
         stream.set_nodelay(true)?;
         let seat = self.seats.take().ok_or_else(|| io::Error::other("there is no room for another connection"))?;
-        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, seat)) };
+        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, address, seat)) };
         let shaken = timeout(HANDSHAKE_WITHIN, tls.accept(stream, self.protocol, &self.handshakes)).await;
-        Ok(Connection::secure(shaken.map_err(|_| io::ErrorKind::TimedOut)??, seat))
+        Ok(Connection::secure(shaken.map_err(|_| io::ErrorKind::TimedOut)??, address, seat))
     }
 }

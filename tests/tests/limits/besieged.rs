@@ -28,7 +28,8 @@ pub(crate) fn flood_lasts() -> Duration {
 
 /// The server, its database, and who talks to it.
 pub(crate) struct Besieged {
-    _house: House,
+    /// Its database, and tools of the test's own.
+    pub(crate) house: House,
     server: Process,
     web: Web,
     /// Where gRPC listens.
@@ -37,7 +38,8 @@ pub(crate) struct Besieged {
     pub(crate) http: SocketAddr,
     /// The attacker's `authorization`.
     pub(crate) eve: String,
-    anna: String,
+    /// The neighbour's.
+    pub(crate) anna: String,
     operator: String,
     _folder: Folder,
 }
@@ -56,7 +58,7 @@ impl Besieged {
         let (server, port) = anneal.try_server(&settings).await.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
         let (web, grpc) = (server.door().await, SocketAddr::from(([127, 0, 0, 1], port)));
         let http = web.address();
-        Self { _house: house, server, web, grpc, http, eve, anna, operator, _folder: folder }
+        Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
     }
 
     /// A channel of somebody's own to this server.

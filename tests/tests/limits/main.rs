@@ -4,6 +4,7 @@
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod ages;
+mod attack_credentials;
 mod besieged;
 mod bodies;
 mod floods_http1;

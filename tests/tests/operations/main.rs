@@ -1,6 +1,7 @@
 //! What whoever runs anneal relies on: health, figures, proofs, query plans, moves of older databases, orderly stops.
 
 mod auditor;
+mod database_address;
 mod deadlines;
 mod deletion;
 mod durability;
