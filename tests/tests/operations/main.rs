@@ -17,6 +17,7 @@ mod plans_lists;
 mod plans_watch;
 mod pooler;
 mod restore_drill;
+mod roles;
 mod rolling;
 mod rpc_operators;
 mod service_config;
