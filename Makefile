@@ -1,4 +1,4 @@
-# A person's front door. Nothing here that CI does not run, but `up`, `soak`, `fuzz`, `bench`, `advisories` and `sbom`.
+# A person's front door. Nothing here that CI does not run, but `up`, `soak`, `fuzz`, `bench`, `advisories`, `images` and `sbom`.
 
 # The main job on the conversation shipped with the project.
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test check soak fuzz drill bench advisories sbom
+.PHONY: help up test check soak fuzz drill bench advisories images sbom
 
 help: ## lists what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUT
 advisories: ## looks for known vulnerabilities in everything that is linked
 	@scripts/cargo_tool.sh cargo-deny .tools
 	cargo deny --locked check advisories
+
+# Needs docker with buildx, and a network that reaches the registry.
+images: ## pins the images of Dockerfile and docker-compose.yml to their digests of today
+	scripts/image_digests.sh
 
 sbom: ## writes what the binary is made of to target/anneal.cdx.json (CycloneDX)
 	@scripts/cargo_tool.sh cargo-cyclonedx .tools

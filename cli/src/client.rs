@@ -17,7 +17,7 @@ use tonic::{
 };
 use tonic_types::StatusExt as _;
 
-use crate::command::ServerArguments;
+use crate::{command::ServerArguments, output};
 
 /// Tries of a call that may succeed later: because the server says so, or because the connection was lost.
 const TRIES: u32 = 10;
@@ -78,7 +78,7 @@ impl Client {
         })?;
         let credential = Credential::read(arguments)?;
         if credential.0.is_some() && arguments.goes_in_the_clear() {
-            eprintln!("anneal: the credential goes to {} without TLS", arguments.address);
+            output::note(format_args!("anneal: the credential goes to {} without TLS", arguments.address));
         }
         Ok(Self { line: InterceptedService::new(channel, credential) })
     }

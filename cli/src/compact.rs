@@ -8,6 +8,7 @@ use pb::{CheckpointTrigger, CompactOutcome};
 use crate::{
     client::{Client, refusal},
     command::CompactArguments,
+    output,
     words::{counted, wrapped},
 };
 
@@ -28,7 +29,7 @@ pub(crate) async fn run(arguments: CompactArguments) -> anyhow::Result<ExitCode>
         ..Default::default()
     };
     let answer = client.contexts().compact(ask).await.map_err(|status| refusal(&status))?.into_inner();
-    print!("{}", said(&answer));
+    output::text(&said(&answer));
     Ok(if answer.outcome() == CompactOutcome::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

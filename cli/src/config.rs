@@ -23,7 +23,7 @@ use figment::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::command::SettingsArguments;
+use crate::{command::SettingsArguments, found, output};
 
 /// Every setting. docs/configuration.md lists them with units.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -92,17 +92,20 @@ const SECTIONS: [&str; 12] = [
     "budget",
     "log",
 ];
-const FILE: &str = "anneal.toml";
 
 /// The settings in force, checked.
 pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
+    let mut found = None;
     match &arguments.config {
         Some(file) => {
             anyhow::ensure!(file.is_file(), "there is no settings file {}", file.display());
             figment = figment.merge(Toml::file(file));
         }
-        None if Path::new(FILE).is_file() => figment = figment.merge(Toml::file(FILE)),
+        None if Path::new(found::FILE).is_file() => {
+            figment = figment.merge(Toml::file(found::FILE));
+            found = Some(Figment::from(Toml::file(found::FILE)));
+        }
         None => {}
     }
     check_environment(std::env::vars().map(|(name, _)| name))?;
@@ -120,6 +123,9 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         anyhow::bail!("session.{key} is no setting; there are {}", PolicyOverrides::KEYS.join(", "));
     }
     let config: Config = figment.extract().context("the settings cannot be read")?;
+    if let Some(found) = found {
+        found::check(&found, &config)?;
+    }
     config.models.check().context("models")?;
     config.check_counts()?;
     let rules = config.rules();
@@ -189,7 +195,7 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
         provider.proxy = provider.proxy.as_deref().map(without_password);
         provider.url = provider.url.as_deref().map(without_secrets);
     }
-    print!("{}", toml::to_string(&shown)?);
+    output::text(&toml::to_string(&shown)?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,7 @@ use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop};
 use anneal_process::{shutdown, telemetry};
 use anneal_proto::v1 as pb;
 use anneal_server::{Addresses, serve};
-use anneal_store::{Migrations, create_database};
+use anneal_store::{Migrations, StoreSettings, create_database};
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -17,7 +17,7 @@ use crate::{
     client::{Client, refusal},
     command::{DevArguments, ServerArguments},
     config::Config,
-    context, import, processes, verify,
+    context, import, output, processes, verify,
 };
 
 const DATABASE: &str = "anneal";
@@ -115,7 +115,7 @@ async fn work(
         let ids = import::file(&client, file, &ask, &mut report).await?;
         imported.extend(ids.iter().map(ToString::to_string));
     }
-    print!("{}", report.remarks());
+    output::text(&report.remarks());
     if !arguments.once {
         stop.cancelled().await;
         return Ok(ExitCode::SUCCESS);
@@ -145,7 +145,7 @@ fn show(folder: &Path) -> std::path::Display<'_> {
 async fn database(postgres: &LocalPostgres) -> anyhow::Result<String> {
     create_database(&postgres.url("postgres"), DATABASE, None).await?;
     let url = postgres.url(DATABASE);
-    Migrations::connect(&url).await?.run(Duration::from_secs(30)).await.with_context(|| {
+    Migrations::connect(&StoreSettings::at(&url)).await?.run(Duration::from_secs(30)).await.with_context(|| {
         format!("the schema cannot be brought up to date; to begin anew, remove {}", show(postgres.folder()))
     })?;
     Ok(url)
@@ -153,14 +153,17 @@ async fn database(postgres: &LocalPostgres) -> anyhow::Result<String> {
 
 fn greet(postgres: &LocalPostgres, addresses: Addresses) {
     let adopted = if postgres.adopted() { ", was running already" } else { "" };
-    println!("anneal is up. Ctrl-C stops it; the data stays.\n");
-    println!("  gRPC        {}  (reflection is on)", addresses.grpc);
-    println!("  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics", addresses.http);
-    println!("  PostgreSQL  {}  ({}{adopted})", for_a_shell(postgres), postgres.version());
-    println!("  data        {}", show(postgres.folder()));
-    println!("  log         {}\n", show(&postgres.log_path()));
-    println!("  anneal import FILE          imports a conversation");
-    println!("  anneal context CONVERSATION shows what would be sent to the model next\n");
+    output::line("anneal is up. Ctrl-C stops it; the data stays.\n");
+    output::line(format_args!("  gRPC        {}  (reflection is on)", addresses.grpc));
+    output::line(format_args!(
+        "  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics",
+        addresses.http
+    ));
+    output::line(format_args!("  PostgreSQL  {}  ({}{adopted})", for_a_shell(postgres), postgres.version()));
+    output::line(format_args!("  data        {}", show(postgres.folder())));
+    output::line(format_args!("  log         {}\n", show(&postgres.log_path())));
+    output::line("  anneal import FILE          imports a conversation");
+    output::line("  anneal context CONVERSATION shows what would be sent to the model next\n");
 }
 
 /// The database's URL, its password for a shell to fill in: `--database-url "…"`.

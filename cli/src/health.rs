@@ -15,6 +15,7 @@ use tokio::{
 use crate::{
     command::{HealthArguments, Process},
     config::Config,
+    output,
 };
 
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -35,7 +36,7 @@ pub(crate) async fn run(config: &Config, arguments: HealthArguments) -> anyhow::
     let answer = tokio::time::timeout(PATIENCE, ask(address)).await.context("no answer in time")?;
     let answer = answer.with_context(|| format!("nobody answers on {address}"))?;
     let healthy = answer.starts_with("HTTP/1.1 200");
-    println!("{}", if healthy { "ok" } else { answer.lines().next().unwrap_or("no answer") });
+    output::line(if healthy { "ok" } else { answer.lines().next().unwrap_or("no answer") });
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

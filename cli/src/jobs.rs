@@ -8,6 +8,7 @@ use tonic::Code;
 use crate::{
     client::{Client, refusal},
     command::{JobArguments, JobKind, JobState, JobsAction, JobsArguments},
+    output,
 };
 
 /// Lists, requeues or discards jobs.
@@ -22,7 +23,7 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
                 request_id: String::new(),
             };
             let job = client.operators().requeue_job(ask).await.map_err(|status| refusal(&status))?.into_inner();
-            println!("requeued {}", line(&job));
+            output::line(format_args!("requeued {}", line(&job)));
         }
         JobsAction::Discard(job) => {
             let ask = pb::DiscardJobRequest {
@@ -31,7 +32,7 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
                 request_id: String::new(),
             };
             client.operators().discard_job(ask).await.map_err(|status| refusal(&status))?;
-            println!("discarded");
+            output::line("discarded");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -54,7 +55,7 @@ async fn list(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
         let ask = pb::ListJobsRequest { state: state.into(), page_token, ..Default::default() };
         let page = client.operators().list_jobs(ask).await.map_err(|status| refusal(&status))?.into_inner();
         for job in &page.jobs {
-            println!("{}", line(job));
+            output::line(line(job));
         }
         listed += page.jobs.len();
         if page.next_page_token.is_empty() {
@@ -63,21 +64,21 @@ async fn list(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
         page_token = page.next_page_token;
     }
     if listed == 0 {
-        println!("no jobs");
+        output::line("no jobs");
     }
     Ok(())
 }
 
 fn show(queue: &pb::QueueStats) {
     let oldest = queue.oldest_ready.map_or(0.0, |age| age.seconds as f64 + f64::from(age.nanos) / 1e9);
-    println!(
+    output::line(format_args!(
         "{:<20} {} waiting ({} ready, oldest {oldest:.1} s), {} running, {} dead",
         kind_name(queue.kind()),
         queue.waiting,
         queue.ready,
         queue.running,
         queue.dead
-    );
+    ));
 }
 
 fn line(job: &pb::Job) -> String {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     command::KeysAction,
     config::{Config, without_secrets},
+    output,
 };
 
 /// Keys read at once.
@@ -29,13 +30,16 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
             let key = NewKey { id: secret.id, tenant, name, secret_digest: &secret.digest, verbs, days };
             let made = owner.create_key(&key).await?;
             anyhow::ensure!(made, "there is no tenant {tenant:?}: make it with `anneal tenants create`");
-            eprintln!("key {} of tenant {tenant}, for {name}: {verbs}. It is shown this once:", secret.id);
-            println!("{}", secret.text);
+            output::note(format_args!(
+                "key {} of tenant {tenant}, for {name}: {verbs}. It is shown this once:",
+                secret.id
+            ));
+            output::line(secret.text);
         }
         KeysAction::List { tenant } => list(&mut owner, tenant.as_deref()).await?,
         KeysAction::Revoke { key } => {
             anyhow::ensure!(owner.revoke_key(key).await?, "there is no key {key} that could be revoked");
-            println!("revoked {key}; servers that have just seen it take it for ten seconds more");
+            output::line(format_args!("revoked {key}; servers that have just seen it take it for ten seconds more"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -44,7 +48,7 @@ pub(crate) async fn run(config: &Config, action: KeysAction) -> anyhow::Result<E
 /// The database, as its owner has it.
 pub(crate) async fn connect(config: &Config) -> anyhow::Result<Owner> {
     let url = config.database_url()?;
-    Owner::connect(url).await.with_context(|| format!("cannot reach {}", without_secrets(url)))
+    Owner::connect(&config.database).await.with_context(|| format!("cannot reach {}", without_secrets(url)))
 }
 
 fn verbs_named(names: &[String]) -> anyhow::Result<Verbs> {
@@ -59,7 +63,7 @@ async fn list(owner: &mut Owner, tenant: Option<&str>) -> anyhow::Result<()> {
     loop {
         let keys = owner.keys(tenant, after, PAGE).await?;
         for key in &keys {
-            println!("{}", line(key));
+            output::line(line(key));
         }
         match keys.last() {
             Some(last) if keys.len() as i64 == PAGE => after = last.id,
@@ -68,13 +72,16 @@ async fn list(owner: &mut Owner, tenant: Option<&str>) -> anyhow::Result<()> {
     }
 }
 
-/// A key in a line: id, tenant, verbs, who uses it, since when, and what became of it.
+/// A key in a line: id, tenant, verbs, who uses it, since when, what became of it, and when it was last used.
 fn line(key: &ListedKey) -> String {
     let at = |time: Micros| Timestamp { seconds: time.0.div_euclid(1_000_000), nanos: 0 }.to_string();
     let state = match (key.revoked, key.expires) {
         (Some(revoked), _) => format!("revoked {}", at(revoked)),
+        (None, Some(expires)) if key.has_expired => format!("expired {}", at(expires)),
         (None, Some(expires)) => format!("until {}", at(expires)),
         (None, None) => "no end".to_owned(),
     };
-    format!("{}  {}  {}  {}  made {}, {state}", key.id, key.tenant, key.verbs, key.name, at(key.created))
+    let used =
+        key.last_used.map_or_else(|| "never used".to_owned(), |hour| format!("last used in the hour of {}", at(hour)));
+    format!("{}  {}  {}  {}  made {}, {state}, {used}", key.id, key.tenant, key.verbs, key.name, at(key.created))
 }

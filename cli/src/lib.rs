@@ -1,5 +1,7 @@
 //! The one binary of anneal, as a library: [`main`] reads the arguments and runs the command that they name.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod chat;
 mod client;
 mod command;
@@ -9,12 +11,14 @@ mod context;
 mod dev;
 mod export;
 mod files;
+mod found;
 mod health;
 mod import;
 mod jobs;
 mod keys;
 mod migrate;
 mod models;
+mod output;
 mod pages;
 mod paint;
 mod policy;
@@ -46,7 +50,7 @@ pub fn main() -> ExitCode {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("anneal: {error:#}");
+    output::note(format_args!("anneal: {error:#}"));
     ExitCode::FAILURE
 }
 

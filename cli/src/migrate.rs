@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::{
     command::MigrateArguments,
     config::{Config, without_secrets},
+    output,
 };
 
 const UP_TO_DATE: &str = "the schema is up to date";
@@ -16,8 +17,8 @@ const UP_TO_DATE: &str = "the schema is up to date";
 /// Brings the schema up to date, or says what is missing.
 pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow::Result<ExitCode> {
     let url = config.database_url()?;
-    let mut migrations =
-        Migrations::connect(url).await.with_context(|| format!("cannot reach {}", without_secrets(url)))?;
+    let reached = Migrations::connect(&config.database).await;
+    let mut migrations = reached.with_context(|| format!("cannot reach {}", without_secrets(url)))?;
     if arguments.check {
         return check(&mut migrations).await;
     }
@@ -34,14 +35,14 @@ pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow
     progress.finish_and_clear();
     let applied = applied?;
     for migration in &applied.migrations {
-        println!("applied: {} {}", migration.version, migration.name);
+        output::line(format_args!("applied: {} {}", migration.version, migration.name));
     }
     if let Some(counts) = &applied.legacy {
-        println!("moved the rows of the older tables:");
-        println!("{}", table(counts));
+        output::line("moved the rows of the older tables:");
+        output::line(table(counts));
     }
     if applied.migrations.is_empty() {
-        println!("{UP_TO_DATE}");
+        output::line(format_args!("{UP_TO_DATE}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -50,13 +51,13 @@ pub(crate) async fn run(config: &Config, arguments: &MigrateArguments) -> anyhow
 async fn check(migrations: &mut Migrations) -> anyhow::Result<ExitCode> {
     let pending = migrations.pending().await?;
     for migration in &pending {
-        println!("pending: {} {}", migration.version, migration.name);
+        output::line(format_args!("pending: {} {}", migration.version, migration.name));
     }
     if migrations.finds_legacy().await? {
-        println!("pending: the rows of the older tables ai_conversation and ai_message");
+        output::line("pending: the rows of the older tables ai_conversation and ai_message");
     }
     if pending.is_empty() {
-        println!("{UP_TO_DATE}");
+        output::line(format_args!("{UP_TO_DATE}"));
         return Ok(ExitCode::SUCCESS);
     }
     Ok(ExitCode::FAILURE)
@@ -67,15 +68,15 @@ async fn dry_run(migrations: &mut Migrations) -> anyhow::Result<ExitCode> {
     let legacy = migrations.survey_legacy().await?;
     let pending = migrations.pending().await?;
     for migration in &pending {
-        println!("pending: {} {}", migration.version, migration.name);
-        println!("{}", migration.sql);
+        output::line(format_args!("pending: {} {}", migration.version, migration.name));
+        output::line(&migration.sql);
     }
     if pending.is_empty() {
-        println!("{UP_TO_DATE}");
+        output::line(format_args!("{UP_TO_DATE}"));
     }
     if let Some(counts) = &legacy {
-        println!("pending: the rows of the older tables:");
-        println!("{}", table(counts));
+        output::line("pending: the rows of the older tables:");
+        output::line(table(counts));
         counts.check()?;
     }
     Ok(ExitCode::SUCCESS)

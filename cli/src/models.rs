@@ -7,6 +7,7 @@ use anneal_proto::v1 as pb;
 use crate::{
     client::{Client, refusal},
     command::ServerArguments,
+    output,
 };
 
 /// Shows how the language models are doing.
@@ -15,10 +16,10 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
     let stats = client.operators().get_model_stats(pb::GetModelStatsRequest {}).await;
     let stats = stats.map_err(|status| refusal(&status))?.into_inner();
     if stats.models.is_empty() {
-        println!("no model was called yet");
+        output::line("no model was called yet");
     }
     for model in &stats.models {
-        println!(
+        output::line(format_args!(
             "{:<28} {} calls under way; today {} calls ({} failed), {} tokens read, {} written{}",
             model.model,
             model.calls_under_way,
@@ -27,17 +28,23 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
             model.input_tokens_today,
             model.output_tokens_today,
             trouble(model.breaker.as_ref())
-        );
+        ));
         if model.open_tenant_breakers > 0 {
-            println!("{:<28} open for the calls of {} tenants", model.model, model.open_tenant_breakers);
+            let tenants = model.open_tenant_breakers;
+            output::line(format_args!("{:<28} open for the calls of {tenants} tenants", model.model));
         }
         let own = trouble(model.tenant_breaker.as_ref());
         if !own.is_empty() {
-            println!("{:<28} this tenant{own}", model.model);
+            output::line(format_args!("{:<28} this tenant{own}", model.model));
         }
     }
     for state in &stats.conversations {
-        println!("{:<28} conversation {}{}", state.model, state.conversation_id, trouble(state.breaker.as_ref()));
+        output::line(format_args!(
+            "{:<28} conversation {}{}",
+            state.model,
+            state.conversation_id,
+            trouble(state.breaker.as_ref())
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

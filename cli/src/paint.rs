@@ -68,16 +68,25 @@ pub(crate) fn harmless(text: &str) -> String {
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            '\n' | '\t' => harmless.push(character),
             '\r' if characters.peek() == Some(&'\n') => {}
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            _ if is_direction(character) => {
                 let _ = write!(harmless, "<U+{:04X}>", character as u32);
             }
-            _ if character.is_control() => harmless.push('\u{fffd}'),
+            _ if is_harmful(character) => harmless.push('\u{fffd}'),
             _ => harmless.push(character),
         }
     }
     harmless
+}
+
+/// Whether a terminal obeys it, or is led by it to show other words: control characters but line ends and tabs, and those that turn
+/// the direction of writing around.
+pub(crate) fn is_harmful(character: char) -> bool {
+    is_direction(character) || character.is_control() && !matches!(character, '\n' | '\t')
+}
+
+const fn is_direction(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What somebody types or pastes, without control characters but line ends and tabs: shown while it is edited, and said as

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anneal_store::ListedTenant;
 
-use crate::{command::TenantsAction, config::Config, keys::connect};
+use crate::{command::TenantsAction, config::Config, keys::connect, output};
 
 /// Names read at once.
 const PAGE: i64 = 500;
@@ -18,7 +18,7 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
                 !name.is_empty() && name.len() <= 128 && !name.chars().any(|c| c.is_control() || c.is_whitespace());
             anyhow::ensure!(fits, "a tenant's name has 1 to 128 bytes, without blanks");
             anyhow::ensure!(owner.create_tenant(&name).await?, "there is a tenant {name} already");
-            println!("made tenant {name}");
+            output::line(format_args!("made tenant {name}"));
         }
         TenantsAction::List { usage } => {
             let mut after = String::new();
@@ -26,9 +26,10 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
                 let tenants = owner.tenants(&after, PAGE).await?;
                 for ListedTenant { name, usage: used } in &tenants {
                     if usage {
-                        println!("{name}\t{} messages\t{} bytes", used.messages, used.content_bytes);
+                        let (messages, bytes) = (used.messages, used.content_bytes);
+                        output::line(format_args!("{name}\t{messages} messages\t{bytes} bytes"));
                     } else {
-                        println!("{name}");
+                        output::line(name);
                     }
                 }
                 match tenants.last() {

@@ -8,7 +8,7 @@ use pb::Segment;
 use crate::{
     client::{Client, refusal},
     command::UsageArguments,
-    context,
+    context, output,
     paint::{Bar, Paint, harmless},
     words::counted,
 };
@@ -25,9 +25,9 @@ pub(crate) async fn run(arguments: UsageArguments) -> anyhow::Result<ExitCode> {
     };
     let usage = client.contexts().get_context_usage(ask).await.map_err(|status| refusal(&status))?.into_inner();
     let paint = Paint::of_output();
-    print!("{}{}", head(&about, paint), full(&usage, paint));
+    output::page(&(head(&about, paint) + &full(&usage, paint)));
     if let Some(economics) = &usage.economics {
-        print!("{}", cost(economics, paint));
+        output::page(&cost(economics, paint));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::{
     client::{Client, refusal},
     command::VerifyArguments,
-    import,
+    import, output,
     words::counted,
 };
 
@@ -24,9 +24,9 @@ pub(crate) async fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> 
     };
     let outcome = check(&client, &conversations, arguments.all).await;
     for conversation in held {
-        println!(
+        output::line(format_args!(
             "{conversation}: an import of it has not come to its end, and its triggers are off; import its file again"
-        );
+        ));
     }
     outcome
 }
@@ -49,7 +49,7 @@ pub(crate) async fn check(client: &Client, conversations: &[String], may_go: boo
         broken += verified.violations.len();
         for violation in verified.violations {
             progress.suspend(|| {
-                println!("{conversation}: promise {}: {}", violation.promise, violation.description);
+                output::line(format_args!("{conversation}: promise {}: {}", violation.promise, violation.description));
             });
         }
         progress.inc(1);
@@ -62,10 +62,10 @@ pub(crate) async fn check(client: &Client, conversations: &[String], may_go: boo
     ]
     .join(", ");
     if broken == 0 {
-        println!("verified {checked}: every promise is kept");
+        output::line(format_args!("verified {checked}: every promise is kept"));
         Ok(ExitCode::SUCCESS)
     } else {
-        println!("verified {checked}: {}", counted(broken, "violation"));
+        output::line(format_args!("verified {checked}: {}", counted(broken, "violation")));
         Ok(ExitCode::FAILURE)
     }
 }

@@ -1,18 +1,20 @@
 //! What surrounds every RPC: whose call it is, how long it may take, room for it, its span and its figures.
 
-use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::OnceLock, time::Duration};
 
 use anneal_core::{
-    caller::Caller,
+    caller::{Caller, TenantId, Verb},
     limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
 use futures::FutureExt as _;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, debug, info_span};
+use uuid::Uuid;
 
 use crate::{
-    auth::{Proof, Stranger},
+    audit,
+    auth::{Identity, Proof, Stranger},
     content::Holding,
     house::House,
     room::{Places, Room},
@@ -43,9 +45,13 @@ pub(crate) struct Call {
     name: &'static str,
     /// Whose call it is.
     pub(crate) caller: Caller,
+    /// What it was let in with.
+    identity: Identity,
     proof: Option<Proof>,
     started: Instant,
     deadline: Duration,
+    /// What the audit log will say of it; None: nothing.
+    audited: Option<Audited>,
     /// Its room among the calls under way, taken until it is dropped.
     _room: Places,
 }
@@ -74,13 +80,31 @@ impl Call {
     ) -> Result<Self, Status> {
         let caller = request.extensions().get::<Caller>().copied();
         let caller = caller.ok_or(Failure::Stranger(Stranger::NoCredential))?;
-        rpc.check(caller)?;
+        let identity = request.extensions().get::<Identity>().cloned().unwrap_or(Identity::Anyone);
+        rpc.check(caller, &identity)?;
         let name = rpc.name;
         let entered = room.enter(caller.tenant());
         let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
-        Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room })
+        let call =
+            Self { name, caller, identity, proof, started: Instant::now(), deadline, audited: None, _room: room };
+        let is_audited = rpc.verbs.iter().any(|verb| matches!(verb, Verb::Admin | Verb::Operator));
+        Ok(if is_audited { call.audited(None) } else { call })
+    }
+
+    /// The same call, and the audit log says that it was about this conversation.
+    pub(crate) fn about(self, conversation_id: &str) -> Self {
+        self.audited(Uuid::try_parse(conversation_id).ok())
+    }
+
+    fn audited(mut self, conversation: Option<Uuid>) -> Self {
+        let (rpc, tenant, identity) = (self.name, self.caller.tenant(), self.identity.clone());
+        match &mut self.audited {
+            Some(audited) => audited.conversation = conversation,
+            None => self.audited = Some(Audited { rpc, tenant, identity, conversation, code: OnceLock::new() }),
+        }
+        self
     }
 
     /// The same call, given `wait` more: what the caller asked to wait for does not count as slowness.
@@ -122,7 +146,7 @@ impl Call {
 
     /// The span that everything done for the call belongs to.
     pub(crate) fn span(&self) -> Span {
-        info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant())
+        info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant(), caller = %self.identity)
     }
 
     /// When its time is up.
@@ -132,6 +156,10 @@ impl Call {
 
     /// Takes down how long the call took and how it ended.
     pub(crate) fn ended(&self, code: Code) {
+        if let Some(audited) = &self.audited {
+            // A call ends once.
+            let _ = audited.code.set(code);
+        }
         let seconds = self.started.elapsed().as_secs_f64();
         metrics::histogram!("rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
             .record(seconds);
@@ -143,6 +171,23 @@ impl Call {
             self.name,
             code_name(code)
         );
+    }
+}
+
+/// A call that the audit log hears of when it is over, also where its caller has left before.
+struct Audited {
+    rpc: &'static str,
+    tenant: TenantId,
+    identity: Identity,
+    conversation: Option<Uuid>,
+    /// How it has ended.
+    code: OnceLock<Code>,
+}
+
+impl Drop for Audited {
+    fn drop(&mut self) {
+        let code = code_name(self.code.get().copied().unwrap_or(Code::Cancelled));
+        audit::called(self.tenant, &self.identity, self.rpc, self.conversation, code);
     }
 }
 

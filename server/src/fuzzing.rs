@@ -254,10 +254,10 @@ impl TokenReader {
     /// The tenant that a token names, and the verbs that it allows; an error says what is wrong with it.
     pub fn read(&self, token: &str) -> Result<(String, Vec<&'static str>), String> {
         use anneal_core::caller::Verb;
-        let (tenant, verbs) = self.0.read(token).map_err(|stranger| stranger.to_string())?;
+        let holder = self.0.read(token).map_err(|stranger| stranger.to_string())?;
         let all = [Verb::Read, Verb::Append, Verb::Admin, Verb::Operator];
-        let caller = Caller::with(TenantId::DEFAULT, verbs);
-        Ok((tenant, all.into_iter().filter(|verb| caller.may(*verb)).map(Verb::name).collect()))
+        let caller = Caller::with(TenantId::DEFAULT, holder.verbs);
+        Ok((holder.tenant, all.into_iter().filter(|verb| caller.may(*verb)).map(Verb::name).collect()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The gRPC and HTTP doors of anneal: parse what comes in, ask the store, let core decide, answer.
 
+mod audit;
 mod auth;
 mod beginning;
 mod brief;

@@ -15,11 +15,18 @@ pub(crate) struct Services {
     pub(crate) house: House,
 }
 
-/// Runs an RPC for callers who have its verbs.
+/// Runs an RPC for callers who have its verbs; `audited`: the audit log says which conversation it was about.
 macro_rules! run {
     ($self:ident, $request:ident, $rpc:ident) => {{
         const RPC: &Rpc = Rpc::named(stringify!($rpc));
         let call = Call::begin(&$self.house, RPC, &$request)?;
+        let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
+        call.run(Box::pin(work)).await
+    }};
+    ($self:ident, $request:ident, $rpc:ident, audited) => {{
+        const RPC: &Rpc = Rpc::named(stringify!($rpc));
+        let call = Call::begin(&$self.house, RPC, &$request)?;
+        let call = call.about(&$request.get_ref().conversation_id);
         let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
         call.run(Box::pin(work)).await
     }};
@@ -69,7 +76,7 @@ impl ConversationService for Services {
         &self,
         request: Request<pb::DeleteConversationRequest>,
     ) -> Result<Response<()>, Status> {
-        run!(self, request, delete_conversation)
+        run!(self, request, delete_conversation, audited)
     }
 
     async fn resolve_session(
@@ -128,7 +135,7 @@ impl MessageService for Services {
         &self,
         request: Request<pb::DeleteSeparatorRequest>,
     ) -> Result<Response<pb::DeleteSeparatorResponse>, Status> {
-        run!(self, request, delete_separator)
+        run!(self, request, delete_separator, audited)
     }
 
     type WatchConversationStream = watch::Changes;
@@ -220,11 +227,11 @@ impl OperatorService for Services {
     }
 
     async fn requeue_job(&self, request: Request<pb::RequeueJobRequest>) -> Result<Response<pb::Job>, Status> {
-        run!(self, request, requeue_job)
+        run!(self, request, requeue_job, audited)
     }
 
     async fn discard_job(&self, request: Request<pb::DiscardJobRequest>) -> Result<Response<()>, Status> {
-        run!(self, request, discard_job)
+        run!(self, request, discard_job, audited)
     }
 
     async fn get_queue_stats(
@@ -245,6 +252,6 @@ impl OperatorService for Services {
         &self,
         request: Request<pb::VerifyConversationRequest>,
     ) -> Result<Response<pb::VerifyConversationResponse>, Status> {
-        run!(self, request, verify_conversation)
+        run!(self, request, verify_conversation, audited)
     }
 }

@@ -45,6 +45,7 @@ pub(crate) enum Reason {
     TenantBudgetSpent,
     TenantRateExceeded,
     StorageQuotaExceeded,
+    UnknownKeysExceeded,
     WatcherTooSlow,
     Overloaded,
     ServerStopping,
@@ -84,6 +85,7 @@ impl Reason {
             Self::TenantBudgetSpent => "TENANT_BUDGET_SPENT",
             Self::TenantRateExceeded => "TENANT_RATE_EXCEEDED",
             Self::StorageQuotaExceeded => "STORAGE_QUOTA_EXCEEDED",
+            Self::UnknownKeysExceeded => "UNKNOWN_KEYS_EXCEEDED",
             Self::WatcherTooSlow => "WATCHER_TOO_SLOW",
             Self::Overloaded => "OVERLOADED",
             Self::ServerStopping => "SERVER_STOPPING",
@@ -119,6 +121,7 @@ impl Reason {
             | Self::TenantBudgetSpent
             | Self::TenantRateExceeded
             | Self::StorageQuotaExceeded
+            | Self::UnknownKeysExceeded
             | Self::WatcherTooSlow
             | Self::Overloaded => Code::ResourceExhausted,
             Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
@@ -206,6 +209,11 @@ pub(crate) enum Failure {
     /// The append would take its tenant above what it may store.
     #[error("the tenant would store more than limits.{limit} allows: {most}")]
     StorageQuota { limit: &'static str, most: u64 },
+    /// The caller's address has shown too many keys that nobody has, and its key was not looked up.
+    #[error(
+        "too many keys have come from this address that nobody has; a key that this server has not met yet has to wait"
+    )]
+    TooManyUnknownKeys { wait: Duration },
     /// The request's body has not come whole in its time.
     #[error("the request did not come in time")]
     NotWhole,
@@ -303,6 +311,7 @@ impl Failure {
             Self::Overloaded => Reason::Overloaded,
             Self::TooFast { .. } => Reason::TenantRateExceeded,
             Self::StorageQuota { .. } => Reason::StorageQuotaExceeded,
+            Self::TooManyUnknownKeys { .. } => Reason::UnknownKeysExceeded,
             Self::Deadline | Self::NotWhole => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
             Self::Store(error) => match error {
@@ -321,7 +330,10 @@ impl Failure {
                 StoreError::Slow(_) => Reason::DeadlineExceeded,
                 StoreError::ToolsNotKept => Reason::ToolsNotKept,
                 StoreError::Unsound(_) => Reason::CheckpointUnsound,
-                StoreError::Database(_) | StoreError::Unreadable(_) | StoreError::BadUrl(_) => Reason::Internal,
+                StoreError::Database(_)
+                | StoreError::Unreadable(_)
+                | StoreError::BadUrl(_)
+                | StoreError::Unprotected { .. } => Reason::Internal,
             },
         }
     }
@@ -397,7 +409,7 @@ impl Failure {
             Self::NotAdmitted { closed: Closed::Breaker { opens_in, .. } | Closed::Budget { opens_in }, .. } => {
                 Some(*opens_in)
             }
-            Self::TooFast { wait, .. } => Some(*wait),
+            Self::TooFast { wait, .. } | Self::TooManyUnknownKeys { wait } => Some(*wait),
             _ => None,
         };
         said.or_else(|| reason.retry_after())

@@ -2,7 +2,7 @@
 
 use anneal_core::caller::{Caller, Verb};
 
-use crate::status::Failure;
+use crate::{audit, auth::Identity, status::Failure};
 
 /// An RPC, as far as it matters who may call it.
 #[derive(Debug)]
@@ -72,12 +72,11 @@ impl Rpc {
         RPCS.iter().find(|rpc| rpc.path == path)
     }
 
-    /// Refuses a caller who lacks a verb.
-    pub(crate) fn check(&self, caller: Caller) -> Result<(), Failure> {
-        match self.verbs.iter().find(|verb| !caller.may(**verb)) {
-            Some(missing) => Err(Failure::VerbMissing(*missing)),
-            None => Ok(()),
-        }
+    /// Refuses a caller who lacks a verb, and notes that in the audit log.
+    pub(crate) fn check(&self, caller: Caller, identity: &Identity) -> Result<(), Failure> {
+        let Some(missing) = self.verbs.iter().find(|verb| !caller.may(**verb)) else { return Ok(()) };
+        audit::verb_missing(caller.tenant(), identity, self.name, *missing);
+        Err(Failure::VerbMissing(*missing))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tenants and API keys: what servers look up to know a caller, and what the owner of the database makes.
 
+use std::time::Duration;
+
 use anneal_core::caller::{TenantId, Verbs};
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -7,7 +9,7 @@ use uuid::Uuid;
 use crate::{
     Store,
     error::StoreError,
-    pool::{Pooling, connect_as_owner},
+    pool::{Pooling, StoreSettings, connect_as_owner},
     rows::Micros,
     scope::Scope,
     tenant_usage::TenantUsage,
@@ -22,6 +24,8 @@ pub struct KnownKey {
     pub verbs: Verbs,
     /// SHA-256 of its secret part.
     pub secret_digest: Vec<u8>,
+    /// How long it may be used from the moment on at which the database was asked; None: for ever.
+    pub ends_in: Option<Duration>,
 }
 
 /// A key as it is listed: never its secret.
@@ -39,8 +43,12 @@ pub struct ListedKey {
     pub created: Micros,
     /// From when on it is refused; None: never.
     pub expires: Option<Micros>,
+    /// Whether that time has come.
+    pub has_expired: bool,
     /// When it was revoked.
     pub revoked: Option<Micros>,
+    /// The hour in which a call last showed it; None: none has.
+    pub last_used: Option<Micros>,
 }
 
 /// A tenant as it is listed.
@@ -74,7 +82,8 @@ impl Store {
     pub async fn find_key(&self, id: Uuid) -> Result<Option<KnownKey>, StoreError> {
         let mut db = self.system.checkout(Scope::Nobody).await?;
         let row = sqlx::query!(
-            "select tenant_id, verbs, secret_digest from api_key
+            "select tenant_id, verbs, secret_digest, (extract(epoch from expires_ts - now()) * 1000000)::bigint as ends_in_us
+             from api_key
              where key_id = $1 and revoked_ts is null and (expires_ts is null or expires_ts > now())",
             id,
         )
@@ -85,7 +94,21 @@ impl Store {
             tenant: TenantId(row.tenant_id),
             verbs: verbs(row.verbs),
             secret_digest: row.secret_digest,
+            ends_in: row.ends_in_us.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         }))
+    }
+
+    /// Notes that these keys were used in this hour.
+    pub async fn note_key_uses(&self, keys: &[Uuid]) -> Result<(), StoreError> {
+        let mut db = self.writes.checkout(Scope::Nobody).await?;
+        sqlx::query!(
+            "update api_key set last_used_ts = date_trunc('hour', now())
+             where key_id = any($1) and (last_used_ts is null or last_used_ts < date_trunc('hour', now()))",
+            keys,
+        )
+        .execute(&mut *db)
+        .await?;
+        db.release().await
     }
 
     /// The tenant of this name.
@@ -108,9 +131,10 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Connects to the database of `url`.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        Ok(Self { db: connect_as_owner(url, Pooling::Session).await? })
+    /// Connects to the database of these settings, past any pooler.
+    pub async fn connect(settings: &StoreSettings) -> Result<Self, StoreError> {
+        let settings = StoreSettings { pooling: Pooling::Session, ..settings.clone() };
+        Ok(Self { db: connect_as_owner(&settings).await? })
     }
 
     /// Makes a tenant; false where there is one of this name already.
@@ -169,7 +193,9 @@ impl Owner {
             r#"select k.key_id, t.name as tenant, k.name, k.verbs,
                    (extract(epoch from k.created_ts) * 1000000)::bigint as "created_us!",
                    (extract(epoch from k.expires_ts) * 1000000)::bigint as expires_us,
-                   (extract(epoch from k.revoked_ts) * 1000000)::bigint as revoked_us
+                   coalesce(k.expires_ts <= now(), false) as "has_expired!",
+                   (extract(epoch from k.revoked_ts) * 1000000)::bigint as revoked_us,
+                   (extract(epoch from k.last_used_ts) * 1000000)::bigint as last_used_us
                from api_key as k
                join tenant as t on t.tenant_id = k.tenant_id
                where ($1::text is null or t.name = $1) and k.key_id > $2
@@ -188,7 +214,9 @@ impl Owner {
             verbs: verbs(row.verbs),
             created: Micros(row.created_us),
             expires: row.expires_us.map(Micros),
+            has_expired: row.has_expired,
             revoked: row.revoked_us.map(Micros),
+            last_used: row.last_used_us.map(Micros),
         });
         Ok(keys.collect())
     }

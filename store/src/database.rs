@@ -4,14 +4,14 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::{
     error::StoreError,
-    pool::{Pooling, connect_as_owner},
+    pool::{StoreSettings, connect_as_owner},
 };
 
 /// Makes a database, as a copy of `template` if one is given. One that is there already is left as it is.
 ///
 /// `admin` is the URL of another database of the same server.
 pub async fn create_database(admin: &str, name: &str, template: Option<&str>) -> Result<(), StoreError> {
-    let mut db = connect_as_owner(admin, Pooling::Session).await?;
+    let mut db = connect_as_owner(&StoreSettings::at(admin)).await?;
     let template = template.map(|template| format!(" template {}", quoted(template))).unwrap_or_default();
     let made = db.execute(AssertSqlSafe(format!("create database {}{template}", quoted(name)))).await;
     db.close().await?;

@@ -86,6 +86,16 @@ pub enum StoreError {
     /// The settings do not make a connection.
     #[error("database_url cannot be used")]
     BadUrl(#[source] Cause),
+    /// The database is beyond this machine, and its certificate would not be verified.
+    #[error(
+        "the database is at {host}, which is not this machine, and whoever stands in between could answer in its place: add \
+         sslmode=verify-full to database.url (with sslrootcert=FILE, where the authority is your own), or set \
+         database.insecure where nobody else is on that network"
+    )]
+    Unprotected {
+        /// The host's name or address.
+        host: String,
+    },
 }
 
 impl StoreError {

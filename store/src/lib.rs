@@ -1,6 +1,7 @@
 //! Everything anneal asks of PostgreSQL. Each statement is here (or in `sql/`), each transaction is one function, named
 //! after its use. The first filter of every statement is the caller's tenant.
 
+mod address;
 mod append;
 mod audit;
 mod calls;

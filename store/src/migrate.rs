@@ -98,14 +98,15 @@ pub struct Migrations {
 }
 
 impl Migrations {
-    /// Connects to the database of `url`.
-    pub async fn connect(url: &str) -> Result<Self, MigrationsError> {
-        Ok(Self { db: connect_as_owner(url, Pooling::Session).await?, watch: Box::new(|_| ()) })
+    /// Connects to the database of these settings as its owner does: past any pooler.
+    pub async fn connect(settings: &StoreSettings) -> Result<Self, MigrationsError> {
+        let settings = StoreSettings { pooling: Pooling::Session, ..settings.clone() };
+        Ok(Self { db: connect_as_owner(&settings).await?, watch: Box::new(|_| ()) })
     }
 
     /// Connects in the way in which a process with these settings does, to see what is pending.
     pub async fn reach(settings: &StoreSettings) -> Result<Self, MigrationsError> {
-        let mut db = connect_as_owner(&settings.url, settings.pooling).await?;
+        let mut db = connect_as_owner(settings).await?;
         if settings.pooling == Pooling::Transaction {
             // A session is ours for one transaction, and may hold what others have prepared.
             db.execute("begin; deallocate all").await?;

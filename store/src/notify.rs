@@ -14,7 +14,13 @@ use sqlx::postgres::PgListener;
 use tokio::sync::Notify;
 use tracing::debug;
 
-use crate::{Store, error::StoreError, patience::within, pool::Pooling, scope::Scope};
+use crate::{
+    Store,
+    error::StoreError,
+    patience::within,
+    pool::{Pooling, connect_to_listen},
+    scope::Scope,
+};
 
 const CHANNEL: &str = "anneal_jobs";
 /// Shortest time between two rings.
@@ -73,7 +79,7 @@ impl Store {
         if self.settings.pooling == Pooling::Transaction {
             return std::future::pending().await;
         }
-        let mut listener = PgListener::connect(&self.settings.url).await?;
+        let mut listener = connect_to_listen(&self.settings).await?;
         listener.listen(CHANNEL).await?;
         Ok(Rings { listener })
     }

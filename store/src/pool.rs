@@ -6,7 +6,7 @@ use deadpool::managed::{self, Metrics, Object, RecycleResult, Timeouts};
 use serde::{Deserialize, Serialize};
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection,
-    postgres::{PgConnectOptions, PgTransactionManager},
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgTransactionManager},
 };
 use sqlx_core::transaction::TransactionManager as _;
 
@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    address::is_protected,
     error::StoreError,
     link::Link,
     scope::{Scope, Span},
@@ -28,6 +29,8 @@ use crate::{
 pub struct StoreSettings {
     /// `postgres://user:password@host:port/database`.
     pub url: String,
+    /// Whether a database beyond this machine may be reached without a verified certificate.
+    pub insecure: bool,
     /// Connections for appends and other changes.
     pub write_connections: u32,
     /// Connections for contexts, lists and single messages.
@@ -63,6 +66,7 @@ impl Default for StoreSettings {
     fn default() -> Self {
         Self {
             url: String::new(),
+            insecure: false,
             write_connections: 16,
             read_connections: 16,
             job_connections: 8,
@@ -73,6 +77,13 @@ impl Default for StoreSettings {
             pooling: Pooling::Session,
             allow_data_loss: false,
         }
+    }
+}
+
+impl StoreSettings {
+    /// The default settings for the database of this URL.
+    pub fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::default() }
     }
 }
 
@@ -104,11 +115,14 @@ fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
     set
 }
 
-/// Parses the URL and sets what every session needs.
+/// Parses the URL and sets what every session needs. Every connection of anneal's is opened with these options.
 fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(&settings.url)
         .map_err(|error| StoreError::BadUrl(error.into()))?
         .application_name("anneal");
+    if !settings.insecure && !is_protected(&options) {
+        return Err(StoreError::Unprotected { host: options.get_host().to_owned() });
+    }
     let options = match settings.pooling {
         Pooling::Session => options.statement_cache_capacity(200).options(session_settings(settings)),
         Pooling::Transaction => options.statement_cache_capacity(0),
@@ -128,10 +142,18 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection as the login itself, in no role: for who makes databases, migrates or makes keys, which is for the owner of the
 /// tables, and for who asks what is pending, which is for any login. Its statements take as long as they take.
-pub(crate) async fn connect_as_owner(url: &str, pooling: Pooling) -> Result<PgConnection, StoreError> {
-    let (url, role) = (url.into(), String::new());
-    let settings = StoreSettings { url, role, pooling, statement_timeout_ms: 0, ..StoreSettings::default() };
+pub(crate) async fn connect_as_owner(settings: &StoreSettings) -> Result<PgConnection, StoreError> {
+    let settings = StoreSettings { role: String::new(), statement_timeout_ms: 0, ..settings.clone() };
     Ok(PgConnection::connect_with(&connect_options(&settings)?).await?)
+}
+
+/// A connection that hears notifications. It connects again by itself when it is lost.
+pub(crate) async fn connect_to_listen(settings: &StoreSettings) -> Result<PgListener, StoreError> {
+    let lasting = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
+    let mut listener = PgListener::connect_with(&lasting.connect_with(connect_options(settings)?).await?).await?;
+    // The pool is its own, and nobody else closes it.
+    listener.ignore_pool_close_event(true);
+    Ok(listener)
 }
 
 /// How connections to a database are opened and used.

@@ -3,7 +3,7 @@
 use anneal_core::caller::{TenantId, Verb};
 use anneal_proto::DESCRIPTORS;
 use anneal_server::NewSecret;
-use anneal_store::{NewKey, Owner};
+use anneal_store::{NewKey, Owner, StoreSettings};
 use prost::Message as _;
 use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Type};
 use tonic::{
@@ -45,7 +45,7 @@ impl House {
 
     /// A tenant of this name, which is made if it is not there.
     pub async fn tenant(&self, name: &str) -> TenantId {
-        let mut owner = Owner::connect(&self.url).await.expect("connects");
+        let mut owner = Owner::connect(&StoreSettings::at(&self.url)).await.expect("connects");
         owner.create_tenant(name).await.expect("makes a tenant");
         self.store.find_tenant(name).await.expect("asks").expect("is there")
     }
@@ -56,7 +56,7 @@ impl House {
         let secret = NewSecret::make().expect("random bytes");
         let verbs = verbs.iter().copied().collect();
         let key = NewKey { id: secret.id, tenant, name: "a test", secret_digest: &secret.digest, verbs, days: None };
-        let mut owner = Owner::connect(&self.url).await.expect("connects");
+        let mut owner = Owner::connect(&StoreSettings::at(&self.url)).await.expect("connects");
         assert!(owner.create_key(&key).await.expect("stores the key"));
         secret
     }

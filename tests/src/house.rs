@@ -129,7 +129,7 @@ async fn template(cluster: &LocalPostgres, admin: &str) -> String {
         .expect("asks");
     if !made {
         create_database(admin, &name, None).await.expect("the template is made");
-        let mut migrations = Migrations::connect(&cluster.url(&name)).await.expect("connects");
+        let mut migrations = Migrations::connect(&StoreSettings::at(&cluster.url(&name))).await.expect("connects");
         migrations.run(Duration::from_secs(30)).await.expect("migrates");
         drop(migrations);
         let mark = format!("alter database {name} is_template true");

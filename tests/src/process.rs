@@ -7,7 +7,7 @@ use std::{
 };
 
 use anneal_local_postgres::{LocalPostgres, Settings, StopOnDrop};
-use anneal_store::{Migrations, create_database};
+use anneal_store::{Migrations, StoreSettings, create_database};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader},
     process::{Child, Command},
@@ -71,7 +71,7 @@ impl OwnPostgres {
         let postgres = LocalPostgres::start(settings.clone()).await.expect("a cluster of the test's own");
         create_database(&postgres.url("postgres"), "anneal", None).await.expect("a database");
         let (line, url) = Line::to(&postgres.url("anneal")).await;
-        let mut migrations = Migrations::connect(&url).await.expect("connects");
+        let mut migrations = Migrations::connect(&StoreSettings::at(&url)).await.expect("connects");
         migrations.run(std::time::Duration::from_secs(30)).await.expect("migrates");
         Self { url, line, postgres: postgres.stop_on_drop(), settings, _folder: folder }
     }

@@ -101,14 +101,68 @@ fn nothing_of_ours_runs_as_root_or_writes_to_its_image() {
     }
 }
 
+/// A variable without a default.
+fn asked(name: &str) -> String {
+    format!("${{{name}:?set {name}}}")
+}
+
+/// Every text in the service's description.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Sequence(items) => items.iter().flat_map(texts).collect(),
+        Value::Mapping(entries) => entries.values().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
+}
+
 #[test]
-fn the_password_comes_from_outside_and_has_no_default() {
+fn passwords_come_from_outside_and_each_service_knows_its_own_alone() {
     let services = services();
-    let asked = "${POSTGRES_PASSWORD:?set POSTGRES_PASSWORD}";
-    assert_eq!(services["postgres"]["environment"]["POSTGRES_PASSWORD"], asked);
-    for name in ["migrate", "server", "worker"] {
-        let url = services[name]["environment"]["ANNEAL_DATABASE_URL"].as_str().expect("the address is a string");
-        assert_eq!(url, format!("postgres://anneal:{asked}@postgres:5432/anneal"), "{name}");
+    let environment = &services["postgres"]["environment"];
+    for name in ["POSTGRES_PASSWORD", "POSTGRES_OWNER_PASSWORD", "POSTGRES_LOGIN_PASSWORD"] {
+        assert_eq!(environment[name], asked(name));
+    }
+    for (service, login, password) in [
+        ("migrate", "anneal_owner", "POSTGRES_OWNER_PASSWORD"),
+        ("server", "anneal_login", "POSTGRES_LOGIN_PASSWORD"),
+        ("worker", "anneal_login", "POSTGRES_LOGIN_PASSWORD"),
+    ] {
+        let url = services[service]["environment"]["ANNEAL_DATABASE_URL"].as_str().expect("the address is a string");
+        assert_eq!(url, format!("postgres://{login}:{}@postgres:5432/anneal", asked(password)), "{service}");
+        let secrets: Vec<String> =
+            texts(&services[service]).into_iter().filter(|text| text.contains("PASSWORD")).collect();
+        assert_eq!(secrets, [url], "{service} knows no other password");
+    }
+}
+
+#[test]
+fn the_database_makes_its_roles_and_is_reached_over_a_network_of_its_own() {
+    let compose: Value = serde_yaml_ng::from_str(&read("docker-compose.yml")).expect("it is YAML");
+    assert_eq!(compose["networks"]["database"]["internal"], true);
+    let services = services();
+    let roles = strings(&services["postgres"]["volumes"]).into_iter().find(|volume| volume.contains("initdb.d"));
+    let (file, place) = roles.and_then(|volume| volume.split_once(':')).expect("the roles are mounted");
+    assert_eq!((file, place), ("./docker/postgres/roles.sql", "/docker-entrypoint-initdb.d/roles.sql:ro"));
+    let sql = read(file);
+    for role in ["anneal_app nologin", "anneal_owner login", "anneal_login login"] {
+        assert!(sql.contains(&format!("create role {role}")), "{role}");
+    }
+    for (name, service) in each_service(&services) {
+        let beyond = ["server", "worker"].contains(&name);
+        let networks = if beyond { &["database", "outside"][..] } else { &["database"] };
+        assert_eq!(strings(&service["networks"]), networks, "{name}");
+        let insecure = &service["environment"]["ANNEAL_DATABASE_INSECURE"];
+        assert!(if name == "postgres" { insecure.is_null() } else { insecure == "true" }, "{name}");
+    }
+}
+
+#[test]
+fn no_service_takes_the_machine_from_the_others() {
+    for (name, service) in each_service(&services()) {
+        let memory = service["mem_limit"].as_str().and_then(|limit| limit.strip_suffix('g')?.parse::<u32>().ok());
+        assert!(memory.is_some_and(|gigabytes| (1..=4).contains(&gigabytes)), "{name}");
+        assert!(service["pids_limit"].as_u64().is_some_and(|pids| (1..=1_024).contains(&pids)), "{name}");
     }
 }
 

@@ -39,8 +39,8 @@ impl From<String> for Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(status) => out.write_str(&in_words(status)),
-            Self::Told(told) => out.write_str(told),
+            Self::Refused(status) => out.write_str(&harmless(&in_words(status))),
+            Self::Told(told) => out.write_str(&harmless(told)),
             Self::Broken(error) => write!(out, "{error}"),
         }
     }

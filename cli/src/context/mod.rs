@@ -11,6 +11,7 @@ use pb::{Role, part::Part};
 use crate::{
     client::{Client, refusal},
     command::{ContextArguments, FormatArgument, PressureArgument},
+    output,
     paint::Paint,
 };
 use page::{Page, Texts};
@@ -29,12 +30,12 @@ pub(crate) async fn run(arguments: ContextArguments) -> anyhow::Result<ExitCode>
     };
     if arguments.explain {
         let about = about(&client, &ask.conversation_id).await?;
-        print!("{}", explain::explained(&about, &build(&client, ask).await?, Paint::of_output()));
+        output::page(&explain::explained(&about, &build(&client, ask).await?, Paint::of_output()));
     } else if arguments.format.is_some() {
-        println!("{}", build(&client, ask).await?.rendered.unwrap_or_default());
+        output::json(&build(&client, ask).await?.rendered.unwrap_or_default());
     } else if arguments.json {
         for message in build(&client, ask).await?.messages {
-            println!("{}", json(&message)?);
+            output::json(&json(&message)?);
         }
     } else {
         show(&client, ask, if arguments.full { Texts::Whole } else { Texts::FirstLines }).await?;
@@ -51,7 +52,7 @@ pub(crate) async fn outline(client: &Client, conversation_id: &str) -> anyhow::R
 async fn show(client: &Client, ask: pb::BuildContextRequest, texts: Texts) -> anyhow::Result<()> {
     let about = about(client, &ask.conversation_id).await?;
     let context = build(client, ask).await?;
-    print!("{}", Page { about: &about, context: &context, texts, paint: Paint::of_output() }.text());
+    output::page(&Page { about: &about, context: &context, texts, paint: Paint::of_output() }.text());
     Ok(())
 }
 

@@ -5,7 +5,10 @@ mod marks;
 mod place;
 mod read;
 
-use std::{io::BufWriter, process::ExitCode};
+use std::{
+    io::{BufWriter, IsTerminal as _, Write},
+    process::ExitCode,
+};
 
 use anneal_formats::{Head, Output, Writer, writer};
 use anneal_process::shutdown;
@@ -14,7 +17,7 @@ use anyhow::Context as _;
 use crate::{
     client::{Client, refusal},
     command::ExportArguments,
-    files,
+    files, output,
     pages::Pages,
     unheard::Heard,
 };
@@ -26,7 +29,10 @@ use place::Target;
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let Some(path) = &arguments.output else {
-        write(&client, &arguments, Output::Stream(Box::new(BufWriter::new(Heard(std::io::stdout()))))).await?;
+        let stdout = Heard(std::io::stdout());
+        let stream: Box<dyn Write + Send> =
+            if std::io::stdout().is_terminal() { Box::new(output::Escaping::new(stdout)) } else { Box::new(stdout) };
+        write(&client, &arguments, Output::Stream(Box::new(BufWriter::new(stream)))).await?;
         return Ok(ExitCode::SUCCESS);
     };
     let target = Target::open(path, arguments.force)?;

@@ -29,7 +29,7 @@ pub(crate) use report::Report;
 use crate::{
     client::{Client, Refusal},
     command::ImportArguments,
-    files,
+    files, output,
     paint::harmless,
     policy::PolicyArguments,
 };
@@ -75,7 +75,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> 
             failed = Some(error);
             break;
         }
-        eprintln!("anneal: {error:#}");
+        output::note(format_args!("anneal: {error:#}"));
         report.remark("", Place::Unread, Fate::Refused, &format!("{error:#}"));
     }
     say(&report.remarks());

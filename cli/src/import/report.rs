@@ -173,7 +173,7 @@ fn line(file: &str, conversation: &str, place: Place, fate: Fate, what: &str) ->
 
 /// Prints it. Whoever reads it may have read enough: the import goes on.
 pub(super) fn say(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().write_all(harmless(text).as_bytes());
 }
 
 const fn name(fate: Fate) -> &'static str {

@@ -96,12 +96,7 @@ fn model(
 
 fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
     let limits = limits(settings)?;
-    let home_of_api = match settings.api {
-        Api::OpenAi => OPENAI,
-        Api::Anthropic => ANTHROPIC,
-        Api::Gemini => GEMINI,
-    };
-    let own = address("url", home_of_api).expect("the protocols' homes are URLs");
+    let own = address("url", home_of(settings.api)).expect("the protocols' homes are URLs");
     let home = settings.url.as_deref().map_or_else(|| Ok(own.clone()), |url| address("url", url))?;
     if home.scheme() == "http" && !is_loopback(&home) && !settings.allow_http {
         let sentence = "url is plain HTTP to another host, which sends keys and conversations in the clear: use https, \
@@ -141,6 +136,24 @@ fn media(said: Option<&MediaSettings>, home: &Url, is_own: bool) -> Result<Media
             None if hosts.is_empty() => refuse("media is an empty list: say \"inline\" for no host".into()),
             None => Ok(MediaAccess::Hosts(hosts.as_slice().into())),
         },
+    }
+}
+
+impl ProviderSettings {
+    /// Whether its key gets into nobody's hands but the protocol's own maker's, or this machine's.
+    pub fn is_at_home(&self) -> bool {
+        let own = address("url", home_of(self.api)).expect("the protocols' homes are URLs");
+        let Ok(home) = address("url", self.url.as_deref().unwrap_or(own.as_str())) else { return false };
+        let is_own = home.scheme() == "https" && home.host_str() == own.host_str();
+        is_own || is_loopback(&home) && self.proxy.is_none()
+    }
+}
+
+const fn home_of(api: Api) -> &'static str {
+    match api {
+        Api::OpenAi => OPENAI,
+        Api::Anthropic => ANTHROPIC,
+        Api::Gemini => GEMINI,
     }
 }
 

@@ -53,11 +53,11 @@ impl Clients {
         Self(settings.clone())
     }
 
-    /// The client that a certificate names. One that names two who speak for different tenants names nobody.
-    pub(super) fn find(&self, certificate: &Certificate) -> Option<&ClientSettings> {
-        let mut named = certificate.names.iter().filter_map(|name| self.0.get(name));
-        let first = named.next()?;
-        named.all(|other| other == first).then_some(first)
+    /// The client that a certificate names, and the name under which it is known. One that names two who speak for different tenants names nobody.
+    pub(super) fn find(&self, certificate: &Certificate) -> Option<(&str, &ClientSettings)> {
+        let mut named = certificate.names.iter().filter_map(|name| self.0.get_key_value(name));
+        let (name, first) = named.next()?;
+        named.all(|(_, other)| other == first).then_some((name.as_str(), first))
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
             ("bot.a.example".to_owned(), client("a")),
             ("spiffe://b/bot".to_owned(), client("b")),
         ]));
-        let tenant = |names: &[&str]| clients.find(&certificate(names)).map(|client| client.tenant.clone());
+        let tenant = |names: &[&str]| clients.find(&certificate(names)).map(|(_, client)| client.tenant.clone());
         assert_eq!(tenant(&["spiffe://a/bot"]), Some("a".into()));
         assert_eq!(tenant(&["other", "bot.a.example", "spiffe://a/bot"]), Some("a".into()));
         assert_eq!(tenant(&["spiffe://a/bot", "spiffe://b/bot"]), None);

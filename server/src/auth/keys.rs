@@ -1,17 +1,24 @@
 //! API keys. A key is `anneal_`, its id, `_` and its secret; the database keeps the secret's digest alone.
 
-use std::fmt;
+use std::{
+    fmt,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use anneal_core::caller::Caller;
 use anneal_store::{KnownKey, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use moka::sync::Cache;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
 use super::{
     Stranger,
+    brake::Brake,
     memory::{Lookups, Memory},
+    uses::Uses,
 };
 use crate::status::Failure;
 
@@ -42,6 +49,11 @@ impl KeyText {
         Some(Self { id: Uuid::try_parse(id).ok()?, secret: secret.to_owned() })
     }
 
+    /// The part of it that may be shown.
+    pub(crate) const fn id(&self) -> Uuid {
+        self.id
+    }
+
     fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.secret.as_bytes()).into()
     }
@@ -70,25 +82,75 @@ impl NewSecret {
     }
 }
 
+/// A key as the database knew it.
+#[derive(Clone)]
+struct Found {
+    key: KnownKey,
+    /// When the database was asked.
+    asked: Instant,
+}
+
+impl Found {
+    /// Whether its time is over.
+    fn has_expired(&self) -> bool {
+        self.key.ends_in.is_some_and(|ends_in| self.asked.elapsed() >= ends_in)
+    }
+}
+
+/// Keys that have let somebody in are remembered for so long after their last use: they are looked up again whatever else comes from
+/// their address.
+const MET_FOR: Duration = Duration::from_hours(24);
+const MET: u64 = 100_000;
+
 /// The keys in the database, as far as they were asked for.
 pub(super) struct Keys {
     store: Store,
-    known: Memory<Uuid, KnownKey>,
+    known: Memory<Uuid, Found>,
+    met: Cache<Uuid, ()>,
+    brake: Brake,
+    uses: Uses,
 }
 
 impl Keys {
-    pub(super) fn new(store: Store, lookups: Lookups) -> Self {
-        Self { store, known: Memory::new(lookups) }
+    /// Keys of this store. An address may show so many a minute that nobody has; 0: any number.
+    pub(super) fn new(store: Store, lookups: Lookups, unknown_per_minute: u32) -> Self {
+        let met = Cache::builder().max_capacity(MET).time_to_idle(MET_FOR).build();
+        Self { store, known: Memory::new(lookups), met, brake: Brake::new(unknown_per_minute), uses: Uses::new() }
     }
 
-    /// For whom a key speaks.
-    pub(super) async fn caller(&self, key: &KeyText) -> Result<Caller, Failure> {
-        let (store, id) = (self.store.clone(), key.id);
-        let known = self.known.find(id, Box::pin(async move { store.find_key(id).await })).await?;
+    /// For whom a key speaks that was shown by this address; None: it has been let in before.
+    pub(super) async fn caller(&self, key: &KeyText, address: Option<IpAddr>) -> Result<Caller, Failure> {
+        let found = self.find(key.id, address).await?.filter(|found| !found.has_expired());
         // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
-        let known = known.filter(|known| bool::from(known.secret_digest.as_slice().ct_eq(&key.digest())));
-        let known = known.ok_or(Stranger::Unknown)?;
-        Ok(Caller::with(known.tenant, known.verbs))
+        let found = found.filter(|found| bool::from(found.key.secret_digest.as_slice().ct_eq(&key.digest())));
+        let KnownKey { tenant, verbs, .. } = found.ok_or(Stranger::Unknown)?.key;
+        // Reading puts off the end of what is remembered, and costs less than writing it again with every call.
+        if self.met.get(&key.id).is_none() {
+            self.met.insert(key.id, ());
+        }
+        self.uses.note(key.id);
+        Ok(Caller::with(tenant, verbs))
+    }
+
+    /// What the database says of a key. One that was not met is counted for its address.
+    async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<Found>, Failure> {
+        let is_met = self.met.contains_key(&id) || self.known.remembers(&id);
+        let attempt = match address.filter(|_| !is_met) {
+            Some(address) => self.brake.begin(address)?,
+            None => None,
+        };
+        let (store, asked) = (self.store.clone(), Instant::now());
+        let lookup = async move { Ok(store.find_key(id).await?.map(|key| Found { key, asked })) };
+        let found = self.known.find(id, Box::pin(lookup)).await;
+        if let Some(attempt) = attempt.filter(|_| !matches!(found, Ok(None))) {
+            attempt.forgive();
+        }
+        found
+    }
+
+    /// Writes down which keys are used, until the future is dropped.
+    pub(super) async fn write_uses(&self) {
+        self.uses.write(&self.store).await;
     }
 }
 

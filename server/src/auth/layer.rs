@@ -10,13 +10,13 @@ use http::{Request, Response};
 use tonic::Status;
 use tower::{Layer, Service};
 
-use super::Auth;
+use super::{Admitted, Auth};
 use crate::verbs::Rpc;
 
 /// What is asked without a credential: whether the server is healthy.
 pub(crate) const OPEN: &str = "/grpc.health.v1.Health/";
 
-/// Puts the [`Caller`](anneal_core::caller::Caller) and its [`Proof`](super::Proof) into the extensions of every request.
+/// Puts the [`Caller`](anneal_core::caller::Caller), its [`Identity`](super::Identity) and its [`Proof`](super::Proof) into the extensions of every request.
 #[derive(Clone)]
 pub(crate) struct AuthLayer(pub(crate) Auth);
 
@@ -59,11 +59,13 @@ where
                 let admitted = auth.admit(request.headers(), request.extensions()).await;
                 // Before the message is read: it is not decoded for who may not make the call.
                 let rpc = Rpc::at(request.uri().path());
-                let admitted = admitted
-                    .and_then(|(caller, proof)| rpc.map_or(Ok(()), |rpc| rpc.check(caller)).map(|()| (caller, proof)));
+                let admitted = admitted.and_then(|admitted| {
+                    rpc.map_or(Ok(()), |rpc| rpc.check(admitted.caller, &admitted.identity)).map(|()| admitted)
+                });
                 match admitted {
-                    Ok((caller, proof)) => {
+                    Ok(Admitted { caller, identity, proof }) => {
                         request.extensions_mut().insert(caller);
+                        request.extensions_mut().insert(identity);
                         proof.map(|proof| request.extensions_mut().insert(proof));
                     }
                     Err(failure) => return Ok(Status::from(failure).into_http()),

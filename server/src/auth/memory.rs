@@ -91,6 +91,11 @@ where
         }
     }
 
+    /// Whether the database need not be asked now, or has lately said that it is there.
+    pub(super) fn remembers(&self, key: &K) -> bool {
+        self.said.contains_key(key) || self.had.contains_key(key)
+    }
+
     /// What the database says of it; `asked` asks. Many who want the same at once ask once. Nobody who is known waits longer
     /// than a second, while the database is asked on: what it says is for whoever comes next.
     pub(super) async fn find(

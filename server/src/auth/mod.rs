@@ -1,14 +1,17 @@
 //! Whose call it is, for both doors: an API key, a token of an identity provider, or a client certificate names the tenant
 //! and what may be done. Nothing else does: no request says for whom it speaks.
 
+mod brake;
 mod certificates;
+mod identity;
 mod keys;
 mod layer;
 mod memory;
 mod settings;
 mod tokens;
+mod uses;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use anneal_core::caller::{Caller, TenantId, Verbs};
 use anneal_store::Store;
@@ -18,6 +21,7 @@ use http::{Extensions, HeaderMap, header};
 pub(crate) use self::tokens::Tokens as Jwts;
 pub(crate) use self::{
     certificates::Certificate,
+    identity::Identity,
     layer::{Asking, AuthLayer, OPEN},
 };
 pub use self::{
@@ -31,7 +35,7 @@ use self::{
     memory::{BELIEVED, Lookups, Memory},
     tokens::Tokens,
 };
-use crate::{listen::Peer, room::Sharing, status::Failure, traffic::Tab};
+use crate::{audit, listen::Peer, room::Sharing, status::Failure, traffic::Tab};
 
 /// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +52,29 @@ pub(crate) enum Stranger {
     Certificate,
     #[error("the client certificate has expired")]
     Expired,
+}
+
+impl Stranger {
+    /// Why, as a metric's label and in the audit log.
+    pub(crate) const fn label(&self) -> &'static str {
+        match self {
+            Self::NoCredential => "no_credential",
+            Self::NotBearer => "malformed",
+            Self::Unknown => "unknown",
+            Self::Token(_) => "token",
+            Self::Certificate => "certificate",
+            Self::Expired => "certificate_expired",
+        }
+    }
+}
+
+/// A caller who was let in.
+pub(crate) struct Admitted {
+    pub(crate) caller: Caller,
+    /// With what.
+    pub(crate) identity: Identity,
+    /// What it takes to ask again; None: nothing can change.
+    pub(crate) proof: Option<Proof>,
 }
 
 /// What knows callers. Cheap to clone.
@@ -74,7 +101,9 @@ impl Auth {
         let lookups = Lookups::default();
         let known = Known {
             tokens: (!settings.jwks_file.is_empty()).then(|| Tokens::new(settings)).transpose()?,
-            keys: settings.api_keys.then(|| Keys::new(store.clone(), lookups.clone())),
+            keys: settings
+                .api_keys
+                .then(|| Keys::new(store.clone(), lookups.clone(), settings.unknown_keys_per_minute)),
             clients: Clients::new(&settings.clients),
             tenants: Tenants::new(store.clone(), lookups),
         };
@@ -91,23 +120,30 @@ impl Auth {
         if self.is_open() { Sharing::Whole } else { Sharing::Percent(percent) }
     }
 
-    /// Keeps up with the files, until the future is dropped.
+    /// Keeps up with the files, and writes down which keys are used, until the future is dropped.
     pub(crate) async fn run(self) {
-        if let Some(tokens) = self.known.as_ref().and_then(|known| known.tokens.as_ref()) {
-            tokens.follow().await;
-        }
+        let Some(known) = self.known else { return };
+        let follow = async {
+            if let Some(tokens) = &known.tokens {
+                tokens.follow().await;
+            }
+        };
+        let write = async {
+            if let Some(keys) = &known.keys {
+                keys.write_uses().await;
+            }
+        };
+        tokio::join!(follow, write);
     }
 
-    /// Who makes a request with these headers and extensions, and what it takes to ask again (None: nothing can change). Its
-    /// connection is known from then on, and the call is on its tenant's account.
-    pub(crate) async fn admit(
-        &self,
-        headers: &HeaderMap,
-        extensions: &Extensions,
-    ) -> Result<(Caller, Option<Proof>), Failure> {
+    /// Who makes a request with these headers and extensions. Its connection is known from then on, and the call is on its tenant's
+    /// account.
+    pub(crate) async fn admit(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<Admitted, Failure> {
         let peer = extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.certificate.as_ref());
-        let caller = self.caller(headers, certificate).await?;
+        let address = peer.map(|peer| peer.address);
+        let known = self.caller(headers, certificate, address).await;
+        let (caller, identity) = known.inspect_err(|failure| audit::refused(failure, address, headers))?;
         if let Some(peer) = peer {
             peer.place.becomes_known(caller.tenant());
         }
@@ -115,32 +151,42 @@ impl Auth {
             tab.begin(caller.tenant())?;
         }
         if self.is_open() {
-            return Ok((caller, None));
+            return Ok(Admitted { caller, identity, proof: None });
         }
         let shown = headers.get_all(header::AUTHORIZATION).iter().map(|value| (header::AUTHORIZATION, value.clone()));
         let proof = Proof { auth: self.clone(), headers: shown.collect(), certificate: certificate.cloned(), caller };
-        Ok((caller, Some(proof)))
+        Ok(Admitted { caller, identity, proof: Some(proof) })
     }
 
-    /// Who calls with these headers, over a connection of this certificate.
-    async fn caller(&self, headers: &HeaderMap, certificate: Option<&Certificate>) -> Result<Caller, Failure> {
-        let Some(known) = self.known.as_deref() else { return Ok(Caller::of(TenantId::DEFAULT)) };
+    /// Who calls with these headers, over a connection of this certificate, from this address (None: it was let in before).
+    async fn caller(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&Certificate>,
+        address: Option<IpAddr>,
+    ) -> Result<(Caller, Identity), Failure> {
+        let Some(known) = self.known.as_deref() else {
+            return Ok((Caller::of(TenantId::DEFAULT), Identity::Anyone));
+        };
         let Known { tokens, keys, clients, tenants } = known;
         let Some(credential) = bearer(headers)? else {
             let certificate = certificate.ok_or(Stranger::NoCredential)?;
             if certificate.has_expired() {
                 return Err(Stranger::Expired.into());
             }
-            let client = clients.find(certificate).ok_or(Stranger::Certificate)?;
-            return tenants.caller(&client.tenant, client.verbs(), Stranger::Certificate).await;
+            let (name, client) = clients.find(certificate).ok_or(Stranger::Certificate)?;
+            let caller = tenants.caller(&client.tenant, client.verbs(), Stranger::Certificate).await?;
+            return Ok((caller, Identity::of_certificate(name)));
         };
         if let Some(key) = KeyText::parse(credential) {
             let keys = keys.as_ref().ok_or(Stranger::Unknown)?;
-            return keys.caller(&key).await;
+            return Ok((keys.caller(&key, address).await?, Identity::Key(key.id())));
         }
         let tokens = tokens.as_ref().ok_or(Stranger::Unknown)?;
-        let (tenant, verbs) = tokens.read(credential)?;
-        tenants.caller(&tenant, verbs, Stranger::Token("its tenant is not known here")).await
+        let holder = tokens.read(credential)?;
+        let unknown = Stranger::Token("its tenant is not known here");
+        let caller = tenants.caller(&holder.tenant, holder.verbs, unknown).await?;
+        Ok((caller, Identity::of_token(&holder.subject)))
     }
 }
 
@@ -188,7 +234,7 @@ impl Proof {
 
     /// Whether the credential holds now.
     pub(crate) async fn holds(&self) -> Result<(), Failure> {
-        let caller = self.auth.caller(&self.headers, self.certificate.as_ref()).await?;
+        let (caller, _) = self.auth.caller(&self.headers, self.certificate.as_ref(), None).await?;
         if caller == self.caller { Ok(()) } else { Err(Stranger::Unknown.into()) }
     }
 }

@@ -21,6 +21,10 @@ pub struct AuthSettings {
     pub issuer: String,
     /// The claim that names a token's tenant.
     pub tenant_claim: String,
+    /// Seconds that a token may be valid from its issue (`iat`) to its end (`exp`); 0: any number.
+    pub token_lifetime_seconds: u32,
+    /// Keys a minute that one address may show which nobody has, before it has to wait; 0: any number.
+    pub unknown_keys_per_minute: u32,
     /// Clients with certificates, by the DNS name or URI in them (subject alternative name).
     pub clients: BTreeMap<String, ClientSettings>,
 }
@@ -82,6 +86,8 @@ impl Default for AuthSettings {
             audience: String::new(),
             issuer: String::new(),
             tenant_claim: "tenant".into(),
+            token_lifetime_seconds: 86_400,
+            unknown_keys_per_minute: 60,
             clients: BTreeMap::new(),
         }
     }

@@ -13,6 +13,7 @@ use jsonwebtoken::{
     errors::ErrorKind,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
 };
+use rustls::pki_types::UnixTime;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::warn;
@@ -37,6 +38,17 @@ pub(crate) struct Tokens {
     audience: String,
     issuer: String,
     tenant_claim: String,
+    /// Seconds that a token may be valid; None: any number.
+    lifetime: Option<u32>,
+}
+
+/// What a token says of its holder.
+pub(crate) struct Holder {
+    /// The name of its tenant.
+    pub(crate) tenant: String,
+    pub(crate) verbs: Verbs,
+    /// Who it is to the provider; empty: it does not say.
+    pub(crate) subject: String,
 }
 
 impl Tokens {
@@ -55,6 +67,7 @@ impl Tokens {
             audience: settings.audience.clone(),
             issuer: settings.issuer.clone(),
             tenant_claim: settings.tenant_claim.clone(),
+            lifetime: Some(settings.token_lifetime_seconds).filter(|seconds| *seconds > 0),
         })
     }
 
@@ -63,8 +76,8 @@ impl Tokens {
         self.keys.follow().await;
     }
 
-    /// The tenant that a token names, and what it allows.
-    pub(crate) fn read(&self, token: &str) -> Result<(String, Verbs), Stranger> {
+    /// Whom a token is about, and what it allows.
+    pub(crate) fn read(&self, token: &str) -> Result<Holder, Stranger> {
         let header = decode_header(token).map_err(|_| Stranger::Unknown)?;
         if header.crit.is_some() {
             // Its owner wants it refused by whoever does not understand these (RFC 7515, 4.1.11), and we understand none.
@@ -84,11 +97,28 @@ impl Tokens {
                 _ => "its signature or its claims do not hold",
             })
         })?;
+        self.check_lifetime(&claims.claims)?;
         let tenant = claims.claims.get(&self.tenant_claim).and_then(Value::as_str).filter(|name| !name.is_empty());
         let tenant = tenant.ok_or(Stranger::Token("it names no tenant"))?;
         let scope = claims.claims.get("scope").and_then(Value::as_str).unwrap_or_default();
         let verbs = scope.split(' ').filter_map(|word| Verb::named(word.strip_prefix(SCOPE_PREFIX)?)).collect();
-        Ok((tenant.to_owned(), verbs))
+        let subject = claims.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+        Ok(Holder { tenant: tenant.to_owned(), verbs, subject: subject.to_owned() })
+    }
+
+    /// Refuses a token that is valid for too long: from its issue, or from now where it does not say when that was, or says that it is
+    /// to come.
+    fn check_lifetime(&self, claims: &Map<String, Value>) -> Result<(), Stranger> {
+        let Some(most) = self.lifetime else { return Ok(()) };
+        let seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
+        let now = UnixTime::now().as_secs() as f64;
+        let issued = seconds("iat").map_or(now, |issued| issued.min(now));
+        // What has no end that can be read was refused before.
+        let lifetime = seconds("exp").unwrap_or(f64::INFINITY) - issued;
+        if lifetime > f64::from(most) + LEEWAY_SECONDS as f64 {
+            return Err(Stranger::Token("it is valid for longer than auth.token_lifetime_seconds allows"));
+        }
+        Ok(())
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {

@@ -19,7 +19,8 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    auth::{Auth, Proof},
+    audit,
+    auth::{Admitted, Auth, Proof},
     services::Services,
     status::Failure,
     traffic::LimitSettings,
@@ -92,14 +93,15 @@ impl<C: Calls> FromRequestParts<Door> for Allowed<C> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let (caller, proof) = door.auth.admit(&parts.headers, &parts.extensions).await?;
+        let Admitted { caller, identity, proof } = door.auth.admit(&parts.headers, &parts.extensions).await?;
         for rpc in C::RPCS {
-            rpc.check(caller)?;
+            rpc.check(caller, &identity)?;
         }
         // What reads the body works for this caller.
         parts.extensions.insert(caller);
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
+        extensions.insert(identity);
         proof.map(|proof| extensions.insert(proof));
         Ok(Self(Visitor { services: door.services.clone(), caller, metadata, extensions }, PhantomData))
     }
@@ -117,8 +119,11 @@ pub(super) async fn only_while_open(State(door): State<Door>, request: Request, 
 pub(super) async fn figures_for_operators(State(door): State<Door>, request: Request, next: Next) -> Response {
     if request.uri().path() == "/metrics" {
         let refused = match door.auth.admit(request.headers(), request.extensions()).await {
-            Ok((caller, _)) if caller.may(Verb::Operator) => None,
-            Ok(_) => Some(Failure::VerbMissing(Verb::Operator)),
+            Ok(admitted) if admitted.caller.may(Verb::Operator) => None,
+            Ok(Admitted { caller, identity, .. }) => {
+                audit::verb_missing(caller.tenant(), &identity, "metrics", Verb::Operator);
+                Some(Failure::VerbMissing(Verb::Operator))
+            }
             Err(failure) => Some(failure),
         };
         if let Some(failure) = refused {

@@ -4,6 +4,7 @@
 use std::{
     future::Future,
     io,
+    net::IpAddr,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -33,6 +34,7 @@ const TAKE_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Connection {
     io: Io,
     certificate: Option<Certificate>,
+    address: IpAddr,
     seat: Seat,
     /// What its client sends of HTTP/2; None: it speaks HTTP/1.1.
     frames: Option<FrameCounter>,
@@ -52,29 +54,31 @@ enum Io {
 pub(crate) struct Peer {
     /// The certificate that the client has shown.
     pub(crate) certificate: Option<Certificate>,
+    /// Where the connection comes from: the client, or the proxy before it.
+    pub(crate) address: IpAddr,
     /// The connection's place, which a call occupies.
     pub(crate) place: Place,
 }
 
 impl Connection {
-    pub(super) fn plain(stream: TcpStream, seat: Seat, protocol: Protocol) -> Self {
-        Self::new(Io::Plain(stream), None, seat, protocol)
+    pub(super) fn plain(stream: TcpStream, address: IpAddr, seat: Seat, protocol: Protocol) -> Self {
+        Self::new(Io::Plain(stream), None, address, seat, protocol)
     }
 
-    pub(super) fn secure(stream: TlsStream<TcpStream>, seat: Seat, protocol: Protocol) -> Self {
+    pub(super) fn secure(stream: TlsStream<TcpStream>, address: IpAddr, seat: Seat, protocol: Protocol) -> Self {
         let certificate = stream.get_ref().1.peer_certificates().and_then(Certificate::read);
-        Self::new(Io::Secure(Box::new(stream)), certificate, seat, protocol)
+        Self::new(Io::Secure(Box::new(stream)), certificate, address, seat, protocol)
     }
 
-    fn new(io: Io, certificate: Option<Certificate>, seat: Seat, protocol: Protocol) -> Self {
+    fn new(io: Io, certificate: Option<Certificate>, address: IpAddr, seat: Seat, protocol: Protocol) -> Self {
         let patience = Some(Box::pin(tokio::time::sleep(BEGIN_WITHIN)));
         let frames = (protocol == Protocol::Http2).then(FrameCounter::new);
-        Self { io, certificate, seat, frames, to_begin: PREFACE_BYTES, patience }
+        Self { io, certificate, address, seat, frames, to_begin: PREFACE_BYTES, patience }
     }
 
     /// Who is at the other end.
     pub(crate) fn peer(&self) -> Peer {
-        Peer { certificate: self.certificate.clone(), place: self.seat.place() }
+        Peer { certificate: self.certificate.clone(), address: self.address, place: self.seat.place() }
     }
 
     /// Cancelled when the connection has to go, whatever it waits for.

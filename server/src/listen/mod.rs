@@ -7,7 +7,12 @@ mod seats;
 mod table;
 mod tls;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt as _};
 use tokio::{
@@ -66,8 +71,8 @@ impl Port {
             handshakes: Arc::new(Semaphore::new(handshakes())),
         });
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match self.listener.accept().await {
+                Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     warn!("cannot take in a connection: {error}");
                     tokio::time::sleep(AFTER_FAILURE).await;
@@ -76,7 +81,7 @@ impl Port {
             };
             let (door, entered) = (Arc::clone(&door), entered.clone());
             tokio::spawn(async move {
-                match door.let_in(stream).await {
+                match door.let_in(stream, address).await {
                     Ok(connection) => {
                         let _ = entered.send(connection).await;
                     }
@@ -96,14 +101,14 @@ struct Door {
 }
 
 impl Door {
-    async fn let_in(&self, stream: TcpStream) -> io::Result<Connection> {
+    async fn let_in(&self, stream: TcpStream, address: IpAddr) -> io::Result<Connection> {
         // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
         stream.set_nodelay(true)?;
         let seat = self.seats.take();
-        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, seat, self.protocol)) };
+        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, address, seat, self.protocol)) };
         let shaking = timeout(HANDSHAKE_WITHIN, tls.accept(stream, self.protocol, &self.handshakes));
         let shaken = seat.leave().run_until_cancelled_owned(shaking).await;
         let shaken = shaken.ok_or(io::ErrorKind::ConnectionAborted)?.map_err(|_| io::ErrorKind::TimedOut)?;
-        Ok(Connection::secure(shaken?, seat, self.protocol))
+        Ok(Connection::secure(shaken?, address, seat, self.protocol))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How much of something a second, and how much at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     per_second: u64,
     /// How long what may be taken at once takes to be paid off.
     credit: Duration,
@@ -12,14 +12,14 @@ pub(super) struct Rate {
 
 /// What was taken at a rate. It may be overdrawn: bytes that have come cannot be sent back, they delay what comes next.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     /// When everything is paid off, on the clock that `now` is read from.
     paid: Duration,
 }
 
 impl Rate {
     /// A rate; None where `per_second` is 0: there is no limit.
-    pub(super) fn new(per_second: u64, burst: u64) -> Option<Self> {
+    pub(crate) fn new(per_second: u64, burst: u64) -> Option<Self> {
         let endless = Self { per_second, credit: Duration::ZERO };
         (per_second > 0).then(|| Self { credit: endless.cost(burst.max(1)), ..endless })
     }
@@ -30,14 +30,19 @@ impl Rate {
     }
 
     /// How long to wait until one more may be taken; None: not at all.
-    pub(super) fn wait(&self, meter: &Meter, now: Duration) -> Option<Duration> {
+    pub(crate) fn wait(&self, meter: &Meter, now: Duration) -> Option<Duration> {
         let owed = meter.paid.saturating_sub(now) + self.cost(1);
         owed.checked_sub(self.credit).filter(|wait| !wait.is_zero())
     }
 
     /// Takes so many, whether they may be taken or not.
-    pub(super) fn take(&self, meter: &mut Meter, now: Duration, amount: u64) {
+    pub(crate) fn take(&self, meter: &mut Meter, now: Duration, amount: u64) {
         meter.paid = meter.paid.max(now).saturating_add(self.cost(amount));
+    }
+
+    /// Takes back that so many were taken.
+    pub(crate) fn give_back(&self, meter: &mut Meter, amount: u64) {
+        meter.paid = meter.paid.saturating_sub(self.cost(amount));
     }
 }
 

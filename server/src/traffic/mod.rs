@@ -13,4 +13,5 @@ pub(crate) use self::{
     accounts::{Tab, Traffic},
     going::PIECE,
     layer::{Counting, TrafficLayer},
+    meter::{Meter, Rate},
 };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop, StopOnDrop};
-use anneal_store::{Migrations, create_database};
+use anneal_store::{Migrations, StoreSettings, create_database};
 use sqlx::{Connection as _, PgConnection};
 use tokio::process::Command;
 
@@ -119,7 +119,7 @@ impl Database {
     pub async fn make(cluster: &Cluster, name: &str, seed: u64) -> Self {
         create_database(&cluster.url("postgres"), name, None).await.expect("a database");
         let direct = cluster.url(name);
-        let mut migrations = Migrations::connect(&direct).await.expect("connects");
+        let mut migrations = Migrations::connect(&StoreSettings::at(&direct)).await.expect("connects");
         migrations.run(std::time::Duration::from_secs(30)).await.expect("migrates");
         let proxy = Proxy::to(cluster.port(), seed).await;
         Self { name: name.to_owned(), port: cluster.port(), direct, proxy }

@@ -1,7 +1,9 @@
 //! `anneal keys` and `anneal tenants`: a key is shown once, works, and is kept nowhere.
 
+use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
 use anneal_tests::{Anneal, Folder, House, eventually};
+use uuid::Uuid;
 
 use crate::{BINARY, commands::ok};
 
@@ -53,4 +55,27 @@ async fn keys_of_nobody_and_for_nothing_are_refused() {
         let refused = owner.run(&[&["keys", "create"][..], &arguments].concat()).await;
         assert!(refused.code == Some(1) && refused.err.contains(said) && refused.out.is_empty(), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn the_list_says_when_a_key_was_last_used_and_which_have_expired() {
+    let (house, folder) = (House::limited(LimitSettings::default()).await, Folder::new());
+    let owner = Anneal::new(BINARY, &folder, &house.url);
+    let used = house.key("acme", &[Verb::Admin]).await;
+    let unused = house.key("acme", &[Verb::Admin]).await;
+    let expire = "update api_key set expires_ts = now() - interval '1 day' where key_id = $1";
+    sqlx::query(expire).bind(unused.id).execute(&mut house.db().await).await.expect("expires");
+    let listed = async |key: Uuid| {
+        let listed = ok(owner.run(&["keys", "list"]).await);
+        listed.lines().find(|line| line.starts_with(&key.to_string())).expect("is listed").to_owned()
+    };
+    assert!(listed(used.id).await.ends_with("no end, never used"));
+    let address = format!("http://{}", house.addresses.grpc);
+    let bot = Anneal::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &used.text);
+    ok(bot.run(&["jobs", "--address", &address]).await);
+    let expired = bot.with_variable("ANNEAL_TOKEN", &unused.text).run(&["jobs", "--address", &address]).await;
+    assert!(expired.err.contains("has expired"), "{expired:?}");
+    eventually("its use is noted", async || listed(used.id).await.contains("last used in the hour of 2")).await;
+    let line = listed(unused.id).await;
+    assert!(line.contains(", expired 2") && line.ends_with("never used"), "{line}");
 }

@@ -2,6 +2,8 @@
 
 mod commands;
 mod dev;
+mod found_settings;
+mod harmless_output;
 mod keys;
 mod looks;
 mod terminal;

@@ -4,7 +4,7 @@
 
 use std::{path::Path, time::Duration};
 
-use anneal_store::Migrations;
+use anneal_store::{Migrations, StoreSettings};
 use anneal_tests::{House, Talk, assistant, empty_database, media, pb, user};
 use pb::append_large_message_request::{Frame, Header};
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
@@ -126,7 +126,7 @@ async fn conversations_older_than_made_titles_are_named_only_where_nothing_was_s
     let after: Vec<String> = sqlx::query_scalar(versions).fetch_all(&mut *migration).await.expect("answers");
     assert_eq!(before, after, "what needs no change is not written anew");
     migration.rollback().await.expect("rolls back");
-    let mut migrations = Migrations::connect(&url).await.expect("connects");
+    let mut migrations = Migrations::connect(&StoreSettings::at(&url)).await.expect("connects");
     migrations.run(Duration::from_secs(30)).await.expect("migrates");
 
     let house = House::at(&url).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_store::Owner;
+use anneal_store::{Owner, StoreSettings};
 use anneal_tests::{Folder, Guest, House, assert_refused, call_raw, eventually, every_rpc, pb, refusal};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-const AUDIENCE: &str = "anneal.example";
+pub(crate) const AUDIENCE: &str = "anneal.example";
 
 async fn with_keys() -> House {
     House::guarded(ServerSettings::default(), AuthSettings { api_keys: true, ..Default::default() }).await
 }
 
-async fn list(guest: &Guest) -> Result<usize, Status> {
+pub(crate) async fn list(guest: &Guest) -> Result<usize, Status> {
     let ask = pb::ListConversationsRequest::default();
     let page = ConversationServiceClient::new(guest.clone()).list_conversations(ask).await;
     page.map(|page| page.into_inner().conversations.len())
@@ -111,7 +111,7 @@ async fn every_call_needs_a_credential_and_its_verb_and_no_other() {
 async fn a_revoked_or_expired_key_is_refused_within_seconds() {
     let house = with_keys().await;
     let (revoked, expired) = (house.key("anna", &[Verb::Read]).await, house.key("anna", &[Verb::Read]).await);
-    let mut owner = Owner::connect(&house.url).await.expect("connects");
+    let mut owner = Owner::connect(&StoreSettings::at(&house.url)).await.expect("connects");
     for key in [&revoked, &expired] {
         list(&house.showing(&format!("Bearer {}", key.text))).await.expect("is let in");
     }
@@ -139,7 +139,7 @@ async fn a_watch_ends_when_its_key_is_revoked() {
     let ask = pb::WatchConversationRequest { conversation_id, ..Default::default() };
     let mut watch = MessageServiceClient::new(guest).watch_conversation(ask).await.expect("watches").into_inner();
     watch.message().await.expect("begins").expect("`started`");
-    let mut owner = Owner::connect(&house.url).await.expect("connects");
+    let mut owner = Owner::connect(&StoreSettings::at(&house.url)).await.expect("connects");
     assert!(owner.revoke_key(key.id).await.expect("revokes"));
     let ended = tokio::time::timeout(Duration::from_mins(1), watch.message()).await.expect("ends by itself");
     assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");
@@ -181,14 +181,14 @@ async fn figures_of_all_tenants_are_for_operators_alone() {
 }
 
 /// An identity provider of the test's own.
-struct Provider {
+pub(crate) struct Provider {
     key: KeyPair,
     algorithm: Algorithm,
     id: &'static str,
 }
 
 impl Provider {
-    fn new(algorithm: Algorithm, id: &'static str) -> Self {
+    pub(crate) fn new(algorithm: Algorithm, id: &'static str) -> Self {
         let kind = if algorithm == Algorithm::EdDSA { &PKCS_ED25519 } else { &PKCS_ECDSA_P256_SHA256 };
         Self { key: KeyPair::generate_for(kind).expect("a key"), algorithm, id }
     }
@@ -204,7 +204,7 @@ impl Provider {
         }
     }
 
-    fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         self.token_by(self.id, claims)
     }
 
@@ -222,13 +222,13 @@ impl Provider {
     }
 }
 
-fn seconds_from_now(seconds: i64) -> i64 {
+pub(crate) fn seconds_from_now(seconds: i64) -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     now.as_secs() as i64 + seconds
 }
 
 /// Sound claims of anna's, changed so.
-fn claims(change: &Value) -> Value {
+pub(crate) fn claims(change: &Value) -> Value {
     let mut claims = json!({"aud": AUDIENCE, "iss": "https://idp.example", "exp": seconds_from_now(300),
         "tenant": "anna", "scope": "openid anneal.read profile anneal.append"});
     for (name, value) in change.as_object().expect("an object") {
@@ -240,7 +240,7 @@ fn claims(change: &Value) -> Value {
     claims
 }
 
-fn jwks(providers: &[&Provider]) -> String {
+pub(crate) fn jwks(providers: &[&Provider]) -> String {
     json!({"keys": providers.iter().map(|provider| provider.jwk()).collect::<Vec<_>>()}).to_string()
 }
 

@@ -3,10 +3,12 @@
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
+mod audit;
 mod connections;
 mod credentials;
 mod doors;
 mod ids;
+mod lifetimes;
 mod logs;
 mod matrix;
 mod names;

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
-use anneal_store::Owner;
+use anneal_store::{Owner, StoreSettings};
 use anneal_tests::{
     Events, Folder, Gate, Guest, House, MODEL, Say, Script, ScriptedModel, Told, assert_refused, eventually, pb,
     text_of, user,
@@ -144,7 +144,14 @@ async fn a_document_breaks_off_when_the_key_that_began_it_is_revoked() {
         (rest.len(), rest.ends_with(b"\r\n0\r\n\r\n"))
     };
     let slow = read(&key.text).await;
-    assert!(Owner::connect(&house.url).await.expect("connects").revoke_key(key.id).await.expect("revokes"));
+    assert!(
+        Owner::connect(&StoreSettings::at(&house.url))
+            .await
+            .expect("connects")
+            .revoke_key(key.id)
+            .await
+            .expect("revokes")
+    );
     let revoked = house.showing(&format!("Bearer {}", key.text));
     eventually("the key is refused", async || {
         let ask = pb::ListConversationsRequest::default();

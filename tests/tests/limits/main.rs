@@ -7,6 +7,7 @@ mod ages;
 mod attack_answers;
 mod attack_connections;
 mod attack_contexts;
+mod attack_credentials;
 mod attack_errors;
 mod attack_health;
 mod attack_models;

@@ -1,6 +1,7 @@
 //! What whoever runs anneal relies on: health, figures, proofs, query plans, moves of older databases, orderly stops.
 
 mod auditor;
+mod database_address;
 mod deadlines;
 mod deletion;
 mod durability;
@@ -16,6 +17,7 @@ mod plans_lists;
 mod plans_watch;
 mod pooler;
 mod restore_drill;
+mod roles;
 mod rolling;
 mod rpc_operators;
 mod service_config;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_store::{Migrations, MigrationsError};
+use anneal_store::{Migrations, MigrationsError, StoreSettings};
 use anneal_tests::{Anneal, Folder, chaos::Proxy, empty_database, eventually};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -128,7 +128,7 @@ impl Broken {
 }
 
 async fn attempt(url: &str) -> Result<(), MigrationsError> {
-    let mut migrations = Migrations::connect(url).await?;
+    let mut migrations = Migrations::connect(&StoreSettings::at(url)).await?;
     migrations.run(Duration::from_secs(30)).await.map(|_| ())
 }
 

@@ -8,7 +8,7 @@ use super::tree::{Tree, finding};
 const CALLERS: [&str; 2] = ["store", "tests"];
 
 /// Folders with .sql files: pgbench reads scripts of its own in bench.
-const FOLDERS: [&str; 4] = ["store", "migrations", "tests", "bench"];
+const FOLDERS: [&str; 5] = ["store", "migrations", "tests", "bench", "docker"];
 
 const KEYWORDS: [&str; 36] = [
     "ADD",
@@ -81,7 +81,7 @@ fn misplaced(tree: &Tree) -> Vec<Finding> {
         }
     }
     for (path, _) in tree.files("", "sql").filter(|(path, _)| !is_in(path, &FOLDERS)) {
-        findings.push(finding(path, 1, "sql", "statements belong to store/ and migrations/"));
+        findings.push(finding(path, 1, "sql", "statements belong to store/ and migrations/, roles to docker/"));
     }
     findings
 }

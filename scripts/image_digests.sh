@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Pins the images of Dockerfile and docker-compose.yml to what their names mean today: NAME:TAG becomes NAME:TAG@sha256:…, and a digest
+# that stands there already is replaced. Asks the registry, and so needs docker with buildx and a network that reaches it.
+#   scripts/image_digests.sh [FOLDER]
+set -euo pipefail
+
+cd "${1:-$(dirname "$0")/..}"
+# What is built here (anneal:local) has no registry to ask.
+images=$(sed -nE 's/^FROM ([^ ]+).*/\1/p; s/^ *image: ([^ ]+).*/\1/p' Dockerfile docker-compose.yml | sed 's/@.*//' | grep -v ':local$' | sort -u)
+for image in $images; do
+    digest=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$image")
+    if ! [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]]; then
+        echo "no digest of $image: $digest" >&2
+        exit 1
+    fi
+    escaped=${image//./\\.}
+    sed -E -i "s|^(FROM \|( *)image: )$escaped(@sha256:[0-9a-f]{64})?( \|\$)|\1$image@$digest\4|" Dockerfile docker-compose.yml
+    echo "$image@$digest"
+done

@@ -1,0 +1,63 @@
+//! `anneal.toml` of the folder that a command happens to run in: it sets what a process does, not where secrets that others
+//! have put into the environment go.
+
+use anneal_server::AuthSettings;
+use anneal_tests::{Anneal, Folder, House};
+
+use crate::BINARY;
+
+/// A database that nobody can reach: whoever comes so far has accepted its settings.
+const NOWHERE: &str = "postgres://postgres@127.0.0.1:1/anneal";
+
+#[tokio::test]
+async fn a_settings_file_that_was_only_found_does_not_say_where_the_key_of_a_provider_goes() {
+    let folder = Folder::new();
+    let key = folder.file("key", "sk-canary\n").display().to_string();
+    let anneal = Anneal::new(BINARY, &folder, NOWHERE).with_variable("OPENAI_API_KEY", "sk-canary");
+    let elsewhere = "url = \"https://models.elsewhere.example/v1\"";
+    for (settings, is_refused) in [
+        (format!("{elsewhere}\nkey_env = \"OPENAI_API_KEY\""), true),
+        (format!("{elsewhere}\nkey_file = \"{key}\""), true),
+        (elsewhere.to_owned(), false),
+        ("key_env = \"OPENAI_API_KEY\"".to_owned(), false),
+        ("url = \"https://api.openai.com/v1\"\nkey_env = \"OPENAI_API_KEY\"".to_owned(), false),
+        ("url = \"http://127.0.0.1:8000/v1\"\nkey_env = \"OPENAI_API_KEY\"".to_owned(), false),
+    ] {
+        folder.file("anneal.toml", &format!("[providers.p]\napi = \"openai\"\n{settings}\n"));
+        for process in ["server", "worker"] {
+            let found = anneal.run(&[process]).await;
+            let said = found.err.contains("--config anneal.toml") && found.err.contains("models.elsewhere.example");
+            assert_eq!(said, is_refused, "{process} with {settings}: {found:?}");
+            let named = anneal.run(&[process, "--config", "anneal.toml"]).await;
+            assert!(named.err.contains("cannot reach the database"), "{settings}: {named:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_settings_file_that_was_only_found_does_not_say_where_the_password_of_the_environment_goes() {
+    let folder = Folder::new();
+    let anneal = Anneal::new(BINARY, &folder, "");
+    let found = "[database]\nurl = \"postgres://anneal@db.elsewhere.example/anneal?sslmode=verify-full\"\n";
+    folder.file("anneal.toml", found);
+    let refused = anneal.clone().with_variable("PGPASSWORD", "canary").run(&["migrate"]).await;
+    assert!(refused.err.contains("--config anneal.toml") && refused.err.contains("PGPASSWORD"), "{refused:?}");
+    let reached = anneal.run(&["migrate"]).await;
+    assert!(reached.err.contains("cannot reach"), "{reached:?}");
+    // Nor whether the database that the environment names is asked for its certificate.
+    folder.file("anneal.toml", "[database]\ninsecure = true\n");
+    let refused = anneal.at("postgres://anneal@db.elsewhere.example/anneal").run(&["migrate"]).await;
+    assert!(refused.err.contains("--config anneal.toml") && refused.err.contains("database.insecure"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn commands_that_show_a_credential_take_no_address_from_a_file_that_was_only_found() {
+    let auth = AuthSettings { api_keys: true, ..Default::default() };
+    let (house, folder) = (House::guarded(anneal_server::ServerSettings::default(), auth).await, Folder::new());
+    let key = house.key("anna", &[anneal_core::caller::Verb::Admin]).await;
+    folder.file("anneal.toml", "address = \"http://127.0.0.1:1\"\n[server]\ngrpc_address = \"127.0.0.1:1\"\n");
+    let address = format!("http://{}", house.addresses.grpc);
+    let anna = Anneal::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &key.text);
+    let jobs = anna.clone().with_variable("ANNEAL_ADDRESS", &address).run(&["jobs"]).await;
+    assert_eq!((jobs.code, jobs.out.as_str()), (Some(0), "no jobs\n"), "{jobs:?}");
+}
