@@ -23,6 +23,7 @@ mod policy;
 mod polls;
 mod ports;
 mod pressure;
+mod reason;
 mod reload;
 mod reply;
 mod room;

@@ -25,14 +25,7 @@ use super::{
     session,
     sse::{self, LAST_EVENT_ID},
 };
-use crate::{
-    auth::Proof,
-    parse,
-    room::Places,
-    status::{Failure, Reason},
-    turn,
-    verbs::Rpc,
-};
+use crate::{auth::Proof, parse, reason::Reason, room::Places, status::Failure, turn, verbs::Rpc};
 
 /// What the user says.
 #[derive(Debug, Default, Clone, Deserialize, ToSchema)]

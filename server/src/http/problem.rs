@@ -11,10 +11,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use utoipa::ToSchema;
 
-use crate::{
-    brief::Brief,
-    status::{Failure, Reason},
-};
+use crate::{brief::Brief, reason::Reason, status::Failure};
 
 /// Why a request was refused. Program against `reason`; docs/errors.md says what each means.
 #[derive(Debug, Clone, Serialize, ToSchema)]

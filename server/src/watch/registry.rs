@@ -19,9 +19,10 @@ use tracing::warn;
 
 use super::budget::Budget;
 use crate::{
+    reason::Reason,
     room::{Places, Room, Sharing},
     settings::ServerSettings,
-    status::{Failure, Reason},
+    status::Failure,
 };
 
 /// Pages that watchers read at once, so that ordinary calls find connections whatever is watched.

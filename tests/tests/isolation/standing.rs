@@ -216,7 +216,14 @@ async fn turns_and_their_readers_end_when_the_key_that_began_them_is_revoked() {
     let beside = join(&kept_shown, &cancelled_id).await;
     let cut_off = join(&revoked_shown, &id).await;
     model.arrived(3).await;
-    assert!(Owner::connect(&house.url).await.expect("connects").revoke_key(revoked.id).await.expect("revokes"));
+    assert!(
+        Owner::connect(&StoreSettings::at(&house.url))
+            .await
+            .expect("connects")
+            .revoke_key(revoked.id)
+            .await
+            .expect("revokes")
+    );
 
     let ended = tokio::time::timeout(REVOKED_WITHIN, turn.message()).await.expect("ends");
     assert_refused(ended, Code::Unauthenticated, "UNAUTHENTICATED", "");

@@ -24,7 +24,8 @@ use crate::{
     http::{door::Visitor, problem::Problem},
     parse,
     polls::{Polled, Watched},
-    status::{Failure, Reason},
+    reason::Reason,
+    status::Failure,
 };
 
 /// The turns that run in this process for readers over HTTP.
