@@ -323,12 +323,8 @@ impl Failure {
                 facts.insert("system_prompt_tokens".to_owned(), sizes.system_prompt.to_string());
                 facts.insert("newest_message_tokens".to_owned(), sizes.newest.to_string());
             }
-            Self::ModelNotConfigured { model } => {
-                facts.insert("model".to_owned(), model.to_string());
-            }
-            Self::NotAdmitted { model, .. } => {
-                facts.insert("model".to_owned(), model.clone());
-            }
+            Self::ModelNotConfigured { model } => drop(facts.insert("model".to_owned(), model.to_string())),
+            Self::NotAdmitted { model, .. } => drop(facts.insert("model".to_owned(), model.clone())),
             Self::Model { model, failure } => {
                 facts.insert("model".to_owned(), model.clone());
                 if let CallFailure::Limited { status, .. } | CallFailure::Refused { status } = failure {

@@ -213,9 +213,17 @@ impl Store {
             .fetch_optional(&mut *db)
             .await?;
         db.release().await?;
-        row.ok_or(StoreError::NotFound(Entity::Message))?.try_into()
+        let row = row.ok_or(StoreError::NotFound(Entity::Message))?;
+        if row.content.as_ref().is_none_or(|content| content.len() < LONG_BYTES) {
+            return row.try_into();
+        }
+        // Up to 64 MiB of JSON: read where nobody else waits.
+        tokio::task::spawn_blocking(move || row.try_into()).await.map_err(|_| StoreError::Unreadable("content"))?
     }
 }
+
+/// Bytes of content that are read away from the async threads: JSON of more takes milliseconds.
+const LONG_BYTES: usize = 1024 * 1024;
 
 async fn newest(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<MessageId, StoreError> {
     let newest = sqlx::query_scalar!(
