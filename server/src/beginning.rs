@@ -48,7 +48,7 @@ pub(crate) async fn parse(
     if ask.encoding.is_empty() && !names_model {
         new.encoding = encoding("", &agent.model)?;
     }
-    let is_long = cpu::is_long(new.system_prompt.len(), 0);
+    let is_long = cpu::is_long_count(new.encoding, new.system_prompt.len(), 0);
     let new = house.cpu.run_if(is_long, caller.tenant(), move || new.counted()).await?;
     let own = policy::parse_above(ask.policy, &below, house.store.session(), new.system_prompt_tokens())?;
     let own = PolicyOverrides { model: own.model.clone().or(model), ..own };

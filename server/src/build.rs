@@ -33,7 +33,7 @@ pub(crate) async fn decide(
     let input: usize = ask.current_input.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
     let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
     let messages = rows.messages() + ask.current_input.len();
-    let is_long = ask.pressure == Pressure::Compact || cpu::is_long(bytes, messages);
+    let is_long = ask.pressure == Pressure::Compact || cpu::is_long_count(rows.encoding()?, bytes, messages);
     let runtime = Handle::current();
     // The reservation goes along: the work goes on when its call has ended, and so does what it holds.
     house.cpu.run_if(is_long, caller.tenant(), move || build(rows, ask, ratio, reservation, &runtime)).await?

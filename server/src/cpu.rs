@@ -3,7 +3,7 @@
 
 use std::{num::NonZero, thread::available_parallelism};
 
-use anneal_core::caller::TenantId;
+use anneal_core::{caller::TenantId, tokens::Encoding};
 use tracing::Span;
 
 use crate::{
@@ -21,6 +21,11 @@ const LONG_ITEMS: usize = 1_000;
 /// Whether work on so many bytes, in so many messages, is long.
 pub(crate) const fn is_long(bytes: usize, items: usize) -> bool {
     bytes >= LONG_BYTES || items >= LONG_ITEMS
+}
+
+/// The same of texts whose tokens are counted: whoever counts first builds the vocabulary, which takes about 100 ms.
+pub(crate) fn is_long_count(encoding: Encoding, bytes: usize, items: usize) -> bool {
+    is_long(bytes, items) || !encoding.is_loaded()
 }
 
 /// The threads on which long work runs: at most as many at once as there are cores (and two, so that no tenant ever has all).

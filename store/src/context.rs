@@ -13,6 +13,7 @@ use anneal_core::{
     limits::CONTEXT_CONTENT_BYTES,
     message::MessageId,
     policy::PolicyOverrides,
+    tokens::Encoding,
 };
 use futures::TryStreamExt as _;
 
@@ -168,6 +169,11 @@ impl ContextRows {
     pub fn bytes(&self) -> usize {
         let texts = self.rows.iter().flat_map(|row| [&row.content, &row.summary]);
         texts.flatten().map(String::len).sum()
+    }
+
+    /// What the conversation's tokens are counted in.
+    pub fn encoding(&self) -> Result<Encoding, StoreError> {
+        rows::encoding(self.rows.iter().find_map(|row| row.encoding).unwrap_or(0))
     }
 
     /// Reads the material: its content is JSON.

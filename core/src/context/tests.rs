@@ -68,7 +68,7 @@ fn what_is_said_again_and_again_is_one_message_that_stands_for_all() {
     assert!(ids.iter().copied().eq(5..=last), "{} ids", ids.len());
     assert_eq!(context.messages.last().map(|message| message.parts.clone()), Some(text("a")));
     let picture = Media { uri: "https://a.example/a.png".into(), media_type: "image/png".into(), bytes: 0, tokens: 0 };
-    let pictures = |id| [text(&id.to_string()), vec![Part::Media(picture.clone())]].concat();
+    let pictures = |id: i64| [text(&id.to_string()), vec![Part::Media(picture.clone())]].concat();
     let joined = built((5..=last).map(|id| said(id, Role::User, 1, pictures(id))).collect());
     assert_eq!(joined.messages.last().map(|message| message.parts.len()), Some(2 * COUNT as usize));
 }

@@ -32,6 +32,14 @@ impl Encoding {
             Self::Cl100kBase => &CL100K_BASE,
         }
     }
+
+    /// Whether its counter is built.
+    pub fn is_loaded(self) -> bool {
+        match self {
+            Self::O200kBase => LazyLock::get(&O200K_BASE).is_some(),
+            Self::Cl100kBase => LazyLock::get(&CL100K_BASE).is_some(),
+        }
+    }
 }
 
 /// Counts, cuts and chunks text by the tokens of one encoding, exactly as tiktoken counts ordinary text.

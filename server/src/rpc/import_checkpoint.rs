@@ -25,7 +25,7 @@ pub(crate) async fn import_checkpoint(
     }
     let model = parse::label("model", &ask.model, ID_BYTES)?;
     let encoding = house.store.conversation(caller, id).await?.given.encoding;
-    let (is_long, text) = (cpu::is_long(text.len(), 0), text.to_owned());
+    let (is_long, text) = (cpu::is_long_count(encoding, text.len(), 0), text.to_owned());
     let counted = move || (encoding.counter().count(&text), encoding.estimate(&text), text);
     let (tokens, estimate, text) = house.cpu.run_if(is_long, caller.tenant(), counted).await?;
     let foreign = ForeignSummary {

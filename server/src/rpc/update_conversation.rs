@@ -36,7 +36,7 @@ pub(crate) async fn update_conversation(
     if sets_policy || change.system_prompt.is_some() {
         let stored = house.store.conversation(caller, id).await?.given;
         let prompt = change.system_prompt.clone().unwrap_or(stored.system_prompt);
-        let (encoding, is_long) = (stored.encoding, cpu::is_long(prompt.len(), 0));
+        let (encoding, is_long) = (stored.encoding, cpu::is_long_count(stored.encoding, prompt.len(), 0));
         let tokens = house.cpu.run_if(is_long, caller.tenant(), move || encoding.counter().count(&prompt)).await?;
         prompt_tokens = change.system_prompt.is_some().then_some(tokens);
         if sets_policy {
