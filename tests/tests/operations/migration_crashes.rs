@@ -116,7 +116,8 @@ impl Broken {
                 .expect("asks"),
         };
         assert!(applied.iter().all(|(_, success)| *success), "{applied:?}");
-        assert!(applied.iter().map(|(version, _)| *version).eq(1..=applied.len() as i64), "{applied:?}");
+        let first = Migrations::all().into_iter().map(|migration| migration.version).take(applied.len());
+        assert!(applied.iter().map(|(version, _)| *version).eq(first), "{applied:?}");
         let stands = schema(&mut self.db).await;
         assert!(stands == self.schemas[applied.len()], "half of migration {} stands:\n{stands}", applied.len() + 1);
         applied.len()
