@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Streams that a connection's place covers. One on which more have been open at once takes a place more for each so many: it
 /// keeps the memory for them, about a KiB each beside its own 27 KiB.
 const STREAMS_PER_PLACE: u32 = 8;
+/// Places that a connection takes beside, once its buffer has grown for something large: it keeps 34 KiB more from then on.
+const PLACES_OF_A_BUFFER: u32 = 2;
 
 /// Room for connections. Cheap to clone: both ports share it.
 #[derive(Clone)]
@@ -185,7 +187,7 @@ impl Seat {
     }
 
     /// Notes that the client has opened streams, none of which was looked at yet, or sends something large. A connection that
-    /// has had more streams at once than its places cover takes more places, and one more for its buffer.
+    /// has had more streams at once than its places cover takes more places, and some for its buffer.
     pub(super) fn announce(&self, Frames { requests: streams, has_large }: Frames) {
         let Place { id, room, state } = &self.place;
         let has_had_large = has_large || state.has_had_large.load(Ordering::Acquire);
@@ -194,7 +196,7 @@ impl Seat {
         }
         let announced = state.announced.fetch_add(streams, Ordering::AcqRel).saturating_add(streams);
         let streams = announced.saturating_add(state.streams.load(Ordering::Acquire));
-        let places = streams.div_ceil(STREAMS_PER_PLACE).max(1) + u32::from(has_had_large);
+        let places = streams.div_ceil(STREAMS_PER_PLACE).max(1) + PLACES_OF_A_BUFFER * u32::from(has_had_large);
         if state.places.fetch_max(places, Ordering::AcqRel) < places {
             let owner = state.owner();
             let closed = room.taken().resize(*id, *owner, places as usize);
@@ -364,9 +366,9 @@ mod tests {
         second.announce(streams(8));
         assert!(!first.leave().is_cancelled(), "eight at a time take no more than one place");
         let begun: Vec<OpenCall> = (0..8).map(|_| second.place().begin_stream()).collect();
-        second.announce(streams(96));
+        second.announce(streams(88));
         second.announce(Frames { requests: 0, has_large: true });
-        assert!(!first.leave().is_cancelled(), "fourteen places, one of them for the buffer");
+        assert!(!first.leave().is_cancelled(), "fourteen places, two of them for the buffer");
         second.announce(streams(1));
         drop(begun);
         let closed = [first, second, third].map(|seat| seat.leave().is_cancelled());
