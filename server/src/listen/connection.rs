@@ -128,9 +128,9 @@ impl AsyncRead for Connection {
         }
         ready!(polled)?;
         let read = buffer.filled().len() - before;
-        let requests = self.frames.as_mut().map_or(0, |frames| frames.requests_in(&buffer.filled()[before..]));
-        if requests > 0 {
-            self.seat.announce(requests);
+        if let Some(frames) = &mut self.frames {
+            let frames = frames.read(&buffer.filled()[before..]);
+            self.seat.announce(frames);
         }
         self.seat.heard();
         if self.to_begin > 0 {

@@ -13,13 +13,18 @@ use std::{
 use anneal_core::caller::TenantId;
 use tokio_util::sync::CancellationToken;
 
-use super::table::{Bounds, Entry, Owner, Table};
+use super::{
+    frames::Frames,
+    table::{Bounds, Entry, Owner, Table},
+};
 
 /// From one look at readers to the next.
 const LOOK: Duration = Duration::from_secs(1);
 /// Streams that a connection's place covers. One on which more have been open at once takes a place more for each so many: it
 /// keeps the memory for them, about a KiB each beside its own 27 KiB.
 const STREAMS_PER_PLACE: u32 = 8;
+/// Places that a connection takes beside, once its buffer has grown for something large: it keeps 34 KiB more from then on.
+const PLACES_OF_A_BUFFER: u32 = 2;
 
 /// Room for connections. Cheap to clone: both ports share it.
 #[derive(Clone)]
@@ -43,6 +48,8 @@ struct State {
     streams: AtomicU32,
     /// Whether one has begun since everything was read that was there.
     has_begun: AtomicBool,
+    /// Whether something has come for which the connection's buffer had to grow.
+    has_had_large: AtomicBool,
     /// Places that the connection takes for the most streams that it ever had.
     places: AtomicU32,
     /// Milliseconds, since the room was opened, at which something last came or went.
@@ -98,6 +105,7 @@ impl Seats {
             announced: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             has_begun: AtomicBool::new(false),
+            has_had_large: AtomicBool::new(false),
             places: AtomicU32::new(1),
             heard: AtomicU64::new(self.0.now()),
             leave: CancellationToken::new(),
@@ -178,12 +186,17 @@ impl Seat {
         self.place.state.heard.store(self.place.room.now(), Ordering::Relaxed);
     }
 
-    /// Notes that the client has opened so many streams, none of which was looked at yet. A connection that has had more at once
-    /// than its places cover takes more places.
-    pub(super) fn announce(&self, streams: u32) {
+    /// Notes that the client has opened streams, none of which was looked at yet, or sends something large. A connection that
+    /// has had more streams at once than its places cover takes more places, and some for its buffer.
+    pub(super) fn announce(&self, Frames { requests: streams, has_large }: Frames) {
         let Place { id, room, state } = &self.place;
+        let has_had_large = has_large || state.has_had_large.load(Ordering::Acquire);
+        if streams == 0 && has_had_large == state.has_had_large.swap(has_had_large, Ordering::AcqRel) {
+            return;
+        }
         let announced = state.announced.fetch_add(streams, Ordering::AcqRel).saturating_add(streams);
-        let places = announced.saturating_add(state.streams.load(Ordering::Acquire)).div_ceil(STREAMS_PER_PLACE);
+        let streams = announced.saturating_add(state.streams.load(Ordering::Acquire));
+        let places = streams.div_ceil(STREAMS_PER_PLACE).max(1) + PLACES_OF_A_BUFFER * u32::from(has_had_large);
         if state.places.fetch_max(places, Ordering::AcqRel) < places {
             let owner = state.owner();
             let closed = room.taken().resize(*id, *owner, places as usize);
@@ -311,6 +324,10 @@ mod tests {
     const ANNA: TenantId = TenantId(Uuid::from_u128(1));
     const EVE: TenantId = TenantId(Uuid::from_u128(2));
 
+    fn streams(requests: u32) -> Frames {
+        Frames { requests, has_large: false }
+    }
+
     #[test]
     fn a_tenant_above_its_share_loses_a_connection_and_the_others_keep_theirs() {
         let seats = Seats::new(NonZeroU32::new(8).expect("not 0"), 50);
@@ -338,22 +355,24 @@ mod tests {
     #[test]
     fn a_connection_takes_a_place_for_every_eight_streams_that_it_has_at_once() {
         let seats = Seats::new(NonZeroU32::new(16).expect("not 0"), 100);
-        let (first, second) = (seats.take(), seats.take());
+        let (first, second, third) = (seats.take(), seats.take(), seats.take());
         for _ in 0..1_000 {
-            second.announce(1);
+            second.announce(streams(1));
             drop(second.place().begin_stream());
         }
-        second.announce(7);
+        second.announce(streams(7));
         second.read_all();
         second.read_all();
-        second.announce(8);
+        second.announce(streams(8));
         assert!(!first.leave().is_cancelled(), "eight at a time take no more than one place");
         let begun: Vec<OpenCall> = (0..8).map(|_| second.place().begin_stream()).collect();
-        second.announce(112);
-        assert!(!first.leave().is_cancelled(), "fifteen places");
-        second.announce(1);
+        second.announce(streams(88));
+        second.announce(Frames { requests: 0, has_large: true });
+        assert!(!first.leave().is_cancelled(), "fourteen places, two of them for the buffer");
+        second.announce(streams(1));
         drop(begun);
-        assert!(first.leave().is_cancelled() && !second.leave().is_cancelled(), "sixteen places");
+        let closed = [first, second, third].map(|seat| seat.leave().is_cancelled());
+        assert_eq!(closed, [true, false, false], "fifteen places, and one for each of the others");
     }
 
     #[test]
