@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{House, RawHttp2, assert_refused, eventually, kind, pb, unary, user};
+use anneal_tests::{House, RawHttp2, assert_refused, call_raw, eventually, kind, pb, unary, user};
 use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
 use prost::Message as _;
 use tonic::Code;
@@ -92,42 +92,52 @@ async fn one_slow_reader_does_not_end_the_calls_of_others_on_its_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_nobody_reads_take_half_of_the_room_at_most() {
-    const BYTES: usize = 1_000_000;
-    let limits = LimitSettings { waiting_bytes: 8_000_000, bytes_per_second: 0, ..Default::default() };
+    let limits = LimitSettings { waiting_bytes: 4_000_000, bytes_per_second: 0, ..Default::default() };
+    let ask = |conversation_id| pb::GetConversationRequest { conversation_id }.encode_to_vec();
+    // Those that find no room are refused with their trailers, which need no leave; their heads have gone.
+    read_nothing(limits, "/anneal.v1.ConversationService/GetConversation", ask, 20 + 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn content_that_nobody_reads_takes_half_of_its_room_at_most() {
+    let limits = LimitSettings { content_bytes: 8_000_000, bytes_per_second: 0, ..Default::default() };
+    let ask = |conversation_id| pb::GetMessageRequest { conversation_id, message_id: 1, range: None }.encode_to_vec();
+    // Those that find no room are refused before they are read.
+    read_nothing(limits, "/anneal.v1.MessageService/GetMessage", ask, 20).await;
+}
+
+/// Asks 20 times for what is too much for a tenant's share of these limits, and reads none of the answers but so many heads.
+/// Meanwhile another tenant is answered.
+async fn read_nothing(limits: LimitSettings, path: &str, ask: impl Fn(String) -> Vec<u8>, heads: usize) {
     let house = House::limited(limits).await;
     let (eve, anna) = (house.key("eve", &ALL).await, house.key("anna", &ALL).await);
     let (eves, annas) = (format!("Bearer {}", eve.text), format!("Bearer {}", anna.text));
-    let mut ids = Vec::new();
+    let mut asks = Vec::new();
     for shown in [&eves, &annas] {
         let guest = house.showing(shown);
-        let made = pb::CreateConversationRequest::default();
+        let made = pb::CreateConversationRequest { system_prompt: "x".repeat(200_000), ..Default::default() };
         let made = ConversationServiceClient::new(guest.clone()).create_conversation(made).await.expect("creates");
-        let id = made.into_inner().conversation_id;
-        let messages = vec![user(&"x".repeat(BYTES))];
-        let message = pb::AppendMessagesRequest { conversation_id: id.clone(), messages, ..Default::default() };
+        let conversation_id = made.into_inner().conversation_id;
+        let messages = vec![user(&"x".repeat(1_000_000))];
+        let message =
+            pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
         MessageServiceClient::new(guest).append_messages(message).await.expect("appends");
-        ids.push(id);
+        asks.push(ask(conversation_id));
     }
-    let read = |id: &str| pb::GetMessageRequest { conversation_id: id.into(), message_id: 1, range: None };
-    let path = "/anneal.v1.MessageService/GetMessage";
     let mut reader = RawHttp2::connect(house.addresses.grpc, &[(kind::INITIAL_WINDOW_SIZE, 0)]).await;
     for n in 0..20 {
-        let ask = asked(2 * n + 1, path, &eves, &read(&ids[0]).encode_to_vec());
-        reader.send(&ask).await.expect("is taken");
+        reader.send(&asked(2 * n + 1, path, &eves, &asks[0])).await.expect("is taken");
     }
-    // Those that find no room are refused with their trailers, which need no leave.
-    let heads = async {
-        for _ in 0..20 + 10 {
+    let answered = async {
+        for _ in 0..heads {
             reader.next_of(kind::HEADERS).await.expect("the connection stays");
         }
     };
-    tokio::time::timeout(PATIENCE, heads).await.expect("some are refused");
-    let refused = MessageServiceClient::new(house.showing(&eves)).get_message(read(&ids[0])).await.map(drop);
-    assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");
-    let mut client = MessageServiceClient::new(house.showing(&annas));
-    client.get_message(read(&ids[1])).await.expect("another tenant has room");
+    tokio::time::timeout(PATIENCE, answered).await.expect("some are refused");
+    let read = |shown: &str, ask: &[u8]| call_raw(house.showing(shown), path, ask.to_vec());
+    assert_refused(read(&eves, &asks[0]).await.map(drop), Code::ResourceExhausted, "OVERLOADED", "");
+    read(&annas, &asks[1]).await.expect("another tenant has room");
     drop(reader);
-    let mut client = MessageServiceClient::new(house.showing(&eves));
-    eventually("leaving makes room", async || client.clone().get_message(read(&ids[0])).await.is_ok()).await;
-    client.get_message(read(&ids[0])).await.expect("and it stays");
+    eventually("leaving makes room", async || read(&eves, &asks[0]).await.is_ok()).await;
+    read(&eves, &asks[0]).await.expect("and it stays");
 }
