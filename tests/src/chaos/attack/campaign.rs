@@ -52,6 +52,8 @@ pub struct NeighbourReport {
     pub refusals: Tally,
     /// How long the neighbour's calls, its jobs and the probes took.
     pub latencies: Latencies,
+    /// What the processes have warned of.
+    pub warnings: Tally,
     /// The most memory that each server has taken, in MiB.
     pub memory: Vec<u64>,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for NeighbourReport {
         writeln!(f, "{}", self.report)?;
         writeln!(f, "the attacker's calls: {}", self.calls)?;
         writeln!(f, "its refusals: {}", self.refusals)?;
+        writeln!(f, "warnings: {}", self.warnings)?;
         writeln!(f, "the servers' memory at most: {:?} MiB", self.memory)?;
         write!(f, "{}", self.latencies)
     }
@@ -171,7 +174,7 @@ impl Stage {
         let settled = began.elapsed();
         self.installation.check_processes(&self.work.findings);
         self.installation.check_logs(&self.work.findings);
-        let memory = self.installation.memory();
+        let (memory, warnings) = (self.installation.memory(), self.installation.warnings());
         self.installation.stop(&self.work.findings).await;
         let work = Arc::into_inner(self.work).expect("nobody works any more");
         let (tally, calls, refusals) = (work.tally, Tally::default(), Tally::default());
@@ -180,7 +183,7 @@ impl Stage {
         refusals.take_in(&self.tallies.refusals);
         let report =
             Report { seed: self.seed, findings: work.findings.all(), tally, settled, took: self.began.elapsed() };
-        NeighbourReport { report, calls, refusals, latencies: work.latencies, memory }
+        NeighbourReport { report, calls, refusals, latencies: work.latencies, warnings, memory }
     }
 }
 

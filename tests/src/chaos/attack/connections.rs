@@ -133,12 +133,19 @@ pub(super) async fn watches(on: &Strike) {
         };
         on.counted();
         let mut messages = pb::message_service_client::MessageServiceClient::new(guests[place % guests.len()].clone());
-        if let Ok(events) = messages.watch_conversation(ask).await {
+        match messages.watch_conversation(ask).await {
             // Who is let in stays, and takes what comes.
-            let mut events = events.into_inner();
-            while let Ok(Some(_)) = events.message().await {
-                on.pace().await;
+            Ok(events) => {
+                let mut events = events.into_inner();
+                loop {
+                    match events.message().await {
+                        Ok(Some(_)) => on.pace().await,
+                        Ok(None) => return,
+                        Err(status) => return on.refused(&status),
+                    }
+                }
             }
+            Err(status) => on.refused(&status),
         }
     })
     .await;

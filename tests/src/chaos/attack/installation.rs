@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     super::{
         cluster::{Cluster, Database},
-        findings::Findings,
+        findings::{Findings, Tally},
     },
     model,
 };
@@ -103,6 +103,19 @@ impl Installation {
                 findings.add("panics", line.clone());
             }
         }
+    }
+
+    /// What the processes have warned of, and how often.
+    pub(super) fn warnings(&self) -> Tally {
+        let tally = Tally::default();
+        for line in self.servers.iter().chain([&self.worker]).flat_map(Process::lines) {
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+            if matches!(line["level"].as_str(), Some("WARN" | "ERROR")) {
+                let message = line["fields"]["message"].as_str().or(line["message"].as_str()).unwrap_or_default();
+                tally.one(message.chars().take(120).collect::<String>());
+            }
+        }
+        tally
     }
 
     /// The most memory that each server has taken so far, in MiB.

@@ -204,9 +204,22 @@ impl Neighbour {
         };
         let mut contexts = ContextServiceClient::new(self.guest());
         if let Some(context) = work.call("BuildContext", contexts.build_context(due(ask))).await {
-            let newest_question = conversation.talk.told(newest - 1).map(|said| said.parts).unwrap_or_default();
-            let is_there = context.messages.iter().any(|message| message.parts.ends_with(&newest_question));
-            work.findings.demand(is_there, "coverage", || "a context lacks the newest user message".to_owned());
+            // Where a budget leaves out what was between them, several user messages are one text.
+            let question = conversation.talk.told(newest - 1).map(|said| text_of(&said.parts)).unwrap_or_default();
+            let is_there = context.messages.iter().any(|message| text_of(&message.parts).ends_with(&question));
+            work.findings.demand(is_there, "coverage", || {
+                format!(
+                    "a context of format {} lacks the newest user message {question:?} and ends with {:?}",
+                    newest % 4,
+                    context
+                        .messages
+                        .iter()
+                        .rev()
+                        .take(3)
+                        .map(|m| (m.role(), text_of(&m.parts).chars().rev().take(80).collect::<String>()))
+                        .collect::<Vec<_>>()
+                )
+            });
             work.findings.demand(context.last_message_id == newest, "coverage", || {
                 format!("a context ends with {} of {newest}", context.last_message_id)
             });
@@ -266,6 +279,15 @@ impl Neighbour {
         let is_gone = again.as_ref().is_err_and(|status| status.code() == Code::NotFound);
         self.work.findings.demand(is_gone, "deletion", || format!("a deleted conversation: {:?}", again.err()));
     }
+}
+
+/// The texts among these parts.
+fn text_of(parts: &[pb::Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match &part.part {
+        Some(Part::Text(text)) => Some(text.text.as_str()),
+        _ => None,
+    });
+    texts.collect()
 }
 
 /// Listens to a conversation until nobody has to do with it any more.

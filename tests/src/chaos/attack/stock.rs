@@ -11,6 +11,10 @@ pub(super) const LARGEST: i64 = 63 << 20;
 /// Bytes of a message that is as large as a request.
 const LARGE: i64 = 4 << 20;
 
+/// What a message that calls a tool, or answers a call, says of it beside its content; `n` is the message's id.
+const OUTLINE_OF_CALL: &str = r#"('[{"call":{"id":"c' || n || '","name":"look"}}]')::json"#;
+const OUTLINE_OF_RESULT: &str = r#"('[{"result":{"id":"c' || n || '"}}]')::json"#;
+
 /// Conversations, by their ids.
 #[derive(Debug, Clone)]
 pub(super) struct Stock {
@@ -31,6 +35,8 @@ struct Messages {
     role: i16,
     /// SQL of the parts, as the column `content` holds them; `n` is the message's id.
     content: String,
+    /// SQL of the column `tool_outline`, likewise.
+    outline: &'static str,
     text_bytes: i64,
     count: i64,
 }
@@ -38,7 +44,7 @@ struct Messages {
 impl Messages {
     fn text(bytes: i64, count: i64) -> Self {
         let content = format!(r#"'[{{"type":"text","text":"' || repeat('x', {bytes}) || '"}}]'"#);
-        Self { role: 1, content, text_bytes: bytes, count }
+        Self { role: 1, content, outline: "null::json", text_bytes: bytes, count }
     }
 }
 
@@ -47,10 +53,10 @@ impl Stock {
     pub(super) async fn store(url: &str, tenant: Uuid) -> Self {
         let mut db = PgConnection::connect(url).await.expect("connects");
         let call = r#"'[{"type":"tool_use","id":"c' || n || '","name":"look","input":"{}"}]'"#;
-        let result = r#"'[{"type":"tool_result","tool_use_id":"c' || n || '","text":"x"}]'"#;
+        let result = r#"'[{"type":"tool_result","id":"c' || n || '","text":"x"}]'"#;
         let (calls, results) = (
-            Messages { role: 2, content: call.into(), text_bytes: 2, count: 50_000 },
-            Messages { role: 3, content: result.into(), text_bytes: 1, count: 50_000 },
+            Messages { role: 2, content: call.into(), outline: OUTLINE_OF_CALL, text_bytes: 2, count: 50_000 },
+            Messages { role: 3, content: result.into(), outline: OUTLINE_OF_RESULT, text_bytes: 1, count: 50_000 },
         );
         let stock = Self {
             largest: store(&mut db, tenant, &Messages::text(LARGEST, 1)).await,
@@ -77,7 +83,7 @@ impl Stock {
 
 /// A conversation of these messages, all counted; its id.
 async fn store(db: &mut PgConnection, tenant: Uuid, messages: &Messages) -> String {
-    let (id, Messages { role, content, text_bytes, count }) = (Uuid::new_v4(), messages);
+    let (id, Messages { role, content, outline, text_bytes, count }) = (Uuid::new_v4(), messages);
     let statement = format!(
         "with made as (
             insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -85,9 +91,9 @@ async fn store(db: &mut PgConnection, tenant: Uuid, messages: &Messages) -> Stri
             values ($1, $2, '{AGENT}', '', 'old', false, '{{}}', '', 0, '{{\"max_message_count\": 0}}', 1, $3, {role}, 1, $3)
         )
         insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, token_count, text_bytes,
-            content_bytes, content, content_digest)
+            content_bytes, content, content_digest, tool_outline)
         select $1, $2, n, {role}, 1, 1, 1, {text_bytes}, octet_length(content), content::json,
-            sha256(convert_to(content, 'UTF8'))
+            sha256(convert_to(content, 'UTF8')), {outline}
         from generate_series(1, $3) as n cross join lateral (select {content} as content offset 0) as parts"
     );
     let stored = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(tenant).bind(id).bind(count).execute(db).await;
