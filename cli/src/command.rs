@@ -145,7 +145,11 @@ pub(crate) enum TenantsAction {
         name: String,
     },
     /// Lists tenants
-    List,
+    List {
+        /// Beside each name the messages that are stored and counted, and the bytes of their content
+        #[arg(long)]
+        usage: bool,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use anneal_store::ListedTenant;
+
 use crate::{command::TenantsAction, config::Config, keys::connect};
 
 /// Names read at once.
@@ -18,15 +20,19 @@ pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Resul
             anyhow::ensure!(owner.create_tenant(&name).await?, "there is a tenant {name} already");
             println!("made tenant {name}");
         }
-        TenantsAction::List => {
+        TenantsAction::List { usage } => {
             let mut after = String::new();
             loop {
-                let names = owner.tenants(&after, PAGE).await?;
-                for name in &names {
-                    println!("{name}");
+                let tenants = owner.tenants(&after, PAGE).await?;
+                for ListedTenant { name, usage: used } in &tenants {
+                    if usage {
+                        println!("{name}\t{} messages\t{} bytes", used.messages, used.content_bytes);
+                    } else {
+                        println!("{name}");
+                    }
                 }
-                match names.last() {
-                    Some(last) if names.len() as i64 == PAGE => after.clone_from(last),
+                match tenants.last() {
+                    Some(last) if tenants.len() as i64 == PAGE => after.clone_from(&last.name),
                     _ => break,
                 }
             }

@@ -93,7 +93,13 @@ impl Doors {
         let store = Store::new(settings, AppendSettings::default(), Session::default()).expect("the URL can be read");
         let settings = ServerSettings::default();
         let auth = Auth::new(&AuthSettings::default(), &store).expect("nobody is known, so no file is read");
-        let house = House::new(store, &settings, Arc::default(), ApplicationSettings::default(), Sharing::Whole);
+        let house = House::new(
+            store,
+            &settings,
+            Arc::default(),
+            ApplicationSettings::default(),
+            (Sharing::Whole, &LimitSettings::default()),
+        );
         let (_, health) = tonic_health::server::health_reporter();
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());

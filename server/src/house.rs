@@ -9,6 +9,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     room::{Room, Sharing},
     settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
+    storage_quota::StorageQuota,
+    traffic::LimitSettings,
     watch::Watching,
 };
 
@@ -31,6 +33,8 @@ pub struct House {
     pub(crate) turns_end: CancellationToken,
     /// Who watches which conversation.
     pub(crate) watching: Watching,
+    /// What each tenant may store.
+    pub(crate) storage_quota: StorageQuota,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
     pub(crate) large_appends: Room,
@@ -43,7 +47,7 @@ impl House {
         settings: &ServerSettings,
         models: Arc<ModelAccess>,
         applications: ApplicationSettings,
-        sharing: Sharing,
+        (sharing, limits): (Sharing, &LimitSettings),
     ) -> Self {
         let room = |places: u32| Room::new(places as usize, sharing);
         Self {
@@ -55,6 +59,7 @@ impl House {
             turns: TaskTracker::new(),
             turns_end: CancellationToken::new(),
             watching: Watching::new(settings, sharing),
+            storage_quota: StorageQuota::new(limits),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
             large_appends: room(settings.concurrent_large_appends),

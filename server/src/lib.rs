@@ -26,6 +26,7 @@ mod services;
 mod session;
 mod settings;
 mod status;
+mod storage_quota;
 mod traffic;
 mod turn;
 mod watch;

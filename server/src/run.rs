@@ -82,7 +82,8 @@ pub async fn serve(
     let Setup { server: settings, limits, auth, models, applications } = setup;
     let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &store).await?;
 
-    let house = House::new(store.clone(), &settings, models, applications, auth.sharing(limits.tenant_share_percent));
+    let sharing = auth.sharing(limits.tenant_share_percent);
+    let house = House::new(store.clone(), &settings, models, applications, (sharing, &limits));
     let calls = store.clone();
     let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
     let (health, health_service) = not_serving_yet().await;

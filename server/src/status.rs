@@ -43,6 +43,7 @@ pub(crate) enum Reason {
     ModelBusy,
     TenantBudgetSpent,
     TenantRateExceeded,
+    StorageQuotaExceeded,
     WatcherTooSlow,
     Overloaded,
     ServerStopping,
@@ -80,6 +81,7 @@ impl Reason {
             Self::ModelBusy => "MODEL_BUSY",
             Self::TenantBudgetSpent => "TENANT_BUDGET_SPENT",
             Self::TenantRateExceeded => "TENANT_RATE_EXCEEDED",
+            Self::StorageQuotaExceeded => "STORAGE_QUOTA_EXCEEDED",
             Self::WatcherTooSlow => "WATCHER_TOO_SLOW",
             Self::Overloaded => "OVERLOADED",
             Self::ServerStopping => "SERVER_STOPPING",
@@ -112,6 +114,7 @@ impl Reason {
             | Self::ModelBusy
             | Self::TenantBudgetSpent
             | Self::TenantRateExceeded
+            | Self::StorageQuotaExceeded
             | Self::WatcherTooSlow
             | Self::Overloaded => Code::ResourceExhausted,
             Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
@@ -193,6 +196,9 @@ pub(crate) enum Failure {
     /// The caller's tenant calls too often, or has sent and read too much.
     #[error("the tenant is above limits.{limit}")]
     TooFast { limit: &'static str, wait: Duration },
+    /// The append would take its tenant above what it may store.
+    #[error("the tenant would store more than limits.{limit} allows: {most}")]
+    StorageQuota { limit: &'static str, most: u64 },
     /// The request's body has not come whole in its time.
     #[error("the request did not come in time")]
     NotWhole,
@@ -239,6 +245,14 @@ impl Failure {
         }
     }
 
+    /// The failure of a lookup that several calls waited for: the database did not answer, and may do so later.
+    pub(crate) fn of_shared(error: &StoreError) -> Self {
+        Self::Store(match error {
+            StoreError::Busy => StoreError::Busy,
+            _ => StoreError::Silent,
+        })
+    }
+
     /// Its stable reason.
     pub(crate) fn reason(&self) -> Reason {
         match self {
@@ -269,6 +283,7 @@ impl Failure {
             Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,
             Self::TooFast { .. } => Reason::TenantRateExceeded,
+            Self::StorageQuota { .. } => Reason::StorageQuotaExceeded,
             Self::Deadline | Self::NotWhole => Reason::DeadlineExceeded,
             Self::Panicked => Reason::Internal,
             Self::Store(error) => match error {
@@ -330,6 +345,10 @@ impl Failure {
             }
             Self::TooFast { limit, .. } => {
                 facts.insert("limit".to_owned(), (*limit).to_owned());
+            }
+            Self::StorageQuota { limit, most } => {
+                facts.insert("limit".to_owned(), (*limit).to_owned());
+                facts.insert("most".to_owned(), most.to_string());
             }
             Self::WatcherTooSlow { position } => {
                 facts.insert("position".to_owned(), position.clone());

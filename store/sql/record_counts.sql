@@ -1,6 +1,6 @@
 -- Stores token counts ($1: tenants, $2: conversations, $3: messages, $4: tokens), and moves the counted marks of their
 -- conversations ($5: tenants, $6: conversations, $7: marks), whose rows are locked; totals take the counts for the estimates,
--- and come back.
+-- and come back. What is counted from now on is part of what its tenant has stored.
 with counted as (
     update ai_message as m
     set token_count = new.tokens
@@ -11,10 +11,17 @@ with counted as (
       and m.conversation_id = new.conversation_id
       and m.message_id = new.message_id
       and m.token_count is null
-    returning m.conversation_id, new.tokens - m.token_estimate as change
+    returning m.tenant_id, m.conversation_id, new.tokens - m.token_estimate as change,
+        coalesce(m.content_bytes, octet_length(m.content::text)) as bytes
 ), changed as (
     select conversation_id, sum(change)::bigint as change from counted
     group by conversation_id
+), used as (
+    insert into tenant_usage as u (tenant_id, messages, content_bytes)
+    -- in order, as all who lock several of these rows do
+    select tenant_id, count(*), sum(bytes)::bigint from counted group by tenant_id order by tenant_id
+    on conflict (tenant_id) do update
+    set messages = u.messages + excluded.messages, content_bytes = u.content_bytes + excluded.content_bytes
 )
 update ai_conversation as c
 set counted_message_id = moved.counted_message_id,

@@ -10,6 +10,7 @@ use crate::{
     pool::{Pooling, connect_as_owner},
     rows::Micros,
     scope::Scope,
+    tenant_usage::TenantUsage,
 };
 
 /// A key that may be used now.
@@ -40,6 +41,15 @@ pub struct ListedKey {
     pub expires: Option<Micros>,
     /// When it was revoked.
     pub revoked: Option<Micros>,
+}
+
+/// A tenant as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTenant {
+    /// Its name.
+    pub name: String,
+    /// What it has stored.
+    pub usage: TenantUsage,
 }
 
 /// A key to be stored.
@@ -115,12 +125,25 @@ impl Owner {
         Ok(made.rows_affected() == 1)
     }
 
-    /// The names of tenants, in order, after this one; at most `limit`.
-    pub async fn tenants(&mut self, after: &str, limit: i64) -> Result<Vec<String>, StoreError> {
-        let names = sqlx::query_scalar!("select name from tenant where name > $1 order by name limit $2", after, limit)
-            .fetch_all(&mut self.db)
-            .await?;
-        Ok(names)
+    /// Tenants in the order of their names, after this one; at most `limit`.
+    pub async fn tenants(&mut self, after: &str, limit: i64) -> Result<Vec<ListedTenant>, StoreError> {
+        let rows = sqlx::query!(
+            r#"select t.name, u.messages as "messages?", u.content_bytes as "content_bytes?"
+               from tenant as t
+               left join tenant_usage as u on u.tenant_id = t.tenant_id
+               where t.name > $1
+               order by t.name
+               limit $2"#,
+            after,
+            limit,
+        )
+        .fetch_all(&mut self.db)
+        .await?;
+        let tenants = rows.into_iter().map(|row| ListedTenant {
+            name: row.name,
+            usage: TenantUsage::of(row.messages.unwrap_or(0), row.content_bytes.unwrap_or(0)),
+        });
+        Ok(tenants.collect())
     }
 
     /// Stores a key; false where there is no such tenant.

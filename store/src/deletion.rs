@@ -35,9 +35,7 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
     let (tenant, conversation) = (caller.tenant().0, id.0);
     #[cfg(feature = "sabotage")]
     crate::sabotage::hide_messages(&mut tx, id).await?;
-    sqlx::query!("delete from ai_message where tenant_id = $1 and conversation_id = $2", tenant, conversation)
-        .execute(&mut *tx)
-        .await?;
+    sqlx::query_file!("sql/delete_messages.sql", tenant, conversation).execute(&mut *tx).await?;
     failpoint!("delete.messages");
     delete_jobs(&mut tx, caller, id).await?;
     failpoint!("delete.jobs");

@@ -86,6 +86,9 @@ fn session_settings(settings: &StoreSettings) -> Vec<(&'static str, String)> {
         // it. A plan may be older than the table is large, and must not scan it.
         ("plan_cache_mode", "force_generic_plan".into()),
         ("enable_seqscan", "off".into()),
+        // A page walks its index in order and stops at its end. A bitmap scan reads everything behind the page and sorts it:
+        // reading a conversation page by page would cost the square of its length.
+        ("enable_bitmapscan", "off".into()),
     ];
     #[cfg(feature = "sabotage")]
     if crate::sabotage::is_without_row_security() {

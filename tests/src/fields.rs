@@ -77,12 +77,12 @@ impl Field {
     /// A sound request of its RPC with the field so filled: of two values of a field the last one counts, and messages of
     /// one field are one message.
     pub fn filled(&self, filling: &Filling, id: &str, request: &str) -> Vec<u8> {
-        self.filled_often(filling, 1, id, request)
+        self.filled_with(std::slice::from_ref(filling), id, request)
     }
 
-    /// The same with the field so many times.
-    pub fn filled_often(&self, filling: &Filling, times: usize, id: &str, request: &str) -> Vec<u8> {
-        let mut bytes = field(self.last().number, filling).repeat(times);
+    /// The same with these values one after the other, as a repeated field has them.
+    pub fn filled_with(&self, fillings: &[Filling], id: &str, request: &str) -> Vec<u8> {
+        let mut bytes = fillings.iter().flat_map(|filling| field(self.last().number, filling)).collect::<Vec<_>>();
         for (place, step) in self.steps.iter().enumerate().rev().skip(1) {
             let next = &self.steps[place + 1];
             let beside = beside(&next.of, &self.steps[place + 1..]);

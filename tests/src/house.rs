@@ -216,7 +216,13 @@ impl House {
 
     /// A house whose server calls these models, and whose callers need an API key.
     pub async fn calling_guarded(settings: (Providers, Models), default: &str) -> Self {
+        Self::calling_limited(settings, default, LimitSettings::default()).await
+    }
+
+    /// The same, and callers may take so much of its server.
+    pub async fn calling_limited(settings: (Providers, Models), default: &str, limits: LimitSettings) -> Self {
         let (session, calling) = Calling::of(settings, default, &ModelAccess::default());
+        let calling = Calling { limits, ..calling };
         let auth = AuthSettings { api_keys: true, ..AuthSettings::default() };
         Self::on(database().await, session, Calling { auth, ..calling }).await
     }

@@ -110,7 +110,7 @@ where
             Ok(Err(_)) | Err(_) => Arc::new(StoreError::Silent),
         };
         self.lookups.note(&error);
-        before.map(Some).ok_or_else(|| unanswered(&error))
+        before.map(Some).ok_or_else(|| Failure::of_shared(&error))
     }
 }
 
@@ -136,14 +136,6 @@ where
         Ok::<_, StoreError>(found)
     };
     Box::pin(said.try_get_with(key.clone(), once)).await
-}
-
-/// The same failure for everyone who waited for it: the database did not answer, and may do so later.
-fn unanswered(error: &StoreError) -> Failure {
-    Failure::Store(match error {
-        StoreError::Busy => StoreError::Busy,
-        _ => StoreError::Silent,
-    })
 }
 
 #[cfg(test)]

@@ -155,6 +155,7 @@ fn title(reason: &str) -> String {
 fn http_status(code: Code, reason: &str) -> StatusCode {
     match code {
         _ if reason == Reason::EtagMismatch.name() => StatusCode::PRECONDITION_FAILED,
+        _ if reason == Reason::StorageQuotaExceeded.name() => StatusCode::INSUFFICIENT_STORAGE,
         Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,

@@ -33,6 +33,7 @@ pub(super) async fn append(
     messages: &[Message],
 ) -> Result<pb::AppendMessagesResponse, Failure> {
     let append = Append::new(id, request_id, expected, messages);
+    house.storage_quota.admit(&house.store, caller, &append).await?;
     let appended = if let Some(appended) = kept(house, caller, &append, messages).await? {
         appended
     } else {
@@ -72,6 +73,7 @@ pub(crate) async fn kept(
 pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Result<Appended, Failure> {
     let appended = house.store.append(caller, append).await?;
     if !appended.replayed && !appended.messages.is_empty() {
+        house.storage_quota.note(caller, append).await;
         house.bell.ring(&[JobKind::CountTokens]);
         house.watching.hint(caller, append.conversation());
     }

@@ -16,6 +16,10 @@ pub struct LimitSettings {
     pub bytes_burst: u64,
     /// Bytes of requests that have not come whole and of answers that were not read, of all tenants together.
     pub waiting_bytes: u64,
+    /// Messages that one tenant may store; 0: any number.
+    pub tenant_messages: u64,
+    /// Bytes of content that one tenant may store; 0: any number.
+    pub tenant_content_bytes: u64,
     /// What one tenant may have of `waiting_bytes` and of each of the server's rooms, where callers need credentials: percent.
     pub tenant_share_percent: u32,
     /// Seconds that a request may take to come whole.
@@ -36,6 +40,8 @@ impl Default for LimitSettings {
             bytes_per_second: 64 * 1024 * 1024,
             bytes_burst: 512 * 1024 * 1024,
             waiting_bytes: 256 * 1024 * 1024,
+            tenant_messages: 0,
+            tenant_content_bytes: 0,
             tenant_share_percent: 50,
             receive_seconds: 60,
             stall_seconds: 60,

@@ -240,6 +240,7 @@ impl Run {
     /// Stores what was said. A conversation that keeps no tools cannot go on from their results: what it keeps must end
     /// with the user's words.
     async fn said(&self, asked: &Append) -> Result<Appended, Failure> {
+        self.house.storage_quota.admit(&self.house.store, self.caller, asked).await?;
         let stored = append_messages::stored(&self.house, self.caller, asked).await;
         let Err(Failure::Store(StoreError::ToolsNotKept)) = stored else { return stored };
         let kept: Vec<Message> = append_messages::without_tools(&self.turn.messages);

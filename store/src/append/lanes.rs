@@ -68,7 +68,7 @@ impl Lanes {
 
     /// Appends with others. Appends of one conversation share a lane, where they do not meet.
     pub(super) async fn append(&self, caller: Caller, append: &Append) -> Answer {
-        let kibibytes = append.bytes().div_ceil(1024) as u32 + 1;
+        let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(kibibytes).await else { return Answer::Alone };
         let (answer, answered) = oneshot::channel();
         let waiting = Waiting { caller, append: append.clone(), answer, passed_over: 0, _room: room };

@@ -136,9 +136,14 @@ impl Append {
         Self { conversation, request_id, expected_last, digest, roles, tools, title, rows: Arc::new(rows) }
     }
 
-    /// Bytes of content.
-    fn bytes(&self) -> usize {
+    /// Bytes of content, as it is stored.
+    pub fn content_bytes(&self) -> usize {
         self.rows.contents.iter().map(String::len).sum()
+    }
+
+    /// How many messages it stores.
+    pub fn message_count(&self) -> usize {
+        self.rows.contents.len()
     }
 
     /// The conversation that it belongs to.
@@ -191,7 +196,7 @@ impl Store {
         if let Some(appended) = crate::sabotage::answered_early(self, caller, append).await {
             return Ok(appended);
         }
-        if self.append.grouping == Grouping::On && append.bytes() <= SHARED_BYTES {
+        if self.append.grouping == Grouping::On && append.content_bytes() <= SHARED_BYTES {
             let start = || Lanes::start(self.append.lanes, &self.shared_writes, &self.rules);
             if let Answer::Ended(outcome) = self.lanes.get_or_init(start).append(caller, append).await {
                 return outcome;

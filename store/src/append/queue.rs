@@ -74,7 +74,7 @@ impl Queue {
             }
             // What a foreign tenant calls so is not this conversation.
             if conversations.insert((tenant, waiting.append.conversation)) {
-                bytes += waiting.append.bytes();
+                bytes += waiting.append.content_bytes();
                 group.push(waiting);
             } else {
                 later.push(waiting);

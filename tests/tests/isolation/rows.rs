@@ -200,7 +200,7 @@ async fn security_of_rows_takes_no_index_from_any_statement() {
         let mut plans = Vec::new();
         for role in ["reset role", "set role anneal_app"] {
             let prepare = format!(
-                "{role}; deallocate all; set enable_seqscan = off; set plan_cache_mode = force_generic_plan;
+                "{role}; deallocate all; set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan;
                  prepare asked as {sql}"
             );
             sqlx::raw_sql(AssertSqlSafe(prepare))

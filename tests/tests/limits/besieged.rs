@@ -7,11 +7,13 @@ use std::{
 };
 
 use anneal_core::caller::Verb;
-use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, eventually};
+use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, eventually, pb};
+use pb::conversation_service_client::ConversationServiceClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     BINARY,
+    cost::Meter,
     neighbour::{Neighbour, connect},
 };
 
@@ -26,9 +28,12 @@ pub(crate) fn flood_lasts() -> Duration {
     Duration::from_secs(said.unwrap_or(FLOOD_SECONDS))
 }
 
+/// Settings under which nothing but the cost of calls limits them.
+pub(crate) const UNLIMITED: [&str; 2] = ["limits.calls_per_second=0", "limits.bytes_per_second=0"];
+
 /// The server, its database, and who talks to it.
 pub(crate) struct Besieged {
-    _house: House,
+    house: House,
     server: Process,
     web: Web,
     /// Where gRPC listens.
@@ -56,7 +61,19 @@ impl Besieged {
         let (server, port) = anneal.try_server(&settings).await.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
         let (web, grpc) = (server.door().await, SocketAddr::from(([127, 0, 0, 1], port)));
         let http = web.address();
-        Self { _house: house, server, web, grpc, http, eve, anna, operator, _folder: folder }
+        Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
+    }
+
+    /// What calls of this server cost.
+    pub(crate) async fn meter(&self) -> Meter {
+        Meter::start(self.server.id().expect("it runs"), &self.house.url).await
+    }
+
+    /// A new conversation of the attacker's.
+    pub(crate) async fn conversation(&self) -> String {
+        let mut conversations = ConversationServiceClient::new(self.guest(&self.eve));
+        let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
+        conversations.create_conversation(ask).await.expect("is made").into_inner().conversation_id
     }
 
     /// A channel of somebody's own to this server.

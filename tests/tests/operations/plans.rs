@@ -171,7 +171,7 @@ async fn no_hot_statement_scans_messages_or_jobs() {
 async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
     let house = House::start().await;
     let mut db = house.db().await;
-    sqlx::raw_sql("set enable_seqscan = off").execute(&mut db).await.expect("sets");
+    sqlx::raw_sql("set enable_seqscan = off; set enable_bitmapscan = off").execute(&mut db).await.expect("sets");
     for (name, sql, arguments) in statements() {
         let plan = plan(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
         assert!(!plan.contains("ai_conversation_by_"), "{name} reads conversations by a list's index:\n{plan}");
@@ -186,7 +186,7 @@ async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
 async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
     let house = House::start().await;
     let mut db = house.db().await;
-    sqlx::raw_sql("set enable_seqscan = off").execute(&mut db).await.expect("sets");
+    sqlx::raw_sql("set enable_seqscan = off; set enable_bitmapscan = off").execute(&mut db).await.expect("sets");
     let twenty = "insert into ai_job (tenant_id, kind, conversation_id)
         select gen_random_uuid(), 1 + n % 3, gen_random_uuid() from generate_series(1, 20) as n";
     for fill in ["", twenty] {

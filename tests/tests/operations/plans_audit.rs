@@ -29,7 +29,7 @@ async fn fill(db: &mut PgConnection) {
 /// The plan that a session of the store keeps, and how it ran.
 async fn plan(db: &mut PgConnection, sql: &str, arguments: &str) -> String {
     let prepare = format!(
-        "{AS_SERVERS}; deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; prepare audit as {sql}"
+        "{AS_SERVERS}; deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_bitmapscan = off; prepare audit as {sql}"
     );
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
     let explain = format!("explain (analyze, timing off) execute audit ({arguments})");

@@ -90,7 +90,8 @@ pub(super) async fn empty_elements(on: &Strike) {
     let guest = on.guest();
     let repeated: Vec<_> = on.means.fields.iter().filter(|field| field.is_repeated()).cloned().collect();
     let field = on.choose(&repeated);
-    let request = field.filled_often(&Filling::Bytes(Vec::new()), MOST / 2 - 512, &on.means.stock.tiny, &on.word());
+    let empty = vec![Filling::Bytes(Vec::new()); MOST / 2 - 512];
+    let request = field.filled_with(&empty, &on.means.stock.tiny, &on.word());
     on.forever(4, async |_| drop(on.call_raw(&guest, &field.rpc, request.clone()).await)).await;
 }
 

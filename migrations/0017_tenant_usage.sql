@@ -1,0 +1,28 @@
+-- What each tenant has stored: servers compare it with the quotas `limits.tenant_messages` and `limits.tenant_content_bytes`.
+-- The transaction that stores token counts adds the messages that it counts, and the transaction that deletes a conversation
+-- takes them away, so that an append writes nothing more than before. Messages that are not counted yet are not in it.
+
+create table tenant_usage (
+    tenant_id uuid primary key references tenant,               -- whose messages they are
+    messages bigint not null,                                   -- counted messages that are stored
+    content_bytes bigint not null,                              -- bytes of their content's text
+    constraint tenant_usage_not_negative check (messages >= 0 and content_bytes >= 0)
+);
+
+insert into tenant_usage (tenant_id, messages, content_bytes)
+select tenant_id, count(*), sum(coalesce(content_bytes, octet_length(content::text)))
+from ai_message
+where token_count is not null
+group by tenant_id;
+
+create policy of_tenant on tenant_usage
+    using ((tenant_id = any ((select nullif(current_setting('anneal.tenants', true), '')::uuid[])::uuid[])) is true);
+alter table tenant_usage enable row level security;
+
+do $$
+begin
+    if exists (select from pg_roles where rolname = 'anneal_app') then
+        grant select, insert, update, delete on tenant_usage to anneal_app;
+    end if;
+end
+$$;
