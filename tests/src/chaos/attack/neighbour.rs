@@ -206,20 +206,9 @@ impl Neighbour {
         if let Some(context) = work.call("BuildContext", contexts.build_context(due(ask))).await {
             // Where a budget leaves out what was between them, several user messages are one text.
             let question = conversation.talk.told(newest - 1).map(|said| text_of(&said.parts)).unwrap_or_default();
-            let is_there = context.messages.iter().any(|message| text_of(&message.parts).ends_with(&question));
-            work.findings.demand(is_there, "coverage", || {
-                format!(
-                    "a context of format {} lacks the newest user message {question:?} and ends with {:?}",
-                    newest % 4,
-                    context
-                        .messages
-                        .iter()
-                        .rev()
-                        .take(3)
-                        .map(|m| (m.role(), text_of(&m.parts).chars().rev().take(80).collect::<String>()))
-                        .collect::<Vec<_>>()
-                )
-            });
+            let is_there = context.rendered.as_deref().is_some_and(|rendered| rendered.contains(&question))
+                || context.messages.iter().any(|message| text_of(&message.parts).ends_with(&question));
+            work.findings.demand(is_there, "coverage", || "a context lacks the newest user message".to_owned());
             work.findings.demand(context.last_message_id == newest, "coverage", || {
                 format!("a context ends with {} of {newest}", context.last_message_id)
             });
