@@ -38,12 +38,28 @@ pub fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Digest {
 
 /// Digest of the messages that a checkpoint's summariser read: their ids and content digests, in id order.
 pub fn of_sources<'a>(sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) -> Digest {
-    let mut digest = Sha256::new();
-    for (id, content) in sources {
-        digest.update(id.0.to_be_bytes());
-        feed(&mut digest, content);
+    let mut digest = SourceDigest::default();
+    digest.add(sources);
+    digest.finish()
+}
+
+/// The same of messages that come one part after the other.
+#[derive(Debug, Clone, Default)]
+pub struct SourceDigest(Sha256);
+
+impl SourceDigest {
+    /// Takes in the next messages.
+    pub fn add<'a>(&mut self, sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) {
+        for (id, content) in sources {
+            self.0.update(id.0.to_be_bytes());
+            feed(&mut self.0, content);
+        }
     }
-    digest.finalize().into()
+
+    /// The digest of all of them.
+    pub fn finish(self) -> Digest {
+        self.0.finalize().into()
+    }
 }
 
 /// Length first, so that no two lists of fields run together.

@@ -194,6 +194,19 @@ pub fn part_text(part: &Part) -> &str {
     }
 }
 
+/// Bytes of everything that a part holds, roughly: what it takes to read it.
+pub fn part_bytes(part: &Part) -> usize {
+    let of_media = |media: &Media| media.uri.len() + media.media_type.len();
+    part_text(part).len()
+        + match part {
+            Part::Text { .. } => 0,
+            Part::ToolUse { id, name, .. } => id.len() + name.len(),
+            Part::ToolResult { id, media, .. } => id.len() + media.iter().map(of_media).sum::<usize>(),
+            Part::Media(media) => of_media(media),
+            Part::Reasoning { signature, .. } => signature.len(),
+        }
+}
+
 /// Stands between two parts in a message's plain text.
 pub const PART_JOIN: &str = "\n\n";
 

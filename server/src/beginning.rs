@@ -1,26 +1,31 @@
 //! How a conversation begins: as its caller says, and where that says nothing, as its agent's settings do.
 
 use anneal_core::{
+    caller::Caller,
     digest::Digest,
     limits::{ID_BYTES, TITLE_BYTES},
     policy::PolicyOverrides,
-    tokens::{Encoding, Tokens},
+    tokens::Encoding,
 };
 use anneal_proto::v1 as pb;
-use anneal_store::NewConversation;
+use anneal_store::{CountedConversation, NewConversation};
 
-use crate::{house::House, parse, policy, settings::AgentSettings, status::Failure};
+use crate::{cpu, house::House, parse, policy, settings::AgentSettings, status::Failure};
 
 /// A conversation to make.
 pub(crate) struct Beginning {
     /// Digest of what the caller says itself. Settings may change between a call and its repetition; this does not.
     pub(crate) asked: Digest,
     /// The conversation.
-    pub(crate) new: NewConversation,
+    pub(crate) new: CountedConversation,
 }
 
 /// How the conversation that is asked for begins.
-pub(crate) fn parse(house: &House, ask: pb::CreateConversationRequest) -> Result<Beginning, Failure> {
+pub(crate) async fn parse(
+    house: &House,
+    caller: Caller,
+    ask: pb::CreateConversationRequest,
+) -> Result<Beginning, Failure> {
     let nothing = AgentSettings::default();
     let agent = house.agents.get(&ask.agent_id).unwrap_or(&nothing);
     let model = policy::model("model", &ask.model)?;
@@ -43,11 +48,11 @@ pub(crate) fn parse(house: &House, ask: pb::CreateConversationRequest) -> Result
     if ask.encoding.is_empty() && !names_model {
         new.encoding = encoding("", &agent.model)?;
     }
-    // Without a policy there is nothing to check: the settings were, when the server started.
-    let prompt = ask.policy.as_ref().map_or(Tokens::ZERO, |_| new.encoding.counter().count(&new.system_prompt));
-    let own = policy::parse_above(ask.policy, &below, house.store.session(), prompt)?;
+    let is_long = cpu::is_long(new.system_prompt.len(), 0);
+    let new = house.cpu.run_if(is_long, caller.tenant(), move || new.counted()).await?;
+    let own = policy::parse_above(ask.policy, &below, house.store.session(), new.system_prompt_tokens())?;
     let own = PolicyOverrides { model: own.model.clone().or(model), ..own };
-    new.policy = own.clone().over(below);
+    let new = new.under(own.clone().over(below));
     Ok(Beginning { asked: NewConversation { policy: own, ..asked }.digest(), new })
 }
 

@@ -1,48 +1,49 @@
-//! A context decided and rendered, on a thread of its own where texts are long.
+//! A context decided and rendered, away from the async threads where there is much of it.
 
 use anneal_core::{
-    context::{self, Ask, Body, Context, Material, Pressure},
-    message::plain_text_bytes,
+    caller::Caller,
+    context::{self, Ask, Pressure},
+    message::part_bytes,
     render::{self, Format},
 };
+use anneal_store::ContextRows;
 use tokio::runtime::Handle;
 
-use crate::{pressure, status::Failure};
+use crate::{
+    context::{Built, own_tokens},
+    cpu,
+    house::House,
+    pressure,
+    status::Failure,
+};
 
-/// A context, and the request that it is rendered to if it has a provider's format.
-pub(crate) struct Decided {
-    pub(crate) context: Context,
-    pub(crate) rendered: Option<String>,
-}
-
-/// Texts of this size are counted or cut on a thread of their own: a hostile one takes seconds for each 10 MB.
-const LONG_BYTES: usize = 256 * 1024;
-
-/// Builds the context; under [`Pressure::Compact`] the older half of the tail gives way to a summary first.
-pub(crate) async fn decide(material: Material, ask: Ask) -> Result<Decided, Failure> {
-    let input: usize = ask.current_input.iter().map(|message| plain_text_bytes(&message.parts)).sum();
-    let tail = material.tail.iter().map(|message| match &message.body {
-        Body::Original(parts) => plain_text_bytes(parts),
-        Body::Summary { .. } => 0,
-    });
-    let reads_tail = ask.budget.is_some() || ask.format != Format::Neutral || ask.pressure != Pressure::None;
-    if ask.pressure != Pressure::Compact && input < LONG_BYTES && (!reads_tail || tail.sum::<usize>() < LONG_BYTES) {
-        return build(material, ask);
-    }
+/// Builds the context; under [`Pressure::Compact`] the older half of the tail gives way to a summary first. `ratio`: the
+/// model's tokens for each counted here, where the caller knows better than what is stored.
+pub(crate) async fn decide(
+    house: &House,
+    caller: Caller,
+    rows: ContextRows,
+    ask: Ask,
+    ratio: Option<f64>,
+) -> Result<Built, Failure> {
+    let input: usize = ask.current_input.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
+    let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
+    let messages = rows.messages() + ask.current_input.len();
+    let is_long = ask.pressure == Pressure::Compact || cpu::is_long(bytes, messages);
     let runtime = Handle::current();
-    let built = tokio::task::spawn_blocking(move || {
-        let material = match ask.pressure {
-            Pressure::Compact => runtime.block_on(pressure::compact(material)),
-            Pressure::None | Pressure::TruncateToolResults => material,
-        };
-        build(material, ask)
-    });
-    built.await.map_err(|_| Failure::Panicked)?
+    house.cpu.run_if(is_long, caller.tenant(), move || build(rows, ask, ratio, &runtime)).await?
 }
 
-fn build(material: Material, ask: Ask) -> Result<Decided, Failure> {
+fn build(rows: ContextRows, mut ask: Ask, ratio: Option<f64>, runtime: &Handle) -> Result<Built, Failure> {
+    let mut material = rows.read()?;
+    let (policy, learnt_window) = (material.policy, material.learnt_window);
+    let ratio = ratio.or(material.tokens_ratio);
+    ask.budget = ask.budget.map(|budget| own_tokens(budget, ratio));
+    if ask.pressure == Pressure::Compact {
+        material = runtime.block_on(pressure::compact(material));
+    }
     let format = ask.format;
     let context = context::build(material, ask)?;
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
-    Ok(Decided { context, rendered })
+    Ok(Built { context, rendered, policy, ratio, learnt_window })
 }

@@ -3,7 +3,7 @@
 use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use anneal_core::{
-    caller::{Caller, Verb},
+    caller::Caller,
     limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
 use futures::FutureExt as _;
@@ -16,6 +16,7 @@ use crate::{
     house::House,
     room::{Places, Room},
     status::Failure,
+    verbs::Rpc,
 };
 
 /// How long calls of a kind may take, in seconds.
@@ -50,49 +51,35 @@ pub(crate) struct Call {
 
 impl Call {
     /// Takes in a call: finds its caller and its deadline, refuses it when its caller may not, or too many are under way.
-    pub(crate) fn begin<T>(house: &House, rpc: (&'static str, Verb), request: &Request<T>) -> Result<Self, Status> {
+    pub(crate) fn begin<T>(house: &House, rpc: &'static Rpc, request: &Request<T>) -> Result<Self, Status> {
         Self::begin_among(&house.calls, rpc, request, Deadlines::UNARY)
     }
 
     /// The same for a turn, which has room of its own: those that wait for a model must not keep out those that do not.
-    pub(crate) fn begin_turn<T>(
-        house: &House,
-        rpc: (&'static str, Verb),
-        request: &Request<T>,
-    ) -> Result<Self, Status> {
+    pub(crate) fn begin_turn<T>(house: &House, rpc: &'static Rpc, request: &Request<T>) -> Result<Self, Status> {
         Self::begin_among(&house.turn_room, rpc, request, Deadlines::CHAT)
     }
 
     /// The same for a watch, which has room of its own: those that stay must not keep out those that come and go.
-    pub(crate) fn begin_watch<T>(
-        house: &House,
-        rpc: (&'static str, Verb),
-        request: &Request<T>,
-    ) -> Result<Self, Status> {
+    pub(crate) fn begin_watch<T>(house: &House, rpc: &'static Rpc, request: &Request<T>) -> Result<Self, Status> {
         Self::begin_among(house.watching.room(), rpc, request, Deadlines::WATCH)
     }
 
     fn begin_among<T>(
         room: &Room,
-        (name, verb): (&'static str, Verb),
+        rpc: &'static Rpc,
         request: &Request<T>,
         deadlines: Deadlines,
     ) -> Result<Self, Status> {
         let caller = request.extensions().get::<Caller>().copied();
         let caller = caller.ok_or(Failure::Stranger(Stranger::NoCredential))?;
-        if !caller.may(verb) {
-            return Err(Failure::VerbMissing(verb).into());
-        }
+        rpc.check(caller)?;
+        let name = rpc.name;
         let entered = room.enter(caller.tenant());
         let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
         Ok(Self { name, caller, proof, started: Instant::now(), deadline, _room: room })
-    }
-
-    /// Refuses a call whose caller lacks this verb besides its own.
-    pub(crate) fn needs(&self, verb: Verb) -> Result<(), Status> {
-        if self.caller.may(verb) { Ok(()) } else { Err(Failure::VerbMissing(verb).into()) }
     }
 
     /// The same call, given `wait` more: what the caller asked to wait for does not count as slowness.

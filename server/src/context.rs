@@ -12,12 +12,7 @@ use anneal_core::{
 use anneal_store::{ManualCompaction, TurnsAhead};
 use tracing::debug;
 
-use crate::{
-    build::{self, Decided},
-    house::House,
-    pressure,
-    status::Failure,
-};
+use crate::{build, house::House, pressure, status::Failure};
 
 /// A context that somebody wants.
 pub(crate) struct Wanted {
@@ -74,13 +69,8 @@ async fn recorded(house: &House, caller: Caller, wanted: &Wanted) -> Result<Buil
         TurnsAhead { after_user: turn::after(0, Some(Role::User), roles()), otherwise: turn::after(0, None, roles()) };
     let mut tries = TRIES;
     loop {
-        let material = house.store.context_material(caller, wanted.id, ahead, &wanted.overrides).await?;
-        let (policy, learnt_window) = (material.policy, material.learnt_window);
-        let ratio = wanted.ratio.or(material.tokens_ratio);
-        let mut ask = wanted.ask.clone();
-        ask.budget = ask.budget.map(|budget| own_tokens(budget, ratio));
-        let Decided { context, rendered } = build::decide(material, ask).await?;
-        let built = Built { context, rendered, policy, ratio, learnt_window };
+        let rows = house.store.context_material(caller, wanted.id, ahead, &wanted.overrides).await?;
+        let built = build::decide(house, caller, rows, wanted.ask.clone(), wanted.ratio).await?;
         tries -= 1;
         let new = built.context.prefix.new.as_ref().filter(|_| wanted.may_be_recorded(caller) && tries > 0);
         let recorded = match new {
@@ -114,7 +104,7 @@ fn in_asked_tokens(failure: Failure, wanted: &Wanted) -> Failure {
 const TRIES: usize = 4;
 
 /// A budget in the model's tokens, in those counted here. Never more than it: a provider that counts less is not relied on.
-fn own_tokens(budget: Tokens, ratio: Option<f64>) -> Tokens {
+pub(crate) fn own_tokens(budget: Tokens, ratio: Option<f64>) -> Tokens {
     Tokens::new((budget.get() as f64 / ratio.unwrap_or(1.0).max(1.0)) as u64)
 }
 

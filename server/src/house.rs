@@ -7,6 +7,7 @@ use anneal_store::{Doorbell, Store};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    cpu::CpuPool,
     room::{Room, Sharing},
     settings::{Agents, ApplicationSettings, ChatSettings, ServerSettings},
     storage_quota::StorageQuota,
@@ -35,6 +36,8 @@ pub struct House {
     pub(crate) watching: Watching,
     /// What each tenant may store.
     pub(crate) storage_quota: StorageQuota,
+    /// Where long work of the processor runs.
+    pub(crate) cpu: CpuPool,
     pub(crate) calls: Room,
     pub(crate) turn_room: Room,
     pub(crate) large_appends: Room,
@@ -60,6 +63,7 @@ impl House {
             turns_end: CancellationToken::new(),
             watching: Watching::new(settings, sharing),
             storage_quota: StorageQuota::new(limits),
+            cpu: CpuPool::new(sharing),
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
             large_appends: room(settings.concurrent_large_appends),

@@ -2,9 +2,11 @@
 
 mod auth;
 mod beginning;
+mod brief;
 mod build;
 mod call;
 mod context;
+mod cpu;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;
@@ -15,6 +17,7 @@ mod listen;
 mod page;
 mod parse;
 mod policy;
+mod polls;
 mod ports;
 mod pressure;
 mod reload;
@@ -29,6 +32,7 @@ mod status;
 mod storage_quota;
 mod traffic;
 mod turn;
+mod verbs;
 mod watch;
 mod wire;
 

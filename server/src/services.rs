@@ -1,6 +1,5 @@
 //! The five services: each RPC is taken in, run and answered the same way; what it does is in `rpc/`.
 
-use anneal_core::caller::Verb;
 use anneal_proto::v1::{
     self as pb, chat_service_server::ChatService, context_service_server::ContextService,
     conversation_service_server::ConversationService, message_service_server::MessageService,
@@ -8,7 +7,7 @@ use anneal_proto::v1::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::{call::Call, house::House, rpc, turn, watch};
+use crate::{call::Call, house::House, rpc, turn, verbs::Rpc, watch};
 
 /// Serves all five.
 #[derive(Clone)]
@@ -16,10 +15,11 @@ pub(crate) struct Services {
     pub(crate) house: House,
 }
 
-/// Runs an RPC for callers who have this verb.
+/// Runs an RPC for callers who have its verbs.
 macro_rules! run {
-    ($self:ident, $request:ident, $rpc:ident, $verb:ident) => {{
-        let call = Call::begin(&$self.house, (stringify!($rpc), Verb::$verb), &$request)?;
+    ($self:ident, $request:ident, $rpc:ident) => {{
+        const RPC: &Rpc = Rpc::named(stringify!($rpc));
+        let call = Call::begin(&$self.house, RPC, &$request)?;
         let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
         call.run(Box::pin(work)).await
     }};
@@ -31,49 +31,49 @@ impl ConversationService for Services {
         &self,
         request: Request<pb::CreateConversationRequest>,
     ) -> Result<Response<pb::Conversation>, Status> {
-        run!(self, request, create_conversation, Append)
+        run!(self, request, create_conversation)
     }
 
     async fn get_conversation(
         &self,
         request: Request<pb::GetConversationRequest>,
     ) -> Result<Response<pb::Conversation>, Status> {
-        run!(self, request, get_conversation, Read)
+        run!(self, request, get_conversation)
     }
 
     async fn list_conversations(
         &self,
         request: Request<pb::ListConversationsRequest>,
     ) -> Result<Response<pb::ListConversationsResponse>, Status> {
-        run!(self, request, list_conversations, Read)
+        run!(self, request, list_conversations)
     }
 
     async fn update_conversation(
         &self,
         request: Request<pb::UpdateConversationRequest>,
     ) -> Result<Response<pb::Conversation>, Status> {
-        run!(self, request, update_conversation, Append)
+        run!(self, request, update_conversation)
     }
 
     async fn delete_conversation(
         &self,
         request: Request<pb::DeleteConversationRequest>,
     ) -> Result<Response<()>, Status> {
-        run!(self, request, delete_conversation, Admin)
+        run!(self, request, delete_conversation)
     }
 
     async fn resolve_session(
         &self,
         request: Request<pb::ResolveSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        run!(self, request, resolve_session, Append)
+        run!(self, request, resolve_session)
     }
 
     async fn rotate_session(
         &self,
         request: Request<pb::RotateSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        run!(self, request, rotate_session, Append)
+        run!(self, request, rotate_session)
     }
 }
 
@@ -83,42 +83,42 @@ impl MessageService for Services {
         &self,
         request: Request<pb::AppendMessagesRequest>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        run!(self, request, append_messages, Append)
+        run!(self, request, append_messages)
     }
 
     async fn append_large_message(
         &self,
         request: Request<Streaming<pb::AppendLargeMessageRequest>>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        run!(self, request, append_large_message, Append)
+        run!(self, request, append_large_message)
     }
 
     async fn list_messages(
         &self,
         request: Request<pb::ListMessagesRequest>,
     ) -> Result<Response<pb::ListMessagesResponse>, Status> {
-        run!(self, request, list_messages, Read)
+        run!(self, request, list_messages)
     }
 
     async fn get_message(
         &self,
         request: Request<pb::GetMessageRequest>,
     ) -> Result<Response<pb::GetMessageResponse>, Status> {
-        run!(self, request, get_message, Read)
+        run!(self, request, get_message)
     }
 
     async fn insert_separator(
         &self,
         request: Request<pb::InsertSeparatorRequest>,
     ) -> Result<Response<pb::Separator>, Status> {
-        run!(self, request, insert_separator, Append)
+        run!(self, request, insert_separator)
     }
 
     async fn delete_separator(
         &self,
         request: Request<pb::DeleteSeparatorRequest>,
     ) -> Result<Response<pb::DeleteSeparatorResponse>, Status> {
-        run!(self, request, delete_separator, Append)
+        run!(self, request, delete_separator)
     }
 
     type WatchConversationStream = watch::Changes;
@@ -127,7 +127,7 @@ impl MessageService for Services {
         &self,
         request: Request<pb::WatchConversationRequest>,
     ) -> Result<Response<Self::WatchConversationStream>, Status> {
-        let call = Call::begin_watch(&self.house, ("watch_conversation", Verb::Read), &request)?;
+        let call = Call::begin_watch(&self.house, const { Rpc::named("watch_conversation") }, &request)?;
         rpc::watch_conversation::watch_conversation(&self.house, call, request.into_inner())
     }
 }
@@ -138,7 +138,7 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<pb::BuildContextResponse>, Status> {
-        run!(self, request, build_context, Read)
+        run!(self, request, build_context)
     }
 
     type StreamContextStream = rpc::stream_context::Pieces;
@@ -147,19 +147,19 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
-        run!(self, request, stream_context, Read)
+        run!(self, request, stream_context)
     }
 
     async fn get_context_usage(
         &self,
         request: Request<pb::GetContextUsageRequest>,
     ) -> Result<Response<pb::GetContextUsageResponse>, Status> {
-        run!(self, request, get_context_usage, Read)
+        run!(self, request, get_context_usage)
     }
 
     async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
         let wait = rpc::compact::asked_wait(request.get_ref());
-        let call = Call::begin(&self.house, ("compact", Verb::Append), &request)?.patient(wait);
+        let call = Call::begin(&self.house, const { Rpc::named("compact") }, &request)?.patient(wait);
         let work = rpc::compact::compact(&self.house, call.caller, request.into_inner());
         call.run(Box::pin(work)).await
     }
@@ -168,28 +168,28 @@ impl ContextService for Services {
         &self,
         request: Request<pb::ListCheckpointsRequest>,
     ) -> Result<Response<pb::ListCheckpointsResponse>, Status> {
-        run!(self, request, list_checkpoints, Read)
+        run!(self, request, list_checkpoints)
     }
 
     async fn import_checkpoint(
         &self,
         request: Request<pb::ImportCheckpointRequest>,
     ) -> Result<Response<pb::Checkpoint>, Status> {
-        run!(self, request, import_checkpoint, Append)
+        run!(self, request, import_checkpoint)
     }
 
     async fn report_usage(
         &self,
         request: Request<pb::ReportUsageRequest>,
     ) -> Result<Response<pb::ReportUsageResponse>, Status> {
-        run!(self, request, report_usage, Append)
+        run!(self, request, report_usage)
     }
 
     async fn classify_error(
         &self,
         request: Request<pb::ClassifyErrorRequest>,
     ) -> Result<Response<pb::ClassifyErrorResponse>, Status> {
-        run!(self, request, classify_error, Read)
+        run!(self, request, classify_error)
     }
 }
 
@@ -198,45 +198,43 @@ impl ChatService for Services {
     type ChatStream = turn::Events;
 
     async fn chat(&self, request: Request<pb::ChatRequest>) -> Result<Response<Self::ChatStream>, Status> {
-        let call = Call::begin_turn(&self.house, ("chat", Verb::Append), &request)?;
-        // The answer is made of all that was said: who hears it may read.
-        call.needs(Verb::Read)?;
-        rpc::chat::chat(&self.house, call, request.into_inner())
+        let call = Call::begin_turn(&self.house, const { Rpc::named("chat") }, &request)?;
+        rpc::chat::chat(&self.house, call, request.into_inner()).await
     }
 }
 
 #[tonic::async_trait]
 impl OperatorService for Services {
     async fn list_jobs(&self, request: Request<pb::ListJobsRequest>) -> Result<Response<pb::ListJobsResponse>, Status> {
-        run!(self, request, list_jobs, Admin)
+        run!(self, request, list_jobs)
     }
 
     async fn requeue_job(&self, request: Request<pb::RequeueJobRequest>) -> Result<Response<pb::Job>, Status> {
-        run!(self, request, requeue_job, Admin)
+        run!(self, request, requeue_job)
     }
 
     async fn discard_job(&self, request: Request<pb::DiscardJobRequest>) -> Result<Response<()>, Status> {
-        run!(self, request, discard_job, Admin)
+        run!(self, request, discard_job)
     }
 
     async fn get_queue_stats(
         &self,
         request: Request<pb::GetQueueStatsRequest>,
     ) -> Result<Response<pb::GetQueueStatsResponse>, Status> {
-        run!(self, request, get_queue_stats, Operator)
+        run!(self, request, get_queue_stats)
     }
 
     async fn get_model_stats(
         &self,
         request: Request<pb::GetModelStatsRequest>,
     ) -> Result<Response<pb::GetModelStatsResponse>, Status> {
-        run!(self, request, get_model_stats, Operator)
+        run!(self, request, get_model_stats)
     }
 
     async fn verify_conversation(
         &self,
         request: Request<pb::VerifyConversationRequest>,
     ) -> Result<Response<pb::VerifyConversationResponse>, Status> {
-        run!(self, request, verify_conversation, Admin)
+        run!(self, request, verify_conversation)
     }
 }

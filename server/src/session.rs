@@ -48,8 +48,9 @@ pub(crate) fn parse(scope: Option<pb::SessionScope>) -> Result<Spot, Failure> {
 }
 
 /// How a conversation of the spot begins: with the scope's agent, and unless another user is named that of the direct chat.
-pub(crate) fn begin(
+pub(crate) async fn begin(
     house: &House,
+    caller: Caller,
     spot: &Spot,
     defaults: Option<pb::CreateConversationRequest>,
 ) -> Result<Beginning, Failure> {
@@ -64,7 +65,7 @@ pub(crate) fn begin(
     if ask.user_id.is_empty() {
         ask.user_id.clone_from(&spot.place.person);
     }
-    beginning::parse(house, ask).map_err(|failure| failure.within("defaults"))
+    beginning::parse(house, caller, ask).await.map_err(|failure| failure.within("defaults"))
 }
 
 /// A session on the wire. Its conversation may be older than the call, and hold what others have said of it.

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use tracing::error;
 
-use crate::auth::Stranger;
+use crate::{auth::Stranger, brief::Brief};
 
 /// Who says the reasons.
 const DOMAIN: &str = "anneal.v1";
@@ -141,13 +141,13 @@ impl Reason {
 pub(crate) enum Failure {
     /// A field of the request cannot be accepted.
     #[error("{field}: {description}")]
-    Invalid { field: String, description: String },
+    Invalid { field: Brief, description: Brief },
     /// A field is larger than its limit.
     #[error("{field}: {description}")]
-    Limit { field: String, description: String },
+    Limit { field: Brief, description: Brief },
     /// The request is no message of its type.
     #[error("the request cannot be decoded: {0}")]
-    Malformed(String),
+    Malformed(Brief),
     /// Nobody knows who calls.
     #[error(transparent)]
     Stranger(#[from] Stranger),
@@ -161,8 +161,8 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Budget(#[from] BudgetTooSmall),
     /// No model of this name can be called from here.
-    #[error("{}", if .model.is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
-    ModelNotConfigured { model: String },
+    #[error("{}", if .model.as_str().is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
+    ModelNotConfigured { model: Brief },
     /// A model gave no answer.
     #[error("{failure}")]
     Model { model: String, failure: CallFailure },
@@ -227,20 +227,31 @@ pub(crate) struct Overflow {
 
 impl Failure {
     /// A field that cannot be accepted, and why.
-    pub(crate) fn invalid(field: impl Into<String>, description: impl Into<String>) -> Self {
-        Self::Invalid { field: field.into(), description: description.into() }
+    pub(crate) fn invalid(field: impl AsRef<str> + Into<String>, description: impl AsRef<str> + Into<String>) -> Self {
+        Self::Invalid { field: Brief::new(field), description: Brief::new(description) }
+    }
+
+    /// A request that is no message of its type, and why.
+    pub(crate) fn malformed(description: impl AsRef<str> + Into<String>) -> Self {
+        Self::Malformed(Brief::new(description))
+    }
+
+    /// A model that cannot be called.
+    pub(crate) fn model_not_configured(model: impl AsRef<str> + Into<String>) -> Self {
+        Self::ModelNotConfigured { model: Brief::new(model) }
     }
 
     /// A field above its limit.
-    pub(crate) fn limit(field: impl Into<String>, most: usize, unit: &str) -> Self {
-        Self::Limit { field: field.into(), description: format!("at most {most} {unit}") }
+    pub(crate) fn limit(field: impl AsRef<str> + Into<String>, most: usize, unit: &str) -> Self {
+        Self::Limit { field: Brief::new(field), description: Brief::new(format!("at most {most} {unit}")) }
     }
 
     /// The same of a request that lies in a field of another.
     pub(crate) fn within(self, outer: &str) -> Self {
+        let within = |field: Brief| Brief::new(format!("{outer}.{field}"));
         match self {
-            Self::Invalid { field, description } => Self::Invalid { field: format!("{outer}.{field}"), description },
-            Self::Limit { field, description } => Self::Limit { field: format!("{outer}.{field}"), description },
+            Self::Invalid { field, description } => Self::Invalid { field: within(field), description },
+            Self::Limit { field, description } => Self::Limit { field: within(field), description },
             other => other,
         }
     }
@@ -311,8 +322,8 @@ impl Failure {
         let mut details = ErrorDetails::new();
         match self {
             Self::Invalid { field, description } | Self::Limit { field, description } => {
-                facts.insert("field".to_owned(), field.clone());
-                details.add_bad_request_violation(field, description);
+                facts.insert("field".to_owned(), field.to_string());
+                details.add_bad_request_violation(field.to_string(), description.to_string());
             }
             Self::Store(StoreError::NotTheNewest { actual, expected }) => {
                 facts.insert("last_message_id".to_owned(), actual.to_string());
@@ -327,7 +338,10 @@ impl Failure {
                 facts.insert("system_prompt_tokens".to_owned(), sizes.system_prompt.to_string());
                 facts.insert("newest_message_tokens".to_owned(), sizes.newest.to_string());
             }
-            Self::ModelNotConfigured { model } | Self::NotAdmitted { model, .. } => {
+            Self::ModelNotConfigured { model } => {
+                facts.insert("model".to_owned(), model.to_string());
+            }
+            Self::NotAdmitted { model, .. } => {
                 facts.insert("model".to_owned(), model.clone());
             }
             Self::Model { model, failure } => {

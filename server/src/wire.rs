@@ -25,10 +25,10 @@ fn refused(headers: &HeaderMap) -> Option<Failure> {
     let text = status.message();
     match status.code() {
         Code::Internal if text.starts_with("failed to decode Protobuf message") => {
-            Some(Failure::Malformed(text.trim_start_matches("failed to decode Protobuf message: ").to_owned()))
+            Some(Failure::malformed(text.trim_start_matches("failed to decode Protobuf message: ")))
         }
         Code::Internal if NOT_A_REQUEST.iter().any(|begins| text.starts_with(begins)) => {
-            Some(Failure::Malformed(text.trim_end_matches('.').to_owned()))
+            Some(Failure::malformed(text.trim_end_matches('.')))
         }
         Code::OutOfRange if text.contains("decoded message length too large") => {
             Some(Failure::limit("request", REQUEST_BYTES, "bytes; AppendLargeMessage takes more"))

@@ -1,6 +1,8 @@
 //! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not read. And the one thing
 //! that it writes: a new version of the context's beginning, when a step or anything else has broken the last one.
 
+use std::sync::Arc;
+
 use anneal_core::{
     caller::{Caller, ConversationId},
     context::{
@@ -12,11 +14,13 @@ use anneal_core::{
     message::MessageId,
     policy::PolicyOverrides,
 };
+use futures::TryStreamExt as _;
 
 use crate::{
     Store,
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
+    rules::Rules,
 };
 
 /// How many turns a current input starts, by what it follows.
@@ -59,15 +63,17 @@ struct MaterialRow {
 impl Store {
     /// Boundary, summary and tail of a conversation, under the overrides of this call; coolness is measured from the turn
     /// that `ahead` leads to.
+    ///
+    /// As rows: reading what is in them takes its time, which is their reader's.
     pub async fn context_material(
         &self,
         caller: Caller,
         id: ConversationId,
         ahead: TurnsAhead,
         overrides: &PolicyOverrides,
-    ) -> Result<Material, StoreError> {
+    ) -> Result<ContextRows, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        let mut rows = sqlx::query_file_as!(
+        let mut incoming = sqlx::query_file_as!(
             MaterialRow,
             "sql/context_material.sql",
             caller.tenant().0,
@@ -78,24 +84,20 @@ impl Store {
             json(overrides),
             CONTEXT_CONTENT_BYTES,
         )
-        .fetch_all(&mut *db)
-        .await?;
-        db.release().await?;
-        rows.sort_by_key(|row| row.message_id);
-        let mut rows = rows.into_iter();
-        let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
-        let mut material = self.head(head, overrides)?;
-        material.tail.reserve(rows.len());
-        for row in rows {
-            material.idle_seconds = row.age_seconds.or(material.idle_seconds);
-            if row.left_out {
-                let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
-                material.left_out.push(LeftOut { id, turn, tokens });
-            } else {
-                material.tail.push(tail_message(row)?);
+        .fetch(&mut *db);
+        let mut rows = Vec::new();
+        while let Some(row) = incoming.try_next().await? {
+            rows.push(row);
+            if rows.len() % ROWS_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
             }
         }
-        Ok(material)
+        drop(incoming);
+        db.release().await?;
+        if rows.is_empty() {
+            return Err(StoreError::NotFound(Entity::Conversation));
+        }
+        Ok(ContextRows { rows, rules: Arc::clone(&self.rules), overrides: overrides.clone() })
     }
 
     /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version
@@ -131,9 +133,52 @@ impl Store {
         db.release().await?;
         Ok(recorded.rows_affected() == 1)
     }
+}
 
-    fn head(&self, row: MaterialRow, overrides: &PolicyOverrides) -> Result<Material, StoreError> {
-        let policy = self.rules.policy(row.policy.as_deref().unwrap_or("{}"), overrides, row.window_tokens)?;
+/// Rows that are taken over between two chances for other calls: each costs a few microseconds.
+const ROWS_AT_ONCE: usize = 1_000;
+
+/// Material as it came from the database.
+pub struct ContextRows {
+    /// The head, and the messages of the tail.
+    rows: Vec<MaterialRow>,
+    rules: Arc<Rules>,
+    overrides: PolicyOverrides,
+}
+
+impl ContextRows {
+    /// Messages of the tail.
+    pub fn messages(&self) -> usize {
+        self.rows.len().saturating_sub(1)
+    }
+
+    /// Bytes of system prompt, content and summaries.
+    pub fn bytes(&self) -> usize {
+        let texts = self.rows.iter().flat_map(|row| [&row.content, &row.summary]);
+        texts.flatten().map(String::len).sum()
+    }
+
+    /// Reads the material: its content is JSON.
+    pub fn read(mut self) -> Result<Material, StoreError> {
+        self.rows.sort_by_key(|row| row.message_id);
+        let mut rows = std::mem::take(&mut self.rows).into_iter();
+        let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
+        let mut material = self.head(head)?;
+        material.tail.reserve(rows.len());
+        for row in rows {
+            material.idle_seconds = row.age_seconds.or(material.idle_seconds);
+            if row.left_out {
+                let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
+                material.left_out.push(LeftOut { id, turn, tokens });
+            } else {
+                material.tail.push(tail_message(row)?);
+            }
+        }
+        Ok(material)
+    }
+
+    fn head(&self, row: MaterialRow) -> Result<Material, StoreError> {
+        let policy = self.rules.policy(row.policy.as_deref().unwrap_or("{}"), &self.overrides, row.window_tokens)?;
         let prefix = version(&row)?;
         let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
             (Some(last), Some(text), Some(count)) => {

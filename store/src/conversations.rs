@@ -174,9 +174,31 @@ impl NewConversation {
         ])
     }
 
-    /// Tokens of its system prompt, as its column holds them.
-    pub(crate) fn prompt_tokens(&self) -> i64 {
-        column(self.encoding.counter().count(&self.system_prompt))
+    /// Counts the system prompt: up to 256 KiB, so that this may take tens of milliseconds. Nothing of the database is held
+    /// meanwhile.
+    pub fn counted(self) -> CountedConversation {
+        let system_prompt_tokens = self.encoding.counter().count(&self.system_prompt);
+        CountedConversation { new: self, system_prompt_tokens }
+    }
+}
+
+/// A conversation to make, whose system prompt is counted: what is stored of it is all known before a connection is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedConversation {
+    pub(crate) new: NewConversation,
+    pub(crate) system_prompt_tokens: Tokens,
+}
+
+impl CountedConversation {
+    /// Tokens of its system prompt.
+    pub const fn system_prompt_tokens(&self) -> Tokens {
+        self.system_prompt_tokens
+    }
+
+    /// The same conversation with these settings.
+    #[must_use]
+    pub fn under(self, policy: PolicyOverrides) -> Self {
+        Self { new: NewConversation { policy, ..self.new }, ..self }
     }
 }
 
@@ -188,7 +210,7 @@ impl Store {
         caller: Caller,
         request_id: Option<&str>,
         asked: Digest,
-        new: &NewConversation,
+        new: &CountedConversation,
     ) -> Result<Conversation, StoreError> {
         let derived = |request_id: &str| creation::derived_id(caller, [b"create", request_id.as_bytes()]);
         let id = request_id.map_or_else(Uuid::now_v7, derived);
@@ -226,7 +248,8 @@ impl Store {
         db.settle(found).await
     }
 
-    /// Changes a conversation; with a request id once. A new policy makes the triggers look again.
+    /// Changes a conversation; with a request id once. A new policy makes the triggers look again. A new system prompt comes
+    /// counted, in the conversation's encoding, which never changes: nothing is counted under the row lock.
     pub async fn update_conversation(
         &self,
         caller: Caller,
@@ -234,10 +257,11 @@ impl Store {
         request_id: Option<&str>,
         digest: Digest,
         change: &ConversationChange,
+        prompt_tokens: Option<Tokens>,
     ) -> Result<Conversation, StoreError> {
         let request = Request { method: "update_conversation", id: request_id, digest };
         let mut db = self.writes.checkout(caller).await?;
-        let changed = update(&mut db, caller, id, &request, change, &self.rules).await;
+        let changed = update(&mut db, caller, id, &request, (change, prompt_tokens), &self.rules).await;
         db.settle(changed).await
     }
 }
@@ -247,16 +271,15 @@ async fn update(
     caller: Caller,
     id: ConversationId,
     request: &Request<'_>,
-    change: &ConversationChange,
+    (change, prompt_tokens): (&ConversationChange, Option<Tokens>),
     rules: &Rules,
 ) -> Result<Conversation, StoreError> {
     let mut tx = db.begin().await?;
-    let (revision, encoding) = locked(&mut tx, caller, id).await?;
+    let revision = locked(&mut tx, caller, id).await?;
     if let Earlier::None = requests::find(&mut tx, caller, id, request).await? {
         if change.revision.is_some_and(|expected| expected != revision) {
             return Err(StoreError::EtagMismatch);
         }
-        let prompt_tokens = change.system_prompt.as_deref().map(|prompt| column(encoding.counter().count(prompt)));
         sqlx::query_file!(
             "sql/update_conversation.sql",
             caller.tenant().0,
@@ -266,7 +289,7 @@ async fn update(
             change.pinned,
             change.metadata.as_ref().map(json),
             change.system_prompt,
-            prompt_tokens,
+            prompt_tokens.map(column),
             change.policy.as_ref().map(json),
         )
         .execute(&mut *tx)
@@ -292,18 +315,14 @@ async fn one(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Resul
 
 /// Takes the conversation's row lock. Every transaction that changes more than one table takes it first: conversation,
 /// then messages, then jobs, so that no two wait for each other. Rows that only refer to the conversation are not held up.
-pub(crate) async fn locked(
-    db: &mut PgConnection,
-    caller: Caller,
-    id: ConversationId,
-) -> Result<(i64, Encoding), StoreError> {
-    let row = sqlx::query!(
-        "select revision, encoding from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update",
+/// Returns the conversation's revision.
+pub(crate) async fn locked(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Result<i64, StoreError> {
+    sqlx::query_scalar!(
+        "select revision from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update",
         caller.tenant().0,
         id.0,
     )
     .fetch_optional(db)
     .await?
-    .ok_or(StoreError::NotFound(Entity::Conversation))?;
-    Ok((row.revision, rows::encoding(row.encoding)?))
+    .ok_or(StoreError::NotFound(Entity::Conversation))
 }

@@ -5,9 +5,9 @@ use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::{
-    conversations::NewConversation,
+    conversations::CountedConversation,
     pool::is_in_transaction,
-    rows::{encoding_code, json},
+    rows::{column, encoding_code, json},
 };
 
 /// The id that a cause of creation (a repeatable request, an older conversation) always gives: version 8, from the tenant and
@@ -28,15 +28,15 @@ pub(crate) async fn insert(
     id: Uuid,
     session_key: &str,
     digest: Option<&[u8]>,
-    new: &NewConversation,
+    counted: &CountedConversation,
 ) -> Result<(), sqlx::Error> {
     if is_in_transaction(db) {
         // Whoever learns that it is there already goes on in the same transaction.
         let mut tx = db.begin().await?;
-        let inserted = put(&mut tx, caller, id, session_key, digest, new).await;
+        let inserted = put(&mut tx, caller, id, session_key, digest, counted).await;
         return if inserted.is_ok() { tx.commit().await } else { tx.rollback().await.and(inserted) };
     }
-    put(db, caller, id, session_key, digest, new).await
+    put(db, caller, id, session_key, digest, counted).await
 }
 
 async fn put(
@@ -45,8 +45,9 @@ async fn put(
     id: Uuid,
     session_key: &str,
     digest: Option<&[u8]>,
-    new: &NewConversation,
+    counted: &CountedConversation,
 ) -> Result<(), sqlx::Error> {
+    let CountedConversation { new, system_prompt_tokens } = counted;
     sqlx::query_file!(
         "sql/create_conversation.sql",
         caller.tenant().0,
@@ -57,7 +58,7 @@ async fn put(
         new.pinned,
         json(&new.metadata),
         new.system_prompt,
-        new.prompt_tokens(),
+        column(*system_prompt_tokens),
         json(&new.policy),
         encoding_code(new.encoding),
         digest,

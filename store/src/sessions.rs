@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use crate::{
     Store,
-    conversations::{self, Conversation, ConversationRow, NewConversation},
+    conversations::{self, Conversation, ConversationRow, CountedConversation},
     creation,
     error::{StoreError, violated},
-    rows::{Micros, encoding_code, json},
+    rows::{Micros, column, encoding_code, json},
 };
 
 /// How often one call looks again when others rotate or delete the same session meanwhile: each time one of them got on.
@@ -39,9 +39,9 @@ pub struct StoredSession {
 #[derive(Debug, Clone)]
 pub enum Start {
     /// As the one before; as this where there is none.
-    AsBefore(NewConversation),
+    AsBefore(CountedConversation),
     /// As this.
-    As(NewConversation),
+    As(CountedConversation),
 }
 
 /// A rotation to make.
@@ -97,7 +97,7 @@ impl Store {
         &self,
         caller: Caller,
         key: &SessionKey,
-        new: &NewConversation,
+        new: &CountedConversation,
     ) -> Result<StoredSession, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         let found = find(&mut db, caller, key).await;
@@ -132,7 +132,7 @@ async fn make(
     db: &mut PgConnection,
     caller: Caller,
     key: &SessionKey,
-    new: &NewConversation,
+    new: &CountedConversation,
 ) -> Result<StoredSession, StoreError> {
     for _ in 0..ROUNDS {
         let id = Uuid::now_v7();
@@ -256,9 +256,9 @@ async fn place(
     old: ConversationId,
     id: Uuid,
 ) -> Result<Placed, StoreError> {
-    let new = match &rotation.start {
-        Start::As(new) => Some(new),
-        Start::AsBefore(_) => None,
+    let (new, tokens) = match &rotation.start {
+        Start::As(counted) => (Some(&counted.new), Some(column(counted.system_prompt_tokens))),
+        Start::AsBefore(_) => (None, None),
     };
     let inserted = sqlx::query_file!(
         "sql/rotate_session.sql",
@@ -272,7 +272,7 @@ async fn place(
         new.map(|new| new.pinned),
         new.map(|new| json(&new.metadata)),
         new.map(|new| new.system_prompt.as_str()),
-        new.map(NewConversation::prompt_tokens),
+        tokens,
         new.map(|new| json(&new.policy)),
         new.map(|new| encoding_code(new.encoding)),
         rotation.request_id.map(|_| rotation.asked.as_slice()),

@@ -21,14 +21,16 @@ use anneal_server::{
 };
 use anneal_store::{AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database};
 use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
-use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use crate::{Talk, assistant, call, pb, prose, result, user};
+use crate::{
+    Talk, assistant, call, pb, prose, result, user,
+    watchdog::{self, Watchdog},
+};
 
 /// How long summaries may be.
 pub type Lengths = SummarizerSettings;
@@ -44,6 +46,7 @@ pub struct House {
     worker: Worker,
     channel: Channel,
     calling: Calling,
+    _watchdog: Watchdog,
     _stop: DropGuard,
 }
 
@@ -242,7 +245,7 @@ impl House {
         server.http_address.set_port(0);
         let stop = CancellationToken::new();
         let (open, opened) = oneshot::channel();
-        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let metrics = watchdog::figures();
         tokio::spawn({
             let (store, stop) = (store.clone(), stop.clone());
             let Calling { access, applications, limits, auth, .. } = calling.clone();
@@ -252,7 +255,7 @@ impl House {
         let addresses = opened.await.expect("the server opens its ports");
         let channel = Channel::from_shared(format!("http://{}", addresses.grpc)).expect("an address").connect_lazy();
         let worker = Worker::new(store.clone(), Arc::new(Extractive), WorkerSettings::default(), Lengths::default());
-        Self { url, store, addresses, worker, channel, calling, _stop: stop.drop_guard() }
+        Self { url, store, addresses, worker, channel, calling, _watchdog: Watchdog, _stop: stop.drop_guard() }
     }
 
     /// Removes the house and its database: for tests that build many, each of which takes the room of a database.

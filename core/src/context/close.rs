@@ -1,6 +1,8 @@
 //! What must hold at the last, whatever the budget took: messages of one role in a row are joined, the user opens and
 //! ends the conversation where a provider wants it so, and parts stand in the order that it wants.
 
+use std::collections::HashMap;
+
 use super::{Draft, Entry, RepairKind, Segment};
 use crate::{
     message::{PART_JOIN, Part, Role},
@@ -91,9 +93,14 @@ fn said_for_the_user(draft: &mut Draft, text: &str) -> Entry {
 fn merge(draft: &mut Draft) {
     let entries = std::mem::take(&mut draft.entries);
     let mut merged: Vec<Entry> = Vec::with_capacity(entries.len());
+    // Whether the last of the merged ones holds a call. Looked for in what is added alone: a merged entry grows without bound.
+    let mut calls = false;
     for entry in entries {
+        let adds_calls = entry.parts.iter().any(|part| matches!(part, Part::ToolUse { .. }));
+        let joins = !calls && merged.last().is_some_and(|before| are_of_one_speaker(before, &entry));
+        calls = adds_calls;
         match merged.last_mut() {
-            Some(before) if may_join(before, &entry) => {
+            Some(before) if joins => {
                 draft.repair(RepairKind::Merged, entry.message(), String::new());
                 join(before, entry);
             }
@@ -108,12 +115,11 @@ fn merge(draft: &mut Draft) {
     draft.entries = merged;
 }
 
-fn may_join(before: &Entry, entry: &Entry) -> bool {
+fn are_of_one_speaker(before: &Entry, entry: &Entry) -> bool {
     before.role == entry.role
         && matches!(entry.role, Role::User | Role::Assistant)
         && before.is_spoken()
         && entry.is_spoken()
-        && !before.parts.iter().any(|part| matches!(part, Part::ToolUse { .. }))
 }
 
 /// Whether the format puts both into one message though they stay two here.
@@ -154,8 +160,11 @@ fn thoughts_first(entry: &mut Entry) {
 /// Gemini goes by order: the results of one message's calls stand in one entry, as the calls do.
 fn results_in_order(draft: &mut Draft) {
     let mut ordered: Vec<Entry> = Vec::with_capacity(draft.entries.len());
-    let mut places: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for entry in std::mem::take(&mut draft.entries) {
+        if entry.role != Role::Tool {
+            order_results(ordered.last_mut(), &places);
+        }
         if entry.role == Role::Assistant {
             places.clear();
             let calls = entry.parts.iter().filter_map(|part| match part {
@@ -168,12 +177,17 @@ fn results_in_order(draft: &mut Draft) {
             Some(before) if before.role == Role::Tool && entry.role == Role::Tool => join(before, entry),
             _ => ordered.push(entry),
         }
-        if let Some(results) = ordered.last_mut().filter(|entry| entry.role == Role::Tool && places.len() > 1) {
-            results.parts.sort_by_key(|part| match part {
-                Part::ToolResult { id, .. } => places.get(id).copied(),
-                _ => None,
-            });
-        }
     }
+    order_results(ordered.last_mut(), &places);
     draft.entries = ordered;
+}
+
+/// Sorts the results of an entry that is complete by the places of their calls.
+fn order_results(entry: Option<&mut Entry>, places: &HashMap<String, usize>) {
+    if let Some(results) = entry.filter(|entry| entry.role == Role::Tool && places.len() > 1) {
+        results.parts.sort_by_key(|part| match part {
+            Part::ToolResult { id, .. } => places.get(id).copied(),
+            _ => None,
+        });
+    }
 }

@@ -104,12 +104,14 @@ fn fold_repeats(draft: &mut Draft) {
                 for failure in kept.drain(said + 1..) {
                     note_empty(draft, failure.message());
                 }
-                if let Some(earlier) = kept.pop() {
+                if let Some(mut earlier) = kept.pop() {
                     if entry.message().is_some() {
                         note(draft, earlier.message(), Reason::Repeated);
                     }
                     draft.repair(RepairKind::RepeatFolded, entry.message(), String::new());
-                    entry.ids.splice(0..0, earlier.ids);
+                    // Behind the ids of those before: in front of them each repeat would move all.
+                    earlier.ids.append(&mut entry.ids);
+                    entry.ids = earlier.ids;
                 }
             }
         }

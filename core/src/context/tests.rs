@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    message::{Message, PART_JOIN, Part, Role, ToolMark, part_text},
+    message::{Media, Message, PART_JOIN, Part, Role, ToolMark, part_text},
     policy::Policy,
     tokens::Encoding,
 };
@@ -56,6 +56,21 @@ fn result(id: &str, text: &str) -> Part {
 
 fn built(tail: Vec<TailMessage>) -> Context {
     build(material(tail), Ask::default()).expect("no budget, no refusal")
+}
+
+#[test]
+fn what_is_said_again_and_again_is_one_message_that_stands_for_all() {
+    const COUNT: i64 = 200_000;
+    let last = 4 + COUNT;
+    let tail: Vec<TailMessage> = (5..=last).map(|id| said(id, Role::User, 1, text("a"))).collect();
+    let context = built(tail);
+    let ids: Vec<i64> = context.messages.iter().flat_map(|message| &message.message_ids).map(|id| id.0).collect();
+    assert!(ids.iter().copied().eq(5..=last), "{} ids", ids.len());
+    assert_eq!(context.messages.last().map(|message| message.parts.clone()), Some(text("a")));
+    let picture = Media { uri: "https://a.example/a.png".into(), media_type: "image/png".into(), bytes: 0, tokens: 0 };
+    let pictures = |id| [text(&id.to_string()), vec![Part::Media(picture.clone())]].concat();
+    let joined = built((5..=last).map(|id| said(id, Role::User, 1, pictures(id))).collect());
+    assert_eq!(joined.messages.last().map(|message| message.parts.len()), Some(2 * COUNT as usize));
 }
 
 fn covers(context: &Context, last: i64) -> bool {

@@ -1,4 +1,4 @@
-//! The step before every gRPC call: finds the caller, or refuses.
+//! The step before every gRPC call: finds the caller, and refuses whoever is not known or may not make this call.
 
 use std::{
     future::Future,
@@ -11,6 +11,7 @@ use tonic::Status;
 use tower::{Layer, Service};
 
 use super::Auth;
+use crate::verbs::Rpc;
 
 /// What is asked without a credential: whether the server is healthy.
 pub(crate) const OPEN: &str = "/grpc.health.v1.Health/";
@@ -55,7 +56,12 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
             if !request.uri().path().starts_with(OPEN) {
-                match auth.admit(request.headers(), request.extensions()).await {
+                let admitted = auth.admit(request.headers(), request.extensions()).await;
+                // Before the message is read: it is not decoded for who may not make the call.
+                let rpc = Rpc::at(request.uri().path());
+                let admitted = admitted
+                    .and_then(|(caller, proof)| rpc.map_or(Ok(()), |rpc| rpc.check(caller)).map(|()| (caller, proof)));
+                match admitted {
                     Ok((caller, proof)) => {
                         request.extensions_mut().insert(caller);
                         proof.map(|proof| request.extensions_mut().insert(proof));

@@ -1,6 +1,6 @@
 //! POST /api/agents/{id}/chat.
 
-use anneal_core::{caller::Verb, digest, limits::PARTS_PER_MESSAGE};
+use anneal_core::{digest, limits::PARTS_PER_MESSAGE};
 use anneal_proto::v1::{
     self as pb, conversation_service_server::ConversationService as _, message_service_server::MessageService as _,
 };
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    door::{Door, Visitor},
+    door::{Allowed, Calls, Door, Visitor},
     json::{self, Body},
     live::{Asked, Patience, Place, Reader, Session, TurnEvent},
     problem::Problem,
@@ -27,6 +27,7 @@ use crate::{
     parse,
     status::{Failure, Reason},
     turn,
+    verbs::Rpc,
 };
 
 /// What the user says.
@@ -52,6 +53,13 @@ pub(super) struct ChatBody {
     max_output_tokens: Option<u64>,
 }
 
+/// What a turn calls; whoever joins one that runs already makes no call of its own, and may do no less.
+pub(super) struct ChatTurn;
+
+impl Calls for ChatTurn {
+    const RPCS: &'static [&'static Rpc] = &[Rpc::named("chat")];
+}
+
 /// One turn: what was said is stored, the model called, its answer told as it comes and stored. The turn goes on when the
 /// client goes away; the same request with Last-Event-ID, its body the same or empty, gives exactly what is missing. A turn that
 /// is refused stores nothing, and makes no session.
@@ -71,16 +79,12 @@ pub(super) struct ChatBody {
 )]
 pub(super) async fn chat(
     State(door): State<Door>,
-    visitor: Visitor,
+    Allowed(visitor, _): Allowed<ChatTurn>,
     json::Place(agent): json::Place<String>,
     headers: HeaderMap,
     Body(body): Body<ChatBody>,
 ) -> Result<Response, Problem> {
     session::agent(&agent)?;
-    // Whoever joins a turn that runs already makes no call of its own.
-    if let Some(missing) = [Verb::Append, Verb::Read].into_iter().find(|verb| !visitor.caller.may(*verb)) {
-        return Err(Failure::VerbMissing(missing).into());
-    }
     let Some(id) = headers.get(LAST_EVENT_ID) else {
         return Ok(told(begin(&door, visitor, &agent, body.unwrap_or_default()).await?));
     };

@@ -3,7 +3,20 @@
 use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
 use axum::http::StatusCode;
 
-use super::{door::Visitor, json::Place, problem::Problem, session};
+use super::{
+    door::{Allowed, Calls},
+    json::Place,
+    problem::Problem,
+    session,
+};
+use crate::verbs::Rpc;
+
+/// What deleting a session calls: it is looked up, and deleted.
+pub(super) struct DeleteSession;
+
+impl Calls for DeleteSession {
+    const RPCS: &'static [&'static Rpc] = &[Rpc::named("delete_conversation"), Rpc::named("get_conversation")];
+}
 
 /// Deletes the session and everything derived from it.
 #[utoipa::path(
@@ -13,7 +26,7 @@ use super::{door::Visitor, json::Place, problem::Problem, session};
     responses((status = 204), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn delete_session(
-    visitor: Visitor,
+    Allowed(visitor, _): Allowed<DeleteSession>,
     Place((agent, id)): Place<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     session::of_agent(&visitor, &agent, &id).await?;

@@ -1,7 +1,7 @@
 //! What stands before every endpoint: who asks, whether the door is open, and whether a browser was led here by another
 //! name.
 
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
 use anneal_core::caller::{Caller, Verb};
 use axum::{
@@ -18,6 +18,7 @@ use crate::{
     auth::{Auth, Proof},
     services::Services,
     status::Failure,
+    verbs::Rpc,
 };
 
 /// What endpoints share. Cheap to clone.
@@ -65,15 +66,30 @@ impl Visitor {
     }
 }
 
-impl FromRequestParts<Door> for Visitor {
+/// The RPCs that an endpoint makes: its caller needs the verbs of all of them.
+pub(super) trait Calls: Send {
+    /// Those RPCs.
+    const RPCS: &'static [&'static Rpc];
+}
+
+/// A visitor who may make an endpoint's calls. The first of every endpoint's arguments: nobody becomes a [`Visitor`] otherwise,
+/// and no body is read for anybody else.
+pub(super) struct Allowed<C>(pub(super) Visitor, pub(super) PhantomData<C>);
+
+impl<C: Calls> FromRequestParts<Door> for Allowed<C> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         let (caller, proof) = door.auth.admit(&parts.headers, &parts.extensions).await?;
+        for rpc in C::RPCS {
+            rpc.check(caller)?;
+        }
+        // What reads the body works for this caller.
+        parts.extensions.insert(caller);
         let (metadata, mut extensions) = (MetadataMap::from_headers(parts.headers.clone()), Extensions::new());
         extensions.insert(caller);
         proof.map(|proof| extensions.insert(proof));
-        Ok(Self { services: door.services.clone(), caller, metadata, extensions })
+        Ok(Self(Visitor { services: door.services.clone(), caller, metadata, extensions }, PhantomData))
     }
 }
 

@@ -13,13 +13,14 @@ use tonic::Status;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    door::Visitor,
+    door::{Allowed, Calls},
     json::{self, Parameters, Place},
     message::Message,
     problem::Problem,
     session,
     sse::{self, LAST_EVENT_ID},
 };
+use crate::verbs::Rpc;
 
 /// Where the watch begins.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -108,6 +109,13 @@ pub(super) struct Failed {
     pub(super) problem: Problem,
 }
 
+/// What watching a session calls.
+pub(super) struct WatchSession;
+
+impl Calls for WatchSession {
+    const RPCS: &'static [&'static Rpc] = &[Rpc::named("get_conversation"), Rpc::named("watch_conversation")];
+}
+
 /// What happens to the session, as it happens, as server-sent events.
 #[utoipa::path(
     get,
@@ -124,7 +132,7 @@ pub(super) struct Failed {
     )
 )]
 pub(super) async fn events(
-    visitor: Visitor,
+    Allowed(visitor, _): Allowed<WatchSession>,
     Place((agent, id)): Place<(String, String)>,
     Parameters(wanted): Parameters<Wanted>,
     headers: HeaderMap,

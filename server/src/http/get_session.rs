@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    door::Visitor,
+    door::{Allowed, Calls, Visitor},
     json::{Parameters, Place},
     message::Message,
     problem::Problem,
     session::{self, Session, milliseconds},
 };
+use crate::verbs::Rpc;
 
 /// Which part of the history.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -72,6 +73,14 @@ pub(super) struct Compaction {
     valid: bool,
 }
 
+/// What reading a session calls.
+pub(super) struct GetSession;
+
+impl Calls for GetSession {
+    const RPCS: &'static [&'static Rpc] =
+        &[Rpc::named("get_conversation"), Rpc::named("list_messages"), Rpc::named("list_checkpoints")];
+}
+
 /// The session with its messages, or a part of them.
 #[utoipa::path(
     get,
@@ -84,7 +93,7 @@ pub(super) struct Compaction {
     responses((status = 200, body = SessionHistory), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn get_session(
-    visitor: Visitor,
+    Allowed(visitor, _): Allowed<GetSession>,
     Place((agent, id)): Place<(String, String)>,
     Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Response, Problem> {

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use anneal_core::limits::REQUEST_BYTES;
+use anneal_core::{caller::Caller, limits::REQUEST_BYTES};
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
@@ -12,7 +12,8 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{Code, Status};
 
-use super::problem::Problem;
+use super::{door::Door, problem::Problem};
+use crate::{auth::Stranger, cpu, status::Failure};
 
 /// The parts of a path.
 pub(super) struct Place<T>(pub(super) T);
@@ -49,10 +50,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
 /// A JSON body; None: there is none. Fields that are not known are ignored.
 pub(super) struct Body<T>(pub(super) Option<T>);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Door> for Body<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, door: &Door) -> Result<Self, Problem> {
+        // There is a caller only where the endpoint has looked at the verbs.
+        let caller = request.extensions().get::<Caller>().copied();
+        let caller = caller.ok_or_else(|| Problem::from(Failure::Stranger(Stranger::NoCredential)))?;
         let is_json = is_json(request.headers());
         if request.headers().get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
             let detail = "a body must come as it is: no Content-Encoding is undone";
@@ -62,7 +66,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         if size.is_some_and(|size: u64| size > REQUEST_BYTES as u64) {
             return Err(Problem::too_large(REQUEST_BYTES));
         }
-        let read = Bytes::from_request(request, state).await;
+        let read = Bytes::from_request(request, door).await;
         let bytes = read.map_err(|rejected| match (rejected.status(), refused(&rejected)) {
             (_, Some(status)) if status.code() == Code::DeadlineExceeded => Problem::too_slow(),
             (_, Some(status)) => Problem::from(status.clone()),
@@ -76,7 +80,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             let detail = "a body must come with Content-Type: application/json";
             return Err(Problem::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        parsed(&bytes).map(|body| Self(Some(body)))
+        let is_long = cpu::is_long(bytes.len(), 0);
+        let read = door.services.house.cpu.run_if(is_long, caller.tenant(), move || parsed(&bytes)).await;
+        read?.map(|body| Self(Some(body)))
     }
 }
 

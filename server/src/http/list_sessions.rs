@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    door::Visitor,
+    door::{Allowed, Calls},
     json::{self, Parameters, Place},
     problem::Problem,
     session::{self, Session, SessionStatus},
 };
+use crate::verbs::Rpc;
 
 /// Which sessions.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -38,6 +39,13 @@ pub(super) struct Sessions {
     next_page_token: String,
 }
 
+/// What listing sessions calls.
+pub(super) struct ListSessions;
+
+impl Calls for ListSessions {
+    const RPCS: &'static [&'static Rpc] = &[Rpc::named("list_conversations")];
+}
+
 /// The agent's sessions, newest activity first.
 #[utoipa::path(
     get,
@@ -46,7 +54,7 @@ pub(super) struct Sessions {
     responses((status = 200, body = Sessions), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn list_sessions(
-    visitor: Visitor,
+    Allowed(visitor, _): Allowed<ListSessions>,
     Place(agent): Place<String>,
     Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Response, Problem> {

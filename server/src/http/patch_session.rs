@@ -12,11 +12,12 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    door::Visitor,
+    door::{Allowed, Calls},
     json::{Body, Place},
     problem::Problem,
     session::{self, Session, SessionStatus},
 };
+use crate::verbs::Rpc;
 
 /// What changes: the fields that are there.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -33,6 +34,13 @@ pub(super) struct SessionPatch {
     metadata: Option<BTreeMap<String, String>>,
 }
 
+/// What changing a session calls: it is looked up, and changed.
+pub(super) struct PatchSession;
+
+impl Calls for PatchSession {
+    const RPCS: &'static [&'static Rpc] = &[Rpc::named("update_conversation"), Rpc::named("get_conversation")];
+}
+
 /// Changes what the body names. With If-Match only what was seen.
 #[utoipa::path(
     patch,
@@ -46,7 +54,7 @@ pub(super) struct SessionPatch {
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn patch_session(
-    visitor: Visitor,
+    Allowed(visitor, _): Allowed<PatchSession>,
     Place((agent, id)): Place<(String, String)>,
     headers: HeaderMap,
     Body(patch): Body<SessionPatch>,

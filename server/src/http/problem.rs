@@ -11,7 +11,10 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use utoipa::ToSchema;
 
-use crate::status::{Failure, Reason};
+use crate::{
+    brief::Brief,
+    status::{Failure, Reason},
+};
 
 /// Why a request was refused. Program against `reason`; docs/errors.md says what each means.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -46,34 +49,35 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// A request that HTTP itself does not allow.
-    pub(super) fn malformed(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self::of(Reason::MalformedRequest, status, detail.into())
+    pub(super) fn malformed(status: StatusCode, detail: impl AsRef<str> + Into<String>) -> Self {
+        Self::of(Reason::MalformedRequest, status, Brief::new(detail))
     }
 
     /// A body above its limit.
     pub(super) fn too_large(most: usize) -> Self {
         let detail = format!("the body must be at most {most} bytes");
-        let problem = Self::of(Reason::LimitExceeded, StatusCode::PAYLOAD_TOO_LARGE, detail);
+        let problem = Self::of(Reason::LimitExceeded, StatusCode::PAYLOAD_TOO_LARGE, Brief::new(detail));
         Self { field: Some("body".into()), ..problem }
     }
 
     /// A body that did not come in time.
     pub(super) fn too_slow() -> Self {
-        Self::of(Reason::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())
+        let detail = Brief::new("the body did not come in time");
+        Self::of(Reason::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, detail)
     }
 
     /// A field that cannot be accepted.
-    pub(super) fn invalid(field: impl Into<String>, description: impl Into<String>) -> Self {
+    pub(super) fn invalid(field: impl AsRef<str> + Into<String>, description: impl AsRef<str> + Into<String>) -> Self {
         Failure::invalid(field, description).into()
     }
 
-    fn of(reason: Reason, status: StatusCode, detail: String) -> Self {
+    fn of(reason: Reason, status: StatusCode, detail: Brief) -> Self {
         let reason = reason.name();
         Self {
             kind: kind(reason).into(),
             title: title(reason).into(),
             status: status.as_u16(),
-            detail: detail.into(),
+            detail: detail.into_string().into(),
             reason: reason.into(),
             field: None,
             retry_after_ms: None,
@@ -105,7 +109,7 @@ impl From<Status> for Problem {
         let field = violation.map(|violation| field_name(&violation.field));
         let detail = match (&field, violation) {
             (Some(field), Some(violation)) => format!("{field}: {}", violation.description),
-            _ => status.message().to_owned(),
+            _ => Brief::new(status.message()).into_string(),
         };
         let wait = details.retry_info().and_then(|retry| retry.retry_delay);
         Self {
@@ -189,11 +193,14 @@ fn field_name(field: &str) -> String {
 /// `last_message_id` is `lastMessageId`.
 fn camel(name: &str) -> String {
     let mut words = name.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |all, word| {
-        let (initial, rest) = word.split_at(word.char_indices().nth(1).map_or(word.len(), |(end, _)| end));
-        format!("{all}{}{rest}", initial.to_uppercase())
-    })
+    let mut all = String::with_capacity(name.len());
+    all.push_str(words.next().unwrap_or_default());
+    for word in words {
+        let mut letters = word.chars();
+        all.extend(letters.next().into_iter().flat_map(char::to_uppercase));
+        all.push_str(letters.as_str());
+    }
+    all
 }
 
 /// `Unauthenticated` is `UNAUTHENTICATED`: the reason of a status that says none.
@@ -221,6 +228,29 @@ mod tests {
         assert_eq!(field_name("conversation.title"), "title");
         assert_eq!(field_name("messages[0].parts[1].text"), "message");
         assert_eq!(field_name("images[1].media_type"), "images[1]");
+    }
+
+    #[test]
+    fn a_refusal_is_short_however_long_what_it_names_is() {
+        for letter in ["a_", "_", "ß_", "x", "🦀"] {
+            let long = letter.repeat(4_000_000 / letter.len());
+            let refused = [
+                Problem::invalid(&*long, &*long),
+                Problem::from(Failure::limit(&*long, 1, "bytes").within(&long)),
+                Problem::from(Failure::invalid("metadata", &*long)),
+                Problem::from(Failure::malformed(&*long)),
+                Problem::from(Failure::model_not_configured(&*long)),
+                Problem::malformed(StatusCode::BAD_REQUEST, long.clone()),
+                Problem::from(Status::internal(long.clone())),
+            ];
+            for problem in refused {
+                let body = serde_json::to_string(&problem).expect("is JSON");
+                assert!(body.len() < 2_000, "{} bytes", body.len());
+            }
+            let status = Status::from(Failure::invalid(long.clone(), long));
+            let headers = status.into_http::<()>().headers().iter().map(|(_, value)| value.len()).sum::<usize>();
+            assert!(headers < 4_000, "{headers} bytes of headers");
+        }
     }
 
     #[test]

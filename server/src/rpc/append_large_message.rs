@@ -9,7 +9,7 @@ use anneal_proto::v1 as pb;
 use pb::append_large_message_request::{Frame, Header};
 use tonic::{Code, Streaming};
 
-use super::append_messages::append;
+use super::append_messages::{Asked, append};
 use crate::{house::House, parse, status::Failure};
 
 /// Stores one message whose text comes in pieces.
@@ -28,7 +28,7 @@ pub(crate) async fn append_large_message(
     let mut message = skeleton(header)?;
     let text = text(&mut frames).await?;
     *open_text(&mut message.parts)? = text;
-    append(house, caller, id, request_id, expected, &[message]).await
+    append(house, caller, Asked { id, request_id, expected, messages: [message].into() }).await
 }
 
 /// The message without its text.
@@ -72,7 +72,7 @@ async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<S
 async fn next(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<Option<Frame>, Failure> {
     let request = frames.message().await.map_err(|status| match status.code() {
         Code::OutOfRange => Failure::limit("chunk", CHUNK_BYTES, "bytes in one piece"),
-        _ => Failure::Malformed(status.message().to_owned()),
+        _ => Failure::malformed(status.message()),
     })?;
     match request {
         None => Ok(None),

@@ -1,5 +1,7 @@
 //! AppendMessages.
 
+use std::sync::Arc;
+
 use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
@@ -8,7 +10,7 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use anneal_store::{Append, Appended, StoreError};
 
-use crate::{house::House, parse, status::Failure};
+use crate::{cpu, house::House, parse, status::Failure};
 
 /// Stores 1 to 100 messages in one transaction, with the jobs that they cause.
 pub(crate) async fn append_messages(
@@ -19,28 +21,42 @@ pub(crate) async fn append_messages(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
     let expected = parse::expected_last(ask.expected_last_message_id)?;
-    let messages = parse::messages("messages", ask.messages, false)?;
-    append(house, caller, id, request_id, expected, &messages).await
+    let messages = parse::messages("messages", ask.messages, false)?.into();
+    append(house, caller, Asked { id, request_id, expected, messages }).await
+}
+
+/// What is to be appended.
+pub(crate) struct Asked {
+    pub(crate) id: ConversationId,
+    pub(crate) request_id: Option<String>,
+    pub(crate) expected: Option<MessageId>,
+    pub(crate) messages: Arc<[Message]>,
+}
+
+/// Prepares an append: digests and estimates of long messages take their time.
+pub(crate) async fn prepare(house: &House, caller: Caller, asked: Asked) -> Result<(Append, Arc<[Message]>), Failure> {
+    let Asked { id, request_id, expected, messages } = asked;
+    let is_long = cpu::is_long(content_bytes(&messages), 0);
+    let prepared = move || (Append::new(id, request_id, expected, &messages), messages);
+    house.cpu.run_if(is_long, caller.tenant(), prepared).await
+}
+
+/// Bytes of content, roughly: what it takes to prepare it.
+fn content_bytes(messages: &[Message]) -> usize {
+    messages.iter().flat_map(|message| &message.parts).map(message::part_bytes).sum()
 }
 
 /// Appends parsed messages and says what became of each.
-pub(super) async fn append(
-    house: &House,
-    caller: Caller,
-    id: ConversationId,
-    request_id: Option<String>,
-    expected: Option<MessageId>,
-    messages: &[Message],
-) -> Result<pb::AppendMessagesResponse, Failure> {
-    let append = Append::new(id, request_id, expected, messages);
+pub(super) async fn append(house: &House, caller: Caller, asked: Asked) -> Result<pb::AppendMessagesResponse, Failure> {
+    let (append, messages) = prepare(house, caller, asked).await?;
     house.storage_quota.admit(&house.store, caller, &append).await?;
-    let appended = if let Some(appended) = kept(house, caller, &append, messages).await? {
+    let appended = if let Some(appended) = kept(house, caller, &append, &messages).await? {
         appended
     } else {
         house.store.append_nothing(caller, &append).await?;
         Appended { messages: Vec::new(), replayed: false }
     };
-    let skipped = if appended.messages.len() < messages.len() { skipped(messages) } else { Vec::new() };
+    let skipped = if appended.messages.len() < messages.len() { skipped(&messages) } else { Vec::new() };
     let stored = appended.messages.iter().map(|message| pb::AppendedMessage {
         message_id: message.id.0,
         turn: message.turn,
@@ -55,7 +71,7 @@ pub(crate) async fn kept(
     house: &House,
     caller: Caller,
     append: &Append,
-    messages: &[Message],
+    messages: &Arc<[Message]>,
 ) -> Result<Option<Appended>, Failure> {
     match stored(house, caller, append).await {
         Err(Failure::Store(StoreError::ToolsNotKept)) => {
@@ -63,10 +79,21 @@ pub(crate) async fn kept(
             if kept.is_empty() {
                 return Ok(None);
             }
-            stored(house, caller, &append.only(&kept)).await.map(Some)
+            stored(house, caller, &only(house, caller, append, kept).await?).await.map(Some)
         }
         appended => appended.map(Some),
     }
+}
+
+/// The append with these of its messages alone.
+pub(crate) async fn only(
+    house: &House,
+    caller: Caller,
+    append: &Append,
+    messages: Vec<Message>,
+) -> Result<Append, Failure> {
+    let (append, is_long) = (append.clone(), cpu::is_long(content_bytes(&messages), 0));
+    house.cpu.run_if(is_long, caller.tenant(), move || append.only(&messages)).await
 }
 
 /// Stores an append as it is and rings for the worker.

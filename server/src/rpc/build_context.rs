@@ -11,6 +11,7 @@ use anneal_proto::v1 as pb;
 
 use crate::{
     context::{self, Wanted},
+    cpu,
     house::House,
     parse, policy, reply,
     rpc::compact,
@@ -34,7 +35,10 @@ pub(crate) async fn build_context(
     }
     let due = if wanted.dry_run { due(house, caller, &wanted).await? } else { None };
     let model_tokens = if built.ratio.is_some() { built.model_tokens(built.context.total).get() } else { 0 };
-    Ok(pb::BuildContextResponse { model_tokens, due, ..reply::context(built.context, built.rendered) })
+    let is_long = cpu::is_long(0, built.context.manifest.len());
+    let replied = move || reply::context(built.context, built.rendered);
+    let reply = house.cpu.run_if(is_long, caller.tenant(), replied).await?;
+    Ok(pb::BuildContextResponse { model_tokens, due, ..reply })
 }
 
 /// The checkpoint that is due under the settings of a preview.

@@ -12,10 +12,13 @@ use anneal_core::{
 };
 use anneal_llm::provider::{Tool, ToolError};
 use anneal_proto::v1 as pb;
+use prost::Message as _;
 use tonic::{Response, Status};
+use tracing::Instrument as _;
 
 use crate::{
     call::Call,
+    cpu,
     house::House,
     parse, policy,
     status::Failure,
@@ -23,10 +26,12 @@ use crate::{
 };
 
 /// One turn: stores what was said, calls a model, streams and stores its answer.
-pub(crate) fn chat(house: &House, call: Call, ask: pb::ChatRequest) -> Result<Response<Events>, Status> {
+pub(crate) async fn chat(house: &House, call: Call, ask: pb::ChatRequest) -> Result<Response<Events>, Status> {
+    let is_long = cpu::is_long(ask.encoded_len(), 0);
     // A bug in one call must not take its connection, and with it the calls of others, away.
-    let parsed = call.span().in_scope(|| catch_unwind(AssertUnwindSafe(|| parse(ask))));
-    match parsed.unwrap_or(Err(Failure::Panicked)) {
+    let parsed = move || catch_unwind(AssertUnwindSafe(|| parse(ask))).unwrap_or(Err(Failure::Panicked));
+    let parsed = house.cpu.run_if(is_long, call.caller.tenant(), parsed).instrument(call.span()).await;
+    match parsed.and_then(|turn| turn) {
         Ok(turn) => Ok(Response::new(turn::begin(house, call, turn))),
         Err(failure) => {
             let status = Status::from(failure);
@@ -50,7 +55,7 @@ fn parse(ask: pb::ChatRequest) -> Result<Turn, Failure> {
         id,
         is_repeatable: request_id.is_some(),
         request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
-        messages: messages(ask.messages)?,
+        messages: messages(ask.messages)?.into(),
         expected: parse::expected_last(ask.expected_last_message_id)?,
         model: policy::model("model", &ask.model)?,
         system_prompt: ask.system_prompt,

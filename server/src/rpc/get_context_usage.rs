@@ -22,8 +22,7 @@ pub(crate) async fn get_context_usage(
     let economics = if ask.economics {
         let calls = house.store.call_history(caller, id, usage.system_prompt).await?;
         let policy = usage.state.policy;
-        let replayed = tokio::task::spawn_blocking(move || reply::economics(&calls, &policy)).await;
-        Some(replayed.map_err(|_| Failure::Panicked)?)
+        Some(house.cpu.run(caller.tenant(), move || reply::economics(&calls, &policy)).await?)
     } else {
         None
     };

@@ -8,7 +8,7 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use anneal_store::ForeignSummary;
 
-use crate::{house::House, parse, reply, status::Failure};
+use crate::{cpu, house::House, parse, reply, status::Failure};
 
 /// A checkpoint with the summary of another system.
 pub(crate) async fn import_checkpoint(
@@ -25,11 +25,14 @@ pub(crate) async fn import_checkpoint(
     }
     let model = parse::label("model", &ask.model, ID_BYTES)?;
     let encoding = house.store.conversation(caller, id).await?.given.encoding;
+    let (is_long, text) = (cpu::is_long(text.len(), 0), text.to_owned());
+    let counted = move || (encoding.counter().count(&text), encoding.estimate(&text), text);
+    let (tokens, estimate, text) = house.cpu.run_if(is_long, caller.tenant(), counted).await?;
     let foreign = ForeignSummary {
         last,
-        text: text.into(),
-        tokens: encoding.counter().count(text),
-        estimate: encoding.estimate(text),
+        text,
+        tokens,
+        estimate,
         model: model.into(),
         tokens_before: ask.tokens_before.map(Tokens::new),
         tokens_after: ask.tokens_after.map(Tokens::new),

@@ -13,7 +13,7 @@ pub(crate) async fn resolve_session(
 ) -> Result<pb::Session, Failure> {
     parse::request_id(&ask.request_id)?;
     let spot = session::parse(ask.scope)?;
-    let beginning = session::begin(house, &spot, ask.defaults)?;
+    let beginning = session::begin(house, caller, &spot, ask.defaults).await?;
     let resolved = house.store.resolve_session(caller, &spot.place.key, &beginning.new).await?;
     Ok(session::reply(caller, spot, resolved))
 }

@@ -15,7 +15,7 @@ pub(crate) async fn rotate_session(
     let request_id = parse::request_id(&ask.request_id)?;
     let spot = session::parse(ask.scope)?;
     let given = ask.defaults.is_some();
-    let beginning = session::begin(house, &spot, ask.defaults)?;
+    let beginning = session::begin(house, caller, &spot, ask.defaults).await?;
     let (asked, start) = if given {
         (beginning.asked, Start::As(beginning.new))
     } else {

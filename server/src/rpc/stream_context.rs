@@ -6,7 +6,7 @@ use futures::stream;
 use prost::Message as _;
 use tonic::Status;
 
-use crate::{house::House, rpc::build_context::build_context, status::Failure};
+use crate::{cpu, house::House, rpc::build_context::build_context, status::Failure};
 
 /// A context in pieces.
 pub(crate) type Pieces = stream::Iter<std::vec::IntoIter<Result<pb::StreamContextResponse, Status>>>;
@@ -17,8 +17,14 @@ pub(crate) async fn stream_context(
     caller: Caller,
     ask: pb::BuildContextRequest,
 ) -> Result<Pieces, Failure> {
-    let context = build_context(house, caller, ask).await?.encode_to_vec();
+    let context = build_context(house, caller, ask).await?;
+    let is_long = cpu::is_long(context.total_tokens as usize, context.manifest.len());
+    house.cpu.run_if(is_long, caller.tenant(), move || pieces(&context)).await
+}
+
+fn pieces(context: &pb::BuildContextResponse) -> Pieces {
+    let context = context.encode_to_vec();
     let pieces =
         context.chunks(CONTEXT_PIECE_BYTES).map(|piece| Ok(pb::StreamContextResponse { piece: piece.to_vec() }));
-    Ok(stream::iter(pieces.collect::<Vec<_>>()))
+    stream::iter(pieces.collect::<Vec<_>>())
 }

@@ -5,6 +5,7 @@ use anneal_proto::v1 as pb;
 use anneal_store::{ConversationChange, ConversationStatus};
 
 use crate::{
+    cpu,
     house::House,
     parse, policy,
     reply::{self, Own},
@@ -30,15 +31,22 @@ pub(crate) async fn update_conversation(
     for path in paths.iter().filter(|path| *path != "policy") {
         apply(&mut change, path, &new)?;
     }
-    if paths.iter().any(|path| path == "policy") {
+    let sets_policy = paths.iter().any(|path| path == "policy");
+    let mut prompt_tokens = None;
+    if sets_policy || change.system_prompt.is_some() {
         let stored = house.store.conversation(caller, id).await?.given;
-        let prompt = change.system_prompt.as_ref().unwrap_or(&stored.system_prompt);
-        let prompt = stored.encoding.counter().count(prompt);
-        change.policy = Some(policy::parse(new.policy, house.store.session(), prompt)?);
+        let prompt = change.system_prompt.clone().unwrap_or(stored.system_prompt);
+        let (encoding, is_long) = (stored.encoding, cpu::is_long(prompt.len(), 0));
+        let tokens = house.cpu.run_if(is_long, caller.tenant(), move || encoding.counter().count(&prompt)).await?;
+        prompt_tokens = change.system_prompt.is_some().then_some(tokens);
+        if sets_policy {
+            change.policy = Some(policy::parse(new.policy, house.store.session(), tokens)?);
+        }
     }
     let wanted = format!("{paths:?}{change:?}");
     let digest = digest::of_fields([wanted.as_bytes()]);
-    let changed = house.store.update_conversation(caller, id, request_id.as_deref(), digest, &change).await?;
+    let changed =
+        house.store.update_conversation(caller, id, request_id.as_deref(), digest, &change, prompt_tokens).await?;
     if change.policy.is_some() {
         house.bell.ring(&anneal_core::job::JobKind::ALL);
     }

@@ -75,7 +75,7 @@ where
             self.frames += 1;
             self.bytes += bytes;
             if self.frames > CRUMBS + self.bytes / CRUMB_BYTES {
-                return refused(Failure::Malformed("it comes in too many pieces for its size".to_owned()));
+                return refused(Failure::malformed("it comes in too many pieces for its size"));
             }
             if let Some(most) = self.most.filter(|most| self.bytes > *most) {
                 return refused(Failure::limit("request", most as usize, "bytes"));

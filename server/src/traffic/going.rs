@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::accounts::{Tab, WEIGHT, Waiting};
 use crate::{
     listen::{Occupied, Offered, Place},
+    polls::Polled,
     status::Failure,
 };
 
@@ -29,6 +30,7 @@ pub(crate) struct Going<B: Body> {
     /// Bytes of the piece that was handed on last.
     handed: u64,
     tab: Tab,
+    polled: Polled,
     /// None: what is said is little, and anybody may hear it.
     room: Option<Waiting>,
     /// How this door ends an answer that is cut short.
@@ -43,7 +45,12 @@ pub(crate) struct Going<B: Body> {
 impl<B: Body<Data = Bytes>> Going<B> {
     /// A body and how it ends when it is cut short, on the connection that it occupies if it keeps one; counted where it
     /// takes room.
-    pub(super) fn new((body, cut): (B, Cut<B>), tab: Tab, on: Option<(Place, Occupied)>, is_counted: bool) -> Self {
+    pub(super) fn new(
+        (body, cut): (B, Cut<B>),
+        (tab, polled): (Tab, Polled),
+        on: Option<(Place, Occupied)>,
+        is_counted: bool,
+    ) -> Self {
         let room = is_counted.then(|| tab.waiting());
         let (place, occupied) = on.unzip();
         Self {
@@ -51,6 +58,7 @@ impl<B: Body<Data = Bytes>> Going<B> {
             rest: Bytes::new(),
             handed: 0,
             tab,
+            polled,
             room,
             cut,
             is_over: false,
@@ -99,7 +107,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Going<B> {
         if !self.rest.is_empty() {
             return Poll::Ready(Some(Ok(self.piece())));
         }
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()? else {
+        let Self { body, polled, .. } = &mut *self;
+        let frame = polled.poll(|| Pin::new(body).poll_frame(context));
+        let Some(frame) = ready!(frame).transpose()? else {
             return Poll::Ready(None);
         };
         let bytes = match frame.into_data() {

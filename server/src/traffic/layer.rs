@@ -17,7 +17,12 @@ use super::{
     coming::Coming,
     going::{Cut, Going},
 };
-use crate::{auth::OPEN, listen::Peer, status::Failure};
+use crate::{
+    auth::OPEN,
+    listen::Peer,
+    polls::{Polled, Watched},
+    status::Failure,
+};
 
 /// The method that has room of its own for what comes (`server.concurrent_large_appends`).
 const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";
@@ -87,9 +92,10 @@ where
         let bounds = if is_open { (OPEN_WITHIN, Some(OPEN_BYTES)) } else { (tab.receive_within(), None) };
         request.extensions_mut().insert(tab.clone());
         let room = (!has_room).then(|| tab.waiting());
+        let polled = Polled::of(&request);
         let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, bounds)));
         async move {
-            let answer = answering.await?;
+            let answer = Watched::new(polled.clone(), answering).await?;
             // An answer whose size is known before its head has gone can still be another one; a short one at that.
             let size = answer.body().size_hint().exact().filter(|_| is_counted);
             let refused = size.and_then(|size| tab.waiting().grow(size + WEIGHT).err());
@@ -97,7 +103,7 @@ where
                 None => (answer, is_counted),
                 Some(failure) => (refuse(failure), false),
             };
-            Ok(answer.map(|body| Going::new((body, cut), tab, on, is_counted)))
+            Ok(answer.map(|body| Going::new((body, cut), (tab, polled), on, is_counted)))
         }
         .boxed()
     }

@@ -1,6 +1,6 @@
 //! What is kept of a turn that was answered: the answer, and what the call cost.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anneal_core::{
     digest,
@@ -17,7 +17,10 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::{Run, attempts::Answered, call::Bill};
-use crate::{rpc::append_messages, status::Failure};
+use crate::{
+    rpc::append_messages::{self, Asked},
+    status::Failure,
+};
 
 /// How long one question to the database may take at the end of a turn, whose own time does not count there any more: what the
 /// model has said is not given up for it.
@@ -61,8 +64,11 @@ impl Run {
     /// Stores what the model said; None: the conversation keeps nothing of it. While the database cannot take it, it is
     /// offered again for as long as the turn could have lasted without being renewed.
     async fn stored(&self, lease: &ModelLease, parts: Vec<Part>) -> Result<Option<i64>, Failure> {
-        let said = [Message { role: Role::Assistant, parts, metadata: BTreeMap::new() }];
-        let append = Append::new(self.turn.id, Some(self.turn.answer_id()), None, &said).of_turn();
+        let messages = [Message { role: Role::Assistant, parts, metadata: BTreeMap::new() }].into();
+        let request_id = Some(self.turn.answer_id());
+        let asked = Asked { id: self.turn.id, request_id, expected: None, messages };
+        let (append, said) = append_messages::prepare(&self.house, self.caller, asked).await?;
+        let append = append.of_turn();
         let until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
         let mut pauses = Pauses::default();
         loop {
@@ -77,7 +83,12 @@ impl Run {
         }
     }
 
-    async fn stored_once(&self, lease: &ModelLease, append: &Append, said: &[Message]) -> Result<Option<i64>, Failure> {
+    async fn stored_once(
+        &self,
+        lease: &ModelLease,
+        append: &Append,
+        said: &Arc<[Message]>,
+    ) -> Result<Option<i64>, Failure> {
         if !self.house.store.renew_call(lease).await? {
             return Err(Failure::TurnLost);
         }

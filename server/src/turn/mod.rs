@@ -10,7 +10,7 @@ mod model;
 mod outlet;
 mod replay;
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -36,7 +36,13 @@ use self::{
     outlet::{Gone, Outlet},
     replay::Replay,
 };
-use crate::{call::Call, house::House, rpc::append_messages, status::Failure};
+use crate::{
+    call::Call,
+    house::House,
+    polls::{Polled, Watched},
+    rpc::append_messages::{self, Asked},
+    status::Failure,
+};
 
 /// What a caller asks for.
 pub(crate) struct Turn {
@@ -46,7 +52,7 @@ pub(crate) struct Turn {
     /// Whether the caller knows the request id.
     pub(crate) is_repeatable: bool,
     /// What is said.
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Arc<[Message]>,
     pub(crate) expected: Option<MessageId>,
     /// The model that the caller names.
     pub(crate) model: Option<String>,
@@ -62,8 +68,14 @@ pub(crate) struct Turn {
 impl Turn {
     /// The append of what is said. Its digest covers the messages alone: a turn whose model failed may be tried again with
     /// another one.
-    fn asked(&self) -> Append {
-        Append::new(self.id, Some(self.request_id.clone()), self.expected, &self.messages).of_turn()
+    async fn asked(&self, house: &House, caller: Caller) -> Result<Append, Failure> {
+        let asked = Asked {
+            id: self.id,
+            request_id: Some(self.request_id.clone()),
+            expected: self.expected,
+            messages: Arc::clone(&self.messages),
+        };
+        Ok(append_messages::prepare(house, caller, asked).await?.0.of_turn())
     }
 
     /// The request id of the answer: longer than any that a caller can give.
@@ -81,7 +93,8 @@ pub(crate) async fn find_said(
     request_id: &str,
     message: Message,
 ) -> Result<Option<MessageId>, Failure> {
-    let asked = Append::new(id, Some(request_id.to_owned()), None, &[message]).of_turn();
+    let asked = Asked { id, request_id: Some(request_id.to_owned()), expected: None, messages: [message].into() };
+    let asked = append_messages::prepare(house, caller, asked).await?.0.of_turn();
     let stored = house.store.find_append(caller, &asked).await?;
     Ok(stored.and_then(|stored| match stored.messages.as_slice() {
         [one] => Some(one.id),
@@ -143,7 +156,7 @@ pub(crate) fn begin(house: &House, call: Call, turn: Turn) -> Events {
         // A caller who has gone is told nothing.
         let _ = last.send(said);
     };
-    house.turns.spawn(work.instrument(span));
+    house.turns.spawn(Watched::new(Polled::task("turn"), work.instrument(span)));
     events
 }
 
@@ -166,7 +179,7 @@ enum Said {
 impl Run {
     /// The whole turn. A refusal to call the model stores nothing; once the model may be called, what was said is stored.
     async fn to_its_end(&self) -> Result<Done, Ended> {
-        let asked = self.turn.asked();
+        let asked = self.in_time(self.turn.asked(&self.house, self.caller)).await?;
         if self.turn.is_repeatable
             && let Some(replay) = self.in_time(self.find_replay(&asked)).await?
         {
@@ -247,7 +260,8 @@ impl Run {
         if kept.last().is_none_or(|last| last.role != Role::User) {
             return stored;
         }
-        append_messages::stored(&self.house, self.caller, &asked.only(&kept)).await
+        let asked = append_messages::only(&self.house, self.caller, asked, kept).await?;
+        append_messages::stored(&self.house, self.caller, &asked).await
     }
 
     /// Refuses to answer what was asked before, where the conversation has gone on since then.

@@ -15,7 +15,7 @@ impl Run {
         let find = |name: &str| self.house.models.models.find(name).cloned();
         let conversation = self.house.store.conversation(self.caller, self.turn.id).await?;
         if let Some(asked) = &self.turn.model {
-            return find(asked).ok_or_else(|| Failure::ModelNotConfigured { model: asked.clone() });
+            return find(asked).ok_or_else(|| Failure::model_not_configured(asked.as_str()));
         }
         let policys = self.house.store.session().resolved(&conversation.given.policy).model;
         let fallback = &self.house.chat.model;
@@ -23,7 +23,7 @@ impl Run {
             .as_deref()
             .and_then(find)
             .or_else(|| find(fallback))
-            .ok_or_else(|| Failure::ModelNotConfigured { model: policys.unwrap_or_else(|| fallback.clone()) })
+            .ok_or_else(|| Failure::model_not_configured(policys.unwrap_or_else(|| fallback.clone())))
     }
 
     /// The lease of a call: for the turn, and for the tokens that it may take at most.

@@ -22,7 +22,12 @@ pub(crate) use position::{Position, Scope};
 pub(crate) use registry::Watching;
 
 use self::watcher::Watcher;
-use crate::{call::Call, house::House, status::Failure};
+use crate::{
+    call::Call,
+    house::House,
+    polls::{Polled, Watched},
+    status::Failure,
+};
 
 /// What a watcher reads.
 pub(crate) type Changes = Pin<Box<dyn Stream<Item = Result<pb::ConversationEvent, Status>> + Send>>;
@@ -65,6 +70,6 @@ pub(crate) fn begin(house: &House, call: Call, ask: Ask) -> Response<Changes> {
         call.ended(code);
         outlet.leave().await;
     };
-    tokio::spawn(work.instrument(span));
+    tokio::spawn(Watched::new(Polled::task("watch"), work.instrument(span)));
     changes
 }

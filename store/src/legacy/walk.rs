@@ -129,7 +129,7 @@ async fn begin(db: &mut PgConnection, legacy_id: i64) -> Result<Open, StoreError
         metadata: rows::labels(Some(&row.labels))?,
         ..NewConversation::default()
     };
-    creation::insert(db, OWNER, id, "", None, &new).await?;
+    creation::insert(db, OWNER, id, "", None, &new.counted()).await?;
     let status = if row.status == "active" { ConversationStatus::Active } else { ConversationStatus::Archived };
     Ok(Open {
         legacy_id,

@@ -177,11 +177,15 @@ async fn what_another_tenant_has_under_the_same_key_is_not_there() {
     let scope = Scope { agent: "main".into(), channel: "telegram".into(), sender: "anna".into(), ..Scope::default() };
     let key = scope.place().expect("a place").key;
     assert_eq!(key.as_str(), mine.session_key);
-    let new = NewConversation::default();
+    let new = NewConversation::default().counted();
     let theirs = house.store.resolve_session(caller, &key, &new).await.expect("resolves");
     assert!(theirs.made && theirs.conversation.id.to_string() != id(&mine));
-    let rotation =
-        Rotation { key: &key, request_id: Some("r1"), asked: new.digest(), start: Start::AsBefore(new.clone()) };
+    let rotation = Rotation {
+        key: &key,
+        request_id: Some("r1"),
+        asked: NewConversation::default().digest(),
+        start: Start::AsBefore(new.clone()),
+    };
     let rotated = house.store.rotate_session(caller, &rotation).await.expect("rotates");
     assert_ne!(id(&house.rotate(&direct("anna"), "r1").await.expect("rotates")), rotated.conversation.id.to_string());
     let gone = house.store.conversation(Caller::of(TenantId::DEFAULT), rotated.conversation.id).await;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anneal_core::caller::Verb;
-use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, eventually, pb};
+use anneal_tests::{Anneal, Answered, Folder, Guest, House, Process, Web, assert_no_thread_was_held, eventually, pb};
 use pb::conversation_service_client::ConversationServiceClient;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,8 @@ pub(crate) const UNLIMITED: [&str; 2] = ["limits.calls_per_second=0", "limits.by
 
 /// The server, its database, and who talks to it.
 pub(crate) struct Besieged {
-    house: House,
+    /// Its database; nobody asks the server in it.
+    pub(crate) house: House,
     server: Process,
     web: Web,
     /// Where gRPC listens.
@@ -81,6 +82,11 @@ impl Besieged {
         connect(self.grpc, authorization)
     }
 
+    /// A client of its HTTP door, over connections of its own.
+    pub(crate) fn web(&self) -> Web {
+        Web::at(self.http)
+    }
+
     /// Lets an attack go on until it ends, or so long; meanwhile another tenant works, call by call, on connections old and
     /// new, through both doors, and probes ask after the server. Then asserts that all of them were answered in time, that the
     /// process kept within its memory, and that nothing of the attack is left.
@@ -100,6 +106,7 @@ impl Besieged {
         println!("{what}: {}; {memory} MiB, over in {took:?}", latencies.to_words());
         latencies.assert_undisturbed(what);
         assert!(memory <= MEMORY, "{what}: {memory} MiB");
+        assert_no_thread_was_held(&self.metrics().await);
     }
 
     /// The tenant beside the attacker's.
@@ -107,12 +114,18 @@ impl Besieged {
         Neighbour { grpc: self.grpc, web: self.web.clone(), authorization: self.anna.clone() }
     }
 
-    /// A figure of the process's.
-    pub(crate) async fn figure(&self, name: &str) -> f64 {
+    /// The process's figures, as Prometheus reads them.
+    async fn metrics(&self) -> String {
         let asked = self.web.request("GET", "/metrics").header("authorization", &self.operator);
         let answer = Answered::to(asked).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        let lines = answer.text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        answer.text
+    }
+
+    /// A figure of the process's.
+    pub(crate) async fn figure(&self, name: &str) -> f64 {
+        let metrics = self.metrics().await;
+        let lines = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 }

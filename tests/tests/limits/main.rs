@@ -4,6 +4,8 @@
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
 mod ages;
+mod attack_contexts;
+mod attack_errors;
 mod besieged;
 mod bodies;
 mod cost;

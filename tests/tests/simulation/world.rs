@@ -96,7 +96,8 @@ impl<'a> World<'a> {
 
     async fn create(&mut self) {
         let new = NewConversation { policy: policy(self.policy), ..NewConversation::default() };
-        let made = self.house.store.create_conversation(CALLER, Some(&self.created_by), Digest::default(), &new);
+        let made =
+            self.house.store.create_conversation(CALLER, Some(&self.created_by), Digest::default(), &new.counted());
         self.id = made.await.expect("creates").id;
     }
 

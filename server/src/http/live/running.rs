@@ -21,6 +21,7 @@ use super::{
 use crate::{
     http::{door::Visitor, problem::Problem},
     parse,
+    polls::{Polled, Watched},
     status::{Failure, Reason},
 };
 
@@ -90,7 +91,7 @@ impl Live {
         if is_new {
             let telling =
                 Telling { live: Arc::clone(self), key, log: Arc::clone(&log), visitor, ask, origin, patience, closing };
-            tokio::spawn(telling.run());
+            tokio::spawn(Watched::new(Polled::task("running_turn"), telling.run()));
         }
         Reader::new(log, changes, (session, request), place.as_ref())
     }

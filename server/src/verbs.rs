@@ -1,0 +1,123 @@
+//! What a credential must allow for each RPC. Looked at before anything of a request's body is read, at both doors.
+
+use anneal_core::caller::{Caller, Verb};
+
+use crate::status::Failure;
+
+/// An RPC, as far as it matters who may call it.
+#[derive(Debug)]
+pub(crate) struct Rpc {
+    /// What metrics and spans call it.
+    pub(crate) name: &'static str,
+    /// Its path over gRPC: `/package.Service/Method`.
+    pub(crate) path: &'static str,
+    /// Verbs that its caller needs, all of them. More may be needed for what a request asks.
+    pub(crate) verbs: &'static [Verb],
+}
+
+const fn rpc(name: &'static str, path: &'static str, verbs: &'static [Verb]) -> Rpc {
+    Rpc { name, path, verbs }
+}
+
+/// Every RPC.
+#[rustfmt::skip]
+pub(crate) static RPCS: [Rpc; 29] = [
+    rpc("create_conversation", "/anneal.v1.ConversationService/CreateConversation", &[Verb::Append]),
+    rpc("get_conversation", "/anneal.v1.ConversationService/GetConversation", &[Verb::Read]),
+    rpc("list_conversations", "/anneal.v1.ConversationService/ListConversations", &[Verb::Read]),
+    rpc("update_conversation", "/anneal.v1.ConversationService/UpdateConversation", &[Verb::Append]),
+    rpc("delete_conversation", "/anneal.v1.ConversationService/DeleteConversation", &[Verb::Admin]),
+    rpc("resolve_session", "/anneal.v1.ConversationService/ResolveSession", &[Verb::Append]),
+    rpc("rotate_session", "/anneal.v1.ConversationService/RotateSession", &[Verb::Append]),
+    rpc("append_messages", "/anneal.v1.MessageService/AppendMessages", &[Verb::Append]),
+    rpc("append_large_message", "/anneal.v1.MessageService/AppendLargeMessage", &[Verb::Append]),
+    rpc("list_messages", "/anneal.v1.MessageService/ListMessages", &[Verb::Read]),
+    rpc("get_message", "/anneal.v1.MessageService/GetMessage", &[Verb::Read]),
+    rpc("insert_separator", "/anneal.v1.MessageService/InsertSeparator", &[Verb::Append]),
+    rpc("delete_separator", "/anneal.v1.MessageService/DeleteSeparator", &[Verb::Append]),
+    rpc("watch_conversation", "/anneal.v1.MessageService/WatchConversation", &[Verb::Read]),
+    rpc("build_context", "/anneal.v1.ContextService/BuildContext", &[Verb::Read]),
+    rpc("stream_context", "/anneal.v1.ContextService/StreamContext", &[Verb::Read]),
+    rpc("get_context_usage", "/anneal.v1.ContextService/GetContextUsage", &[Verb::Read]),
+    rpc("compact", "/anneal.v1.ContextService/Compact", &[Verb::Append]),
+    rpc("list_checkpoints", "/anneal.v1.ContextService/ListCheckpoints", &[Verb::Read]),
+    rpc("import_checkpoint", "/anneal.v1.ContextService/ImportCheckpoint", &[Verb::Append]),
+    rpc("report_usage", "/anneal.v1.ContextService/ReportUsage", &[Verb::Append]),
+    rpc("classify_error", "/anneal.v1.ContextService/ClassifyError", &[Verb::Read]),
+    // The answer is made of all that was said: who hears it may read.
+    rpc("chat", "/anneal.v1.ChatService/Chat", &[Verb::Append, Verb::Read]),
+    rpc("list_jobs", "/anneal.v1.OperatorService/ListJobs", &[Verb::Admin]),
+    rpc("requeue_job", "/anneal.v1.OperatorService/RequeueJob", &[Verb::Admin]),
+    rpc("discard_job", "/anneal.v1.OperatorService/DiscardJob", &[Verb::Admin]),
+    rpc("get_queue_stats", "/anneal.v1.OperatorService/GetQueueStats", &[Verb::Operator]),
+    rpc("get_model_stats", "/anneal.v1.OperatorService/GetModelStats", &[Verb::Operator]),
+    rpc("verify_conversation", "/anneal.v1.OperatorService/VerifyConversation", &[Verb::Admin]),
+];
+
+impl Rpc {
+    /// The RPC of this name; a name that is none does not compile where this is a constant.
+    pub(crate) const fn named(name: &str) -> &'static Self {
+        let mut index = 0;
+        while index < RPCS.len() {
+            if is_same(RPCS[index].name.as_bytes(), name.as_bytes()) {
+                return &RPCS[index];
+            }
+            index += 1;
+        }
+        panic!("no RPC has this name")
+    }
+
+    /// The RPC at this path; None: there is none of ours.
+    pub(crate) fn at(path: &str) -> Option<&'static Self> {
+        RPCS.iter().find(|rpc| rpc.path == path)
+    }
+
+    /// Refuses a caller who lacks a verb.
+    pub(crate) fn check(&self, caller: Caller) -> Result<(), Failure> {
+        match self.verbs.iter().find(|verb| !caller.may(**verb)) {
+            Some(missing) => Err(Failure::VerbMissing(*missing)),
+            None => Ok(()),
+        }
+    }
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < a.len() {
+        if a[index] != b[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_proto::DESCRIPTORS;
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    #[test]
+    fn every_rpc_of_the_descriptors_has_its_verbs() {
+        let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
+        let services = set.file.iter().filter(|file| file.package() == "anneal.v1").flat_map(|file| &file.service);
+        let paths = services.flat_map(|service| {
+            let name = service.name();
+            service.method.iter().map(move |method| format!("/anneal.v1.{name}/{}", method.name()))
+        });
+        let paths: Vec<String> = paths.collect();
+        assert_eq!(paths.len(), RPCS.len());
+        for path in paths {
+            let rpc = Rpc::at(&path).unwrap_or_else(|| panic!("{path} is in no line of the table"));
+            assert!(!rpc.verbs.is_empty());
+            let spelled: String = rpc.name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
+            assert!(path.ends_with(&format!("/{spelled}")), "{path} is {}", rpc.name);
+        }
+    }
+}
