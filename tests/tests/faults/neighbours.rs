@@ -65,6 +65,8 @@ async fn is_served(seed: u64, lasts: Duration) {
     println!("{plan}");
     let report = Box::pin(NeighbourCampaign::new(BINARY, plan).run()).await;
     println!("{report}");
+    // Before what was not done: a neighbour that is kept from its work does less of it.
+    assert!(report.report.findings.is_empty(), "{:#?}", report.report.findings);
     let done: Vec<&str> = Attack::ALL.iter().map(|attack| attack.name()).chain(WORKED).collect();
     holds(&[report.report], &done);
 }

@@ -82,9 +82,13 @@ fn answer(asked: &Asked) -> Script {
     }
 }
 
+/// Calls of the model at once, as its operator would say: there is no limit by default, and its turns are slow.
+const CALLS: u32 = 16;
+
 /// The settings files of servers and of workers that call this model.
 pub(super) fn settings(model: &ScriptedModel) -> (String, String) {
-    let servers = model.server_settings();
+    let window = "window_tokens = ";
+    let servers = model.server_settings().replace(window, &format!("concurrent_calls = {CALLS}\n{window}"));
     let url = model.url();
     let own = url.replace("/v1", &format!("/{WORKER}/v1"));
     let workers = format!("{}[summarizer]\nmodel = \"{}\"\n", servers.replace(&url, &own), crate::MODEL);

@@ -23,7 +23,7 @@ use crate::{Guest, Web, assistant, pb, prose, user};
 /// From one round of calls to the next.
 const PACE: Duration = Duration::from_millis(200);
 /// Rounds after which a conversation is deleted, and another one begun.
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 8;
 /// Bytes of a message that is read by ranges.
 const LONG: usize = 20_000;
 /// The neighbour's agent.

@@ -76,8 +76,12 @@ pub(super) async fn turn_readers(on: &Strike) {
 pub(super) async fn refused_turns(on: &Strike) {
     let guest = on.guest();
     let order = Order::Refuse(on.choose(&[500, 429, 403, 404, 503]));
-    let Some(id) = on.conversation(&guest).await else { return };
-    on.forever(4, async |_| chat(on, &guest, &id, vec![user(&order.words())]).await).await;
+    on.forever(4, async |_| {
+        if let Some(id) = on.conversation(&guest).await {
+            chat(on, &guest, &id, vec![user(&order.words())]).await;
+        }
+    })
+    .await;
 }
 
 pub(super) async fn slow_turns(on: &Strike) {
