@@ -37,11 +37,12 @@ endif
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
 
-# Not through nextest, which ends what takes long. ANNEAL_FAULTS_SEED=… replays one plan.
-soak: ## crashes everything under load for MINUTES (60) and checks every promise; prints seeds and figures
+# Not through nextest, which ends what takes long. ANNEAL_FAULTS_SEED=… replays one plan. CAMPAIGN=neighbours: one tenant
+# against another alone; CAMPAIGN=soak:: crashes alone.
+soak: ## crashes everything under load for MINUTES (60), then lets one tenant attack another for ten of them; checks every promise
 	@scripts/postgres.sh
 	@scripts/debian.sh faketime
-	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults soak -- --nocapture
+	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults $(or $(CAMPAIGN),soak) -- --nocapture --test-threads=1
 
 # make fuzz TARGET=importers for one. What is found stays in target/fuzz/; KEEP=1 takes it into fuzz/corpus/ at the end.
 fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUTES (60) in all; prints executions and coverage

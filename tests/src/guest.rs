@@ -52,14 +52,19 @@ impl House {
 
     /// A new API key of a tenant.
     pub async fn key(&self, tenant: &str, verbs: &[Verb]) -> NewSecret {
-        self.tenant(tenant).await;
-        let secret = NewSecret::make().expect("random bytes");
-        let verbs = verbs.iter().copied().collect();
-        let key = NewKey { id: secret.id, tenant, name: "a test", secret_digest: &secret.digest, verbs, days: None };
-        let mut owner = Owner::connect(&StoreSettings::at(&self.url)).await.expect("connects");
-        assert!(owner.create_key(&key).await.expect("stores the key"));
-        secret
+        make_key(&self.url, tenant, verbs).await
     }
+}
+
+/// A new API key of a tenant, in the database of this URL; the tenant is made if it is not there.
+pub async fn make_key(url: &str, tenant: &str, verbs: &[Verb]) -> NewSecret {
+    let mut owner = Owner::connect(&StoreSettings::at(url)).await.expect("connects");
+    owner.create_tenant(tenant).await.expect("makes a tenant");
+    let secret = NewSecret::make().expect("random bytes");
+    let verbs = verbs.iter().copied().collect();
+    let key = NewKey { id: secret.id, tenant, name: "a test", secret_digest: &secret.digest, verbs, days: None };
+    assert!(owner.create_key(&key).await.expect("stores the key"));
+    secret
 }
 
 /// A channel whose calls show this `authorization`; an empty one: none.

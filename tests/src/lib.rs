@@ -42,7 +42,7 @@ pub use contention::{CONVERSATION, DEAD_JOBS, Holding, JOBS};
 pub use dial::{Answer, post};
 pub use eventually::{eventually, eventually_within};
 pub use files::{Files, claw0, lines_of, pi, pi_compaction, pi_said};
-pub use guest::{Guest, Rpc, call_frames, call_raw, call_to_the_end, every_rpc, guest_on};
+pub use guest::{Guest, Rpc, call_frames, call_raw, call_to_the_end, every_rpc, guest_on, make_key};
 pub use house::{House, Lengths, empty_database, grouping, postgres_binaries};
 pub use import::Imported;
 pub use legacy::{Kept, OldRow, OldTables, Recounted, migrated, recount};

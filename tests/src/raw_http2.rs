@@ -68,16 +68,21 @@ pub struct RawHttp2 {
 impl RawHttp2 {
     /// Connects, sends the preface and these settings, and takes those of the server.
     pub async fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
-        let mut stream = TcpStream::connect(address).await.expect("connects");
+        Self::try_connect(address, settings).await.expect("the server takes a connection and has settings")
+    }
+
+    /// The same; None: the server has closed the connection before, or taken none.
+    pub async fn try_connect(address: SocketAddr, settings: &[(u16, u32)]) -> Option<Self> {
+        let mut stream = TcpStream::connect(address).await.ok()?;
         let pairs = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
         let hello =
             [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>())];
-        stream.write_all(&hello.concat()).await.expect("is taken");
+        stream.write_all(&hello.concat()).await.ok()?;
         let mut client = Self { stream, settings: Vec::new() };
-        client.settings = client.next_of(kind::SETTINGS).await.expect("the server has settings").payload;
+        client.settings = client.next_of(kind::SETTINGS).await?.payload;
         // From then on they hold: its window, above all.
-        client.send(&frame(kind::SETTINGS, kind::ACK, 0, &[])).await.expect("is taken");
-        client
+        client.send(&frame(kind::SETTINGS, kind::ACK, 0, &[])).await.ok()?;
+        Some(client)
     }
 
     /// Sends bytes as they are; an error: the server has closed the connection.

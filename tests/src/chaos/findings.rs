@@ -1,6 +1,7 @@
 //! What was found broken, and what was counted, while it was found or not.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashSet},
     fmt,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -82,14 +83,14 @@ impl Findings {
 
 /// What was done, by name.
 #[derive(Default)]
-pub struct Tally(Mutex<BTreeMap<&'static str, u64>>);
+pub struct Tally(Mutex<BTreeMap<Cow<'static, str>, u64>>);
 
 impl Tally {
-    pub(super) fn add(&self, what: &'static str, more: u64) {
-        *held(&self.0).entry(what).or_default() += more;
+    pub(super) fn add(&self, what: impl Into<Cow<'static, str>>, more: u64) {
+        *held(&self.0).entry(what.into()).or_default() += more;
     }
 
-    pub(super) fn one(&self, what: &'static str) {
+    pub(super) fn one(&self, what: impl Into<Cow<'static, str>>) {
         self.add(what, 1);
     }
 
@@ -101,7 +102,7 @@ impl Tally {
     /// Adds what another has counted.
     pub fn take_in(&self, other: &Self) {
         for (what, more) in held(&other.0).iter() {
-            self.add(what, *more);
+            self.add(what.clone(), *more);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod aftermath;
 mod appends;
+mod attack;
 mod audit;
 mod campaign;
 mod checker;
@@ -27,6 +28,7 @@ mod turns;
 mod wire;
 mod zombies;
 
+pub use attack::{Attack, AttackPlan, NeighbourCampaign, NeighbourReport};
 pub use campaign::{Campaign, Report};
 pub use clocks::Clocks;
 pub use cluster::{Cluster, Database};

@@ -30,7 +30,9 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     let script = {
         let mut all = shared.asked.lock().expect("nobody panics while holding it");
         asked.nth = all.len();
-        all.push(asked.clone());
+        if shared.keeps_requests {
+            all.push(asked.clone());
+        }
         (shared.respond)(&asked)
     };
     let _open = Open::new(&shared);

@@ -88,6 +88,8 @@ struct Counts {
 /// What the connections share.
 struct Shared {
     respond: Box<dyn Fn(&Asked) -> Script + Send + Sync>,
+    /// Whether requests are kept for [`ScriptedModel::asked`].
+    keeps_requests: bool,
     asked: Mutex<Vec<Asked>>,
     counts: watch::Sender<Counts>,
 }
@@ -102,10 +104,19 @@ pub struct ScriptedModel {
 impl ScriptedModel {
     /// A provider that answers each request with the script that `respond` writes for it.
     pub async fn start(respond: impl Fn(&Asked) -> Script + Send + Sync + 'static) -> Self {
+        Self::start_keeping(respond, true).await
+    }
+
+    /// The same without keeping the requests: [`Self::asked`] says none of them, and each is the first.
+    pub async fn start_without_memory(respond: impl Fn(&Asked) -> Script + Send + Sync + 'static) -> Self {
+        Self::start_keeping(respond, false).await
+    }
+
+    async fn start_keeping(respond: impl Fn(&Asked) -> Script + Send + Sync + 'static, keeps_requests: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("some port is free");
         let address = listener.local_addr().expect("it has an address");
         let (counts, _) = watch::channel(Counts::default());
-        let shared = Arc::new(Shared { respond: Box::new(respond), asked: Mutex::default(), counts });
+        let shared = Arc::new(Shared { respond: Box::new(respond), keeps_requests, asked: Mutex::default(), counts });
         let server = tokio::spawn(connection::accept(listener, Arc::clone(&shared))).abort_handle();
         Self { address, shared, server }
     }

@@ -3,6 +3,7 @@
 
 mod clocks;
 mod crashes;
+mod neighbours;
 mod orphans;
 mod rare;
 #[cfg(feature = "sabotage")]
