@@ -95,9 +95,8 @@ impl<'a> World<'a> {
     }
 
     async fn create(&mut self) {
-        let new = NewConversation { policy: policy(self.policy), ..NewConversation::default() };
-        let made =
-            self.house.store.create_conversation(CALLER, Some(&self.created_by), Digest::default(), &new.counted());
+        let new = NewConversation { policy: policy(self.policy), ..NewConversation::default() }.counted();
+        let made = self.house.store.create_conversation(CALLER, Some(&self.created_by), Digest::default(), &new);
         self.id = made.await.expect("creates").id;
     }
 
@@ -322,7 +321,8 @@ impl<'a> World<'a> {
     async fn change(&mut self, number: u8) -> Result<(), Broken> {
         self.policy = number;
         let change = ConversationChange { policy: Some(policy(number)), ..ConversationChange::default() };
-        let changed = self.house.store.update_conversation(CALLER, self.id, None, Digest::default(), &change).await;
+        let changed =
+            self.house.store.update_conversation(CALLER, self.id, None, Digest::default(), &change, None).await;
         changed.map(|_| ()).map_err(|error| format!("no other policy: {error}"))
     }
 
