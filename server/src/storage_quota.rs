@@ -86,6 +86,6 @@ impl StorageQuota {
             let TenantUsage { messages, content_bytes } = store.tenant_usage(caller).await?;
             Ok(Arc::new(Used { messages: messages.into(), content_bytes: content_bytes.into() }))
         };
-        self.used.try_get_with(caller.tenant(), read).await.map_err(|error| Failure::of_shared(&error))
+        Box::pin(self.used.try_get_with(caller.tenant(), read)).await.map_err(|error| Failure::of_shared(&error))
     }
 }

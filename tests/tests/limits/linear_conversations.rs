@@ -133,7 +133,7 @@ async fn a_conversation_with_ten_times_as_much_of_anything_costs_at_most_fifteen
 async fn a_conversation_with_ten_times_the_watchers_costs_at_most_fifteen_times_as_much() {
     let server = Besieged::start(&UNLIMITED).await;
     let (mut meter, mut costs) = (server.meter().await, Costs::default());
-    let [mut few, mut many] = [Watched::by(&server, 10).await, Watched::by(&server, 100).await];
+    let [mut few, mut many] = [Watched::by(&server, 40).await, Watched::by(&server, 400).await];
     let (small, large) = (async |_| few.hear_a_message().await, async |_| many.hear_a_message().await);
     costs.compare(&mut meter, "AppendMessages, heard by all watchers", small, large).await;
     costs.assert_linear("watchers");
@@ -150,10 +150,13 @@ impl Watched {
     /// A new conversation with so many watchers.
     async fn by(server: &Besieged, watchers: usize) -> Self {
         let (id, guest) = (server.conversation().await, server.guest(&server.eve));
+        let lines: Vec<Guest> = (0..=watchers / 100).map(|_| server.guest(&server.eve)).collect();
         let mut streams = Vec::new();
-        for _ in 0..watchers {
+        for number in 0..watchers {
+            // A connection has at most 128 streams.
             let ask = pb::WatchConversationRequest { conversation_id: id.clone(), ..Default::default() };
-            let watch = MessageServiceClient::new(guest.clone()).watch_conversation(ask).await;
+            let line = &lines[number / 100];
+            let watch = MessageServiceClient::new(line.clone()).watch_conversation(ask).await;
             streams.push(watch.expect("is let in").into_inner());
         }
         Self { id, guest, streams }

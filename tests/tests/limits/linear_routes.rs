@@ -101,7 +101,7 @@ fn values(schema: &Value, bytes: usize) -> Vec<(&'static str, String)> {
         return vec![("many", format!("[{}\"\"]", r#""","#.repeat(bytes / 3))), ("one", format!("[{text}]"))];
     }
     if is("object") {
-        let keys: String = (0..bytes / 14).map(|number| format!(r#""a_{number:06}":"","#)).collect();
+        let keys = (0..bytes / 14).map(|number| format!(r#""a_{number:06}":"","#)).collect::<Vec<_>>().concat();
         return vec![
             ("many keys", format!("{{{keys}\"z\":\"\"}}")),
             ("a long key", format!("{{{text}:1}}")),
