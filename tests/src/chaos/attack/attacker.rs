@@ -1,6 +1,11 @@
 //! The attacker: what it has, and how one attack makes its calls.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::future::join_all;
 use prost::Message;
@@ -9,7 +14,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tonic::{Status, transport::Channel};
 
 use super::{
-    super::findings::{Findings, Tally},
+    super::findings::{Findings, Tally, held},
     installation::Addresses,
     kind::Attack,
     plan::{AttackPlan, LANES, PlannedAttack},
@@ -39,6 +44,18 @@ pub(super) struct Tallies {
     pub(super) calls: Tally,
     /// Refusals by reason.
     pub(super) refusals: Tally,
+    /// The neighbour's slow calls, by the attacks that were under way when they ended.
+    pub(super) slow: Tally,
+    under_way: Mutex<Vec<Attack>>,
+}
+
+impl Tallies {
+    /// A call of the neighbour's was slow: whatever is under way may be the reason.
+    pub(super) fn blame(&self) {
+        for attack in held(&self.under_way).iter() {
+            self.slow.one(attack.name());
+        }
+    }
 }
 
 /// One attack under way.
@@ -59,10 +76,16 @@ pub(super) fn session(id: &str) -> String {
 const PACE: Duration = Duration::from_millis(1);
 
 impl Means {
-    pub(super) fn new(servers: Vec<Addresses>, authorization: String, stock: Stock, findings: Arc<Findings>) -> Self {
+    pub(super) fn new(
+        servers: Vec<Addresses>,
+        authorization: String,
+        stock: Stock,
+        findings: Arc<Findings>,
+        tallies: Arc<Tallies>,
+    ) -> Self {
         let paths = every_rpc().into_iter().map(|rpc| (rpc.name, rpc.path)).collect();
         let fields = fields::every_field();
-        Self { servers, authorization, stock, paths, fields, findings, tallies: Arc::default() }
+        Self { servers, authorization, stock, paths, fields, findings, tallies }
     }
 
     /// Performs what is planned, some attacks at a time, until all is done.
@@ -90,6 +113,7 @@ impl Means {
             pace: tokio::sync::Mutex::new(pace),
         };
         self.tallies.attacks.one(planned.attack.name());
+        held(&self.tallies.under_way).push(planned.attack);
         let over = Instant::now() + planned.lasts;
         // Boxed, so that its connections are gone as soon as it is over.
         let again = Box::pin(async {
@@ -99,6 +123,10 @@ impl Means {
             }
         });
         let _ = timeout(planned.lasts, again).await;
+        let mut under_way = held(&self.tallies.under_way);
+        if let Some(place) = under_way.iter().position(|attack| *attack == planned.attack) {
+            under_way.swap_remove(place);
+        }
     }
 }
 

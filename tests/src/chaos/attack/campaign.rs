@@ -50,6 +50,8 @@ pub struct NeighbourReport {
     pub calls: Tally,
     /// The attacker's refusals, by reason.
     pub refusals: Tally,
+    /// The neighbour's calls that took more than a second, by the attacks that were under way.
+    pub slow: Tally,
     /// How long the neighbour's calls, its jobs and the probes took.
     pub latencies: Latencies,
     /// What the processes have warned of.
@@ -63,6 +65,7 @@ impl fmt::Display for NeighbourReport {
         writeln!(f, "{}", self.report)?;
         writeln!(f, "the attacker's calls: {}", self.calls)?;
         writeln!(f, "its refusals: {}", self.refusals)?;
+        writeln!(f, "the neighbour's slow calls, by what was under way: {}", self.slow)?;
         writeln!(f, "warnings: {}", self.warnings)?;
         writeln!(f, "the servers' memory at most: {:?} MiB", self.memory)?;
         write!(f, "{}", self.latencies)
@@ -119,7 +122,9 @@ impl Stage {
         let installation = Installation::start(campaign.binary, campaign.settings, campaign.sabotage, &findings).await;
         let stock = Stock::store(&installation.url, installation.eves).await;
         let servers = installation.addresses.clone();
-        let work = Arc::new(Work::new(servers.clone(), installation.anna.clone(), Arc::clone(&findings)));
+        let tallies = Arc::<Tallies>::default();
+        let shared = (Arc::clone(&findings), Arc::clone(&tallies));
+        let work = Arc::new(Work::new(servers.clone(), installation.anna.clone(), shared.0, shared.1));
         let mut working = JoinSet::new();
         for number in 0..CLIENTS {
             working.spawn(Neighbour::new(Arc::clone(&work), number).run());
@@ -134,8 +139,8 @@ impl Stage {
         while work.latencies.count(Kind::Call) < CALLS_BEFORE {
             looks.tick().await;
         }
-        let means = Arc::new(Means::new(servers, installation.eve.clone(), stock, findings));
-        let (tallies, stop) = (Arc::clone(&means.tallies), CancellationToken::new());
+        let means = Arc::new(Means::new(servers, installation.eve.clone(), stock, findings, Arc::clone(&tallies)));
+        let stop = CancellationToken::new();
         let attacked = attack(means, campaign.plan.clone(), stop.clone());
         Self {
             installation,
@@ -177,13 +182,22 @@ impl Stage {
         let (memory, warnings) = (self.installation.memory(), self.installation.warnings());
         self.installation.stop(&self.work.findings).await;
         let work = Arc::into_inner(self.work).expect("nobody works any more");
-        let (tally, calls, refusals) = (work.tally, Tally::default(), Tally::default());
-        tally.take_in(&self.tallies.attacks);
-        calls.take_in(&self.tallies.calls);
-        refusals.take_in(&self.tallies.refusals);
-        let report =
-            Report { seed: self.seed, findings: work.findings.all(), tally, settled, took: self.began.elapsed() };
-        NeighbourReport { report, calls, refusals, latencies: work.latencies, warnings, memory }
+        let copy = |of: &Tally| {
+            let copied = Tally::default();
+            copied.take_in(of);
+            copied
+        };
+        work.tally.take_in(&self.tallies.attacks);
+        let (calls, refusals, slow) =
+            (copy(&self.tallies.calls), copy(&self.tallies.refusals), copy(&self.tallies.slow));
+        let report = Report {
+            seed: self.seed,
+            findings: work.findings.all(),
+            tally: work.tally,
+            settled,
+            took: self.began.elapsed(),
+        };
+        NeighbourReport { report, calls, refusals, slow, latencies: work.latencies, warnings, memory }
     }
 }
 

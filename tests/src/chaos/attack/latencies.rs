@@ -10,7 +10,7 @@ use std::{
 use super::super::findings::{Findings, held};
 
 /// The slowest call, and the slowest probe, of a hundred in a window.
-const P99: Duration = Duration::from_secs(1);
+pub(super) const P99: Duration = Duration::from_secs(1);
 /// Over which the slowest of a hundred is found.
 pub(super) const WINDOW: Duration = Duration::from_secs(30);
 /// Fewer calls than these have no slowest of a hundred.

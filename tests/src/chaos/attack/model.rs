@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::super::{findings::Findings, turns::answer_to};
 use crate::{Asked, Say, Script, ScriptedModel};
 
@@ -48,6 +50,9 @@ impl Order {
 pub(super) const FORBIDDEN_HOSTS: [&str; 4] =
     ["169.254.169.254", "metadata.google.internal", "10.0.0.1", "gs://private"];
 
+/// What fields are called whose text a provider fetches, in every protocol.
+const LINKS: [&str; 3] = ["url", "uri", "fileUri"];
+
 /// Pieces of a long answer, and bytes of each.
 const PIECES: usize = 64;
 const PIECE_BYTES: usize = 64 * 1_024;
@@ -58,11 +63,23 @@ const WORKER: &str = "worker";
 /// Starts the model. A request that names a forbidden address is a finding.
 pub(super) async fn start(findings: Arc<Findings>) -> ScriptedModel {
     ScriptedModel::start_without_memory(move |asked| {
-        let forbidden = FORBIDDEN_HOSTS.into_iter().find(|host| asked.raw.contains(host));
+        let forbidden = FORBIDDEN_HOSTS.into_iter().find(|host| has_link_to(&asked.body, host));
         findings.demand(forbidden.is_none(), "media", || format!("the model was asked to read {forbidden:?}"));
         answer(asked)
     })
     .await
+}
+
+/// Whether a link in the body leads there. A medium that is only described is no link.
+fn has_link_to(body: &Value, host: &str) -> bool {
+    match body {
+        Value::Array(items) => items.iter().any(|item| has_link_to(item, host)),
+        Value::Object(fields) => fields.iter().any(|(name, field)| match field {
+            Value::String(text) => LINKS.contains(&name.as_str()) && text.contains(host),
+            _ => has_link_to(field, host),
+        }),
+        _ => false,
+    }
 }
 
 fn answer(asked: &Asked) -> Script {

@@ -17,8 +17,9 @@ use tonic::{Request, Response, Status, transport::Channel};
 
 use super::{
     super::findings::{Findings, Tally, held},
+    attacker::Tallies,
     installation::Addresses,
-    latencies::{Kind, Latencies, WINDOW},
+    latencies::{Kind, Latencies, P99, WINDOW},
     promises::Conversation,
 };
 use crate::{Guest, guest_on, refusal};
@@ -40,6 +41,8 @@ pub(super) struct Work {
     pub(super) findings: Arc<Findings>,
     pub(super) tally: Tally,
     pub(super) latencies: Latencies,
+    /// What the attacker does meanwhile.
+    pub(super) tallies: Arc<Tallies>,
     /// Conversations that are in use.
     conversations: Mutex<Vec<Arc<Conversation>>>,
     /// Clients end what they have begun.
@@ -47,9 +50,23 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(servers: Vec<Addresses>, authorization: String, findings: Arc<Findings>) -> Self {
+    pub(super) fn new(
+        servers: Vec<Addresses>,
+        authorization: String,
+        findings: Arc<Findings>,
+        tallies: Arc<Tallies>,
+    ) -> Self {
         let (tally, latencies, conversations) = (Tally::default(), Latencies::default(), Mutex::default());
-        Self { servers, authorization, findings, tally, latencies, conversations, over: CancellationToken::new() }
+        Self {
+            servers,
+            authorization,
+            findings,
+            tally,
+            latencies,
+            tallies,
+            conversations,
+            over: CancellationToken::new(),
+        }
     }
 
     /// A connection of the neighbour's own to a server.
@@ -110,6 +127,9 @@ impl Work {
         let began = Instant::now();
         let answer = timeout(HANGS_AFTER, answer).await.unwrap_or_else(|_| Err("no answer".to_owned()));
         self.latencies.add(Kind::Call, what, began);
+        if began.elapsed() > P99 {
+            self.tallies.blame();
+        }
         self.tally.one("calls of the neighbour");
         match answer {
             Ok(answer) => Some(answer),
