@@ -172,7 +172,7 @@ impl State {
 
 impl Entry for Arc<State> {
     fn is_busy(&self) -> bool {
-        self.calls.load(Ordering::Acquire) > 0
+        self.calls.load(Ordering::Acquire) > 0 || self.open_calls.load(Ordering::Acquire) > 0
     }
 
     fn last_active(&self) -> u64 {
@@ -271,6 +271,13 @@ impl Place {
     pub(crate) fn occupy(&self) -> Occupied {
         self.state.calls.fetch_add(1, Ordering::AcqRel);
         Occupied(Arc::clone(&self.state))
+    }
+
+    /// Closes another connection on which nobody is known, the oldest with a call: what strangers' calls may take together is
+    /// taken, and another one has come here.
+    pub(crate) fn make_room_for_a_stranger(&self) {
+        let closed = self.room.taken().take_unknown(self.id);
+        close(closed.into_iter().collect());
     }
 
     /// Notes that a call without a credential is under way; None: so many are already.

@@ -121,6 +121,16 @@ impl<E: Entry> Table<E> {
         self.make_room(owner, id)
     }
 
+    /// Removes a connection of nobody known that is another one than this: of the oldest ones the first with a call, else the
+    /// oldest.
+    pub(super) fn take_unknown(&mut self, but: u64) -> Option<E> {
+        let connections = &self.by_owner.get(&Owner::Unknown)?.connections;
+        let others = || connections.iter().filter(|(id, _)| **id != but);
+        let busy = others().take(LOOKED_AT).find(|(_, seated)| seated.entry.is_busy());
+        let id = *busy.or_else(|| others().next())?.0;
+        self.remove(Owner::Unknown, id)
+    }
+
     fn seat(&mut self, owner: Owner, id: u64, seated: Seated<E>) {
         let of_owner =
             self.by_owner.entry(owner).or_insert_with(|| OfOwner { places: 0, connections: BTreeMap::new() });
@@ -264,6 +274,11 @@ mod tests {
             assert_eq!(closed.first().map(|closed| closed.0), Some(name - 2), "the oldest stranger, busy or not");
         }
         assert_eq!(table.len(), 32);
+        let (_, closed) = table.insert(Connection(300, true, 0));
+        assert_eq!(closed.len(), 1);
+        assert_eq!(table.take_unknown(1_000).map(|closed| closed.0), Some(300), "a call is under way on it");
+        assert_eq!(table.take_unknown(1_000).map(|closed| closed.0), Some(299));
+        assert_eq!(table.take_unknown(1_000), None, "those of others stay");
     }
 
     #[test]

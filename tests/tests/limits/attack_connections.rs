@@ -125,6 +125,14 @@ async fn strangers_on_every_connection_leave_some_to_those_who_are_known_and_to_
     for (what, half) in [("nothing at all", ""), ("half a line", "GET /heal"), ("half a long head", long.as_str())] {
         server.endures(what, LASTS, hold(server.http, half.as_bytes())).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_on_every_connection_of_http2_leave_some_to_those_who_are_known_and_to_probes() {
+    if !has_files_for(CONNECTIONS) {
+        return;
+    }
+    let server = Besieged::start(&[]).await;
     let head = request_head("/grpc.health.v1.Health/Check", &[("x-more", &"x".repeat(15_000))]);
     let half = [PREFACE, &frame(kind::HEADERS, 0, 1, &head)].concat();
     server.endures("half a head over HTTP/2", LASTS, hold(server.grpc, &half)).await;
