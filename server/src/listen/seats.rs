@@ -172,7 +172,11 @@ impl State {
 
 impl Entry for Arc<State> {
     fn is_busy(&self) -> bool {
-        self.calls.load(Ordering::Acquire) > 0 || self.open_calls.load(Ordering::Acquire) > 0
+        self.calls.load(Ordering::Acquire) > 0
+    }
+
+    fn has_open_call(&self) -> bool {
+        self.open_calls.load(Ordering::Acquire) > 0
     }
 
     fn last_active(&self) -> u64 {
@@ -273,10 +277,10 @@ impl Place {
         Occupied(Arc::clone(&self.state))
     }
 
-    /// Closes another connection on which nobody is known, the oldest with a call: what strangers' calls may take together is
-    /// taken, and another one has come here.
+    /// Closes another connection on which nobody is known, the oldest with a call that needs no credential: what such calls may
+    /// take together is taken, and another one has come here.
     pub(crate) fn make_room_for_a_stranger(&self) {
-        let closed = self.room.taken().take_unknown(self.id);
+        let closed = self.room.taken().take_open_caller(self.id);
         close(closed.into_iter().collect());
     }
 

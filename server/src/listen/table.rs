@@ -48,6 +48,8 @@ impl Bounds {
 pub(super) trait Entry {
     /// Whether a call is under way on it.
     fn is_busy(&self) -> bool;
+    /// Whether a call is under way on it that needs no credential.
+    fn has_open_call(&self) -> bool;
     /// When something last came or went on it; smaller is longer ago.
     fn last_active(&self) -> u64;
 }
@@ -121,13 +123,11 @@ impl<E: Entry> Table<E> {
         self.make_room(owner, id)
     }
 
-    /// Removes a connection of nobody known that is another one than this: of the oldest ones the first with a call, else the
-    /// oldest.
-    pub(super) fn take_unknown(&mut self, but: u64) -> Option<E> {
+    /// Removes the oldest connection of nobody known on which there is an open call, another one than this; None: there is none.
+    pub(super) fn take_open_caller(&mut self, but: u64) -> Option<E> {
         let connections = &self.by_owner.get(&Owner::Unknown)?.connections;
-        let others = || connections.iter().filter(|(id, _)| **id != but);
-        let busy = others().take(LOOKED_AT).find(|(_, seated)| seated.entry.is_busy());
-        let id = *busy.or_else(|| others().next())?.0;
+        let oldest = connections.iter().find(|(id, seated)| **id != but && seated.entry.has_open_call());
+        let id = *oldest?.0;
         self.remove(Owner::Unknown, id)
     }
 
@@ -221,6 +221,10 @@ mod tests {
             self.1
         }
 
+        fn has_open_call(&self) -> bool {
+            self.1
+        }
+
         fn last_active(&self) -> u64 {
             self.2
         }
@@ -276,9 +280,8 @@ mod tests {
         assert_eq!(table.len(), 32);
         let (_, closed) = table.insert(Connection(300, true, 0));
         assert_eq!(closed.len(), 1);
-        assert_eq!(table.take_unknown(1_000).map(|closed| closed.0), Some(300), "a call is under way on it");
-        assert_eq!(table.take_unknown(1_000).map(|closed| closed.0), Some(299));
-        assert_eq!(table.take_unknown(1_000), None, "those of others stay");
+        assert_eq!(table.take_open_caller(1_000).map(|closed| closed.0), Some(300), "an open call is under way on it");
+        assert_eq!(table.take_open_caller(1_000), None, "others stay");
     }
 
     #[test]
