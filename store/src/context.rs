@@ -13,6 +13,7 @@ use anneal_core::{
     limits::CONTEXT_CONTENT_BYTES,
     message::MessageId,
     policy::PolicyOverrides,
+    tokens::Encoding,
 };
 use futures::TryStreamExt as _;
 
@@ -196,6 +197,11 @@ impl ContextRows {
     pub fn bytes(&self) -> usize {
         let head = self.head.iter().flat_map(|row| [&row.content, &row.summary]).flatten();
         head.map(String::len).sum::<usize>() + self.content_bytes.unsigned_abs() as usize
+    }
+
+    /// What the conversation's tokens are counted in.
+    pub fn encoding(&self) -> Result<Encoding, StoreError> {
+        rows::encoding(self.head.as_ref().and_then(|head| head.encoding).unwrap_or(0))
     }
 
     /// The material that these rows hold.
