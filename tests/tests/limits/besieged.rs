@@ -78,6 +78,11 @@ impl Besieged {
         let http = web.address();
         // It listens a moment before its first look at the database.
         eventually("the server is ready", async || web.get("/readyz").await.status == 200).await;
+        // All keys come from one address here: those that work have let somebody in before an attack begins.
+        for key in [&eve, &anna, &operator] {
+            let listed = web.request("GET", "/api/agents/a/sessions").header("authorization", key);
+            assert_eq!(Answered::to(listed).await.status, 200);
+        }
         Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
     }
 
