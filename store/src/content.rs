@@ -7,9 +7,11 @@ use crate::error::StoreError;
 /// Memory that a row takes beside its content, in bytes: ids, roles, counts, and the heads of its strings.
 pub const ROW_BYTES: u64 = 512;
 
-/// Content of so many bytes takes an unoptimised build 40 ms to parse: more is not parsed where calls are answered. What a thread
-/// frees that another has allocated comes back late, so that less is not handed to another.
-const LONG_BYTES: u64 = 8 * 1024 * 1024;
+/// Content of so many bytes takes an unoptimised build 5 to 20 ms to parse: more is not parsed where calls are answered. What a
+/// thread frees that another has allocated comes back late, so that less is not handed to another.
+const LONG_BYTES: u64 = 1024 * 1024;
+/// Rows of so many bytes are parsed in a row before others have their turn.
+pub(crate) const PAUSE_BYTES: usize = 1024 * 1024;
 
 /// How many bytes a read may bring, and what is held until its connection has let go of them.
 #[derive(Clone)]

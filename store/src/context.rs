@@ -19,7 +19,7 @@ use futures::TryStreamExt as _;
 
 use crate::{
     Store,
-    content::{ContentRead, ContentRoom, row_bytes},
+    content::{ContentRead, ContentRoom, PAUSE_BYTES, ROW_BYTES, parsed, row_bytes},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
     rules::Rules,
@@ -91,26 +91,25 @@ impl Store {
             room.column(),
         )
         .fetch(&mut *db);
-        let mut rows = Vec::new();
+        let mut read = ContextRows::new(Arc::clone(&self.rules), overrides.clone());
+        let mut unpaused = 0;
         while let Some(row) = incoming.try_next().await? {
-            rows.push(row);
-            if rows.len() % ROWS_AT_ONCE == 0 {
+            unpaused += ROW_BYTES as usize + read.take(row, room).await?;
+            if unpaused >= PAUSE_BYTES {
+                unpaused = 0;
                 tokio::task::yield_now().await;
             }
         }
         drop(incoming);
         db.release().await?;
-        if rows.is_empty() {
+        if read.head.is_none() {
             return Err(StoreError::NotFound(Entity::Conversation));
         }
-        // Each message says the bytes of all; the head says none.
-        let content = rows.iter().find_map(|row| row.read_bytes).unwrap_or(0);
-        let bytes = row_bytes(rows.len(), content);
+        let bytes = row_bytes(read.messages() + 1, read.content_bytes);
         if bytes > room.bytes() {
             return Ok(ContentRead::TooLarge { bytes });
         }
-        let value = ContextRows { rows, rules: Arc::clone(&self.rules), overrides: overrides.clone() };
-        Ok(ContentRead::Read { value, bytes })
+        Ok(ContentRead::Read { value: read, bytes })
     }
 
     /// Records a new version of the beginning of a conversation's contexts. False when another call was first: its version
@@ -148,50 +147,71 @@ impl Store {
     }
 }
 
-/// Rows that are taken over between two chances for other calls: each costs a few microseconds.
-const ROWS_AT_ONCE: usize = 1_000;
-
-/// Material as it came from the database.
+/// Material as it came from the database, its messages parsed one by one: all of their JSON at once would take as much memory
+/// again.
 pub struct ContextRows {
-    /// The head, and the messages of the tail.
-    rows: Vec<MaterialRow>,
+    head: Option<MaterialRow>,
+    tail: Vec<TailMessage>,
+    left_out: Vec<LeftOut>,
+    /// The newest message of the model, and how old it is, in seconds.
+    idle: Option<(i64, i64)>,
+    /// Bytes of content and summaries, as each message of the tail says them.
+    content_bytes: i64,
     rules: Arc<Rules>,
     overrides: PolicyOverrides,
 }
 
 impl ContextRows {
+    fn new(rules: Arc<Rules>, overrides: PolicyOverrides) -> Self {
+        Self { head: None, tail: Vec::new(), left_out: Vec::new(), idle: None, content_bytes: 0, rules, overrides }
+    }
+
+    /// Takes in a row, whichever comes next. Returns the bytes that were parsed.
+    async fn take(&mut self, row: MaterialRow, room: &ContentRoom) -> Result<usize, StoreError> {
+        // The head says no bytes.
+        let Some(content_bytes) = row.read_bytes else {
+            self.head = Some(row);
+            return Ok(0);
+        };
+        self.content_bytes = content_bytes;
+        if let Some(age) = row.age_seconds {
+            self.idle = self.idle.max(Some((row.message_id, age)));
+        }
+        let is_brought = content_bytes.unsigned_abs() <= room.bytes();
+        if row.left_out || !is_brought {
+            let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
+            self.left_out.push(LeftOut { id, turn, tokens });
+            return Ok(0);
+        }
+        let bytes = row.content.as_ref().map_or(0, String::len);
+        self.tail.push(parsed(room, bytes as u64, || tail_message(row)).await?);
+        Ok(bytes)
+    }
+
     /// Messages of the tail.
     pub fn messages(&self) -> usize {
-        self.rows.len().saturating_sub(1)
+        self.tail.len() + self.left_out.len()
     }
 
     /// Bytes of system prompt, content and summaries.
     pub fn bytes(&self) -> usize {
-        let texts = self.rows.iter().flat_map(|row| [&row.content, &row.summary]);
-        texts.flatten().map(String::len).sum()
+        let head = self.head.iter().flat_map(|row| [&row.content, &row.summary]).flatten();
+        head.map(String::len).sum::<usize>() + self.content_bytes.unsigned_abs() as usize
     }
 
     /// What the conversation's tokens are counted in.
     pub fn encoding(&self) -> Result<Encoding, StoreError> {
-        rows::encoding(self.rows.iter().find_map(|row| row.encoding).unwrap_or(0))
+        rows::encoding(self.head.as_ref().and_then(|head| head.encoding).unwrap_or(0))
     }
 
-    /// Reads the material: its content is JSON.
+    /// The material that these rows hold.
     pub fn read(mut self) -> Result<Material, StoreError> {
-        self.rows.sort_by_key(|row| row.message_id);
-        let mut rows = std::mem::take(&mut self.rows).into_iter();
-        let head = rows.next().ok_or(StoreError::NotFound(Entity::Conversation))?;
+        let head = self.head.take().ok_or(StoreError::NotFound(Entity::Conversation))?;
         let mut material = self.head(head)?;
-        material.tail.reserve(rows.len());
-        for row in rows {
-            material.idle_seconds = row.age_seconds.or(material.idle_seconds);
-            if row.left_out {
-                let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
-                material.left_out.push(LeftOut { id, turn, tokens });
-            } else {
-                material.tail.push(tail_message(row)?);
-            }
-        }
+        self.tail.sort_by_key(|message| message.id);
+        self.left_out.sort_by_key(|message| message.id);
+        material.idle_seconds = self.idle.map(|(_, age)| age);
+        (material.tail, material.left_out) = (self.tail, self.left_out);
         Ok(material)
     }
 

@@ -1,8 +1,10 @@
 //! API keys. A key is `anneal_`, its id, `_` and its secret; the database keeps the secret's digest alone.
 
 use std::{
+    collections::HashSet,
     fmt,
     net::IpAddr,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -108,6 +110,8 @@ pub(super) struct Keys {
     known: Memory<Uuid, Found>,
     met: Cache<Uuid, ()>,
     brake: Brake,
+    /// Keys whose lookups are under way.
+    looked_up: Mutex<HashSet<Uuid>>,
     uses: Uses,
 }
 
@@ -115,7 +119,14 @@ impl Keys {
     /// Keys of this store. An address may show so many a minute that nobody has; 0: any number.
     pub(super) fn new(store: Store, lookups: Lookups, unknown_per_minute: u32) -> Self {
         let met = Cache::builder().max_capacity(MET).time_to_idle(MET_FOR).build();
-        Self { store, known: Memory::new(lookups), met, brake: Brake::new(unknown_per_minute), uses: Uses::new() }
+        Self {
+            store,
+            known: Memory::new(lookups),
+            met,
+            brake: Brake::new(unknown_per_minute),
+            looked_up: Mutex::default(),
+            uses: Uses::new(),
+        }
     }
 
     /// For whom a key speaks that was shown by this address; None: it has been let in before.
@@ -135,13 +146,15 @@ impl Keys {
     /// What the database says of a key. One that was not met is counted for its address.
     async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<Found>, Failure> {
         let is_met = self.met.contains_key(&id) || self.known.remembers(&id);
-        let attempt = match address.filter(|_| !is_met) {
+        // Many first calls with one key, as those of a client that has just started, are one lookup.
+        let lookup = Lookup::begin(&self.looked_up, id);
+        let attempt = match address.filter(|_| !is_met && lookup.is_some()) {
             Some(address) => self.brake.begin(address)?,
             None => None,
         };
         let (store, asked) = (self.store.clone(), Instant::now());
-        let lookup = async move { Ok(store.find_key(id).await?.map(|key| Found { key, asked })) };
-        let found = self.known.find(id, Box::pin(lookup)).await;
+        let looking = async move { Ok(store.find_key(id).await?.map(|key| Found { key, asked })) };
+        let found = self.known.find(id, Box::pin(looking)).await;
         if let Some(attempt) = attempt.filter(|_| !matches!(found, Ok(None))) {
             attempt.forgive();
         }
@@ -151,6 +164,26 @@ impl Keys {
     /// Writes down which keys are used, until the future is dropped.
     pub(super) async fn write_uses(&self) {
         self.uses.write(&self.store).await;
+    }
+}
+
+/// A lookup of a key; ends when dropped.
+struct Lookup<'k> {
+    under_way: &'k Mutex<HashSet<Uuid>>,
+    id: Uuid,
+}
+
+impl<'k> Lookup<'k> {
+    /// None: a lookup of this key is under way already.
+    fn begin(under_way: &'k Mutex<HashSet<Uuid>>, id: Uuid) -> Option<Self> {
+        let is_first = under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        is_first.then_some(Self { under_way, id })
+    }
+}
+
+impl Drop for Lookup<'_> {
+    fn drop(&mut self) {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 

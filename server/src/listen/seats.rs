@@ -175,6 +175,10 @@ impl Entry for Arc<State> {
         self.calls.load(Ordering::Acquire) > 0
     }
 
+    fn has_open_call(&self) -> bool {
+        self.open_calls.load(Ordering::Acquire) > 0
+    }
+
     fn last_active(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
     }
@@ -271,6 +275,13 @@ impl Place {
     pub(crate) fn occupy(&self) -> Occupied {
         self.state.calls.fetch_add(1, Ordering::AcqRel);
         Occupied(Arc::clone(&self.state))
+    }
+
+    /// Closes another connection on which nobody is known, the oldest with a call that needs no credential: what such calls may
+    /// take together is taken, and another one has come here.
+    pub(crate) fn make_room_for_a_stranger(&self) {
+        let closed = self.room.taken().take_open_caller(self.id);
+        close(closed.into_iter().collect());
     }
 
     /// Notes that a call without a credential is under way; None: so many are already.

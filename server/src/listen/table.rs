@@ -48,6 +48,8 @@ impl Bounds {
 pub(super) trait Entry {
     /// Whether a call is under way on it.
     fn is_busy(&self) -> bool;
+    /// Whether a call is under way on it that needs no credential.
+    fn has_open_call(&self) -> bool;
     /// When something last came or went on it; smaller is longer ago.
     fn last_active(&self) -> u64;
 }
@@ -119,6 +121,14 @@ impl<E: Entry> Table<E> {
         let Some(seated) = self.unseat(owner, id) else { return Vec::new() };
         self.seat(owner, id, Seated { places, ..seated });
         self.make_room(owner, id)
+    }
+
+    /// Removes the oldest connection of nobody known on which there is an open call, another one than this; None: there is none.
+    pub(super) fn take_open_caller(&mut self, but: u64) -> Option<E> {
+        let connections = &self.by_owner.get(&Owner::Unknown)?.connections;
+        let oldest = connections.iter().find(|(id, seated)| **id != but && seated.entry.has_open_call());
+        let id = *oldest?.0;
+        self.remove(Owner::Unknown, id)
     }
 
     fn seat(&mut self, owner: Owner, id: u64, seated: Seated<E>) {
@@ -211,6 +221,10 @@ mod tests {
             self.1
         }
 
+        fn has_open_call(&self) -> bool {
+            self.1
+        }
+
         fn last_active(&self) -> u64 {
             self.2
         }
@@ -264,6 +278,10 @@ mod tests {
             assert_eq!(closed.first().map(|closed| closed.0), Some(name - 2), "the oldest stranger, busy or not");
         }
         assert_eq!(table.len(), 32);
+        let (_, closed) = table.insert(Connection(300, true, 0));
+        assert_eq!(closed.len(), 1);
+        assert_eq!(table.take_open_caller(1_000).map(|closed| closed.0), Some(300), "an open call is under way on it");
+        assert_eq!(table.take_open_caller(1_000), None, "others stay");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 use tonic::Status;
 
 use super::accounts::{Tab, WEIGHT, Waiting};
-use crate::status::Failure;
+use crate::{listen::Place, status::Failure};
 
 /// Frames of a body, whatever their size, and bytes that those beyond must have on average: each costs more than what is in it.
 const CRUMBS: u64 = 4_096;
@@ -29,6 +29,8 @@ pub(crate) struct Coming<B> {
     bytes: u64,
     /// Bytes of a body, if there is a bound beside those of whoever reads it.
     most: Option<u64>,
+    /// The connection of a call that anybody may make.
+    open_on: Option<Place>,
     until: Instant,
     /// Set once something has to be waited for.
     patience: Option<Pin<Box<Sleep>>>,
@@ -37,15 +39,32 @@ pub(crate) struct Coming<B> {
 impl<B> Coming<B> {
     /// A body that has so much time from now on, and so many bytes.
     pub(super) fn new(body: B, tab: Tab, room: Option<Waiting>, (within, most): (Duration, Option<u64>)) -> Self {
-        Self { body, tab, room, frames: 0, bytes: 0, most, until: Instant::now() + within, patience: None }
+        let until = Instant::now() + within;
+        Self { body, tab, room, frames: 0, bytes: 0, most, open_on: None, until, patience: None }
+    }
+
+    /// The same body of a call that anybody may make: where strangers have taken all that they may, the oldest of them goes.
+    pub(super) fn open_on(self, place: Option<Place>) -> Self {
+        Self { open_on: place, ..self }
+    }
+
+    /// Takes room for so many bytes. What anybody may ask is not refused for want of it: the oldest stranger who asks goes.
+    fn grow(&mut self, bytes: u64) -> Result<(), Failure> {
+        let Some(room) = &mut self.room else { return Ok(()) };
+        match (room.grow(bytes), &self.open_on) {
+            (Err(_), Some(place)) => {
+                place.make_room_for_a_stranger();
+                self.room = None;
+                Ok(())
+            }
+            (grown, _) => grown,
+        }
     }
 
     /// Notes that the rest is still to come.
     fn waits(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
         if self.patience.is_none() {
-            if let Some(room) = &mut self.room {
-                room.grow(WEIGHT)?;
-            }
+            self.grow(WEIGHT)?;
             self.patience = Some(Box::pin(tokio::time::sleep_until(self.until.into())));
         }
         let is_over = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready());
@@ -80,7 +99,7 @@ where
             if let Some(most) = self.most.filter(|most| self.bytes > *most) {
                 return refused(Failure::limit("request", most as usize, "bytes"));
             }
-            if let Some(Err(failure)) = self.room.as_mut().map(|room| room.grow(bytes)) {
+            if let Err(failure) = self.grow(bytes) {
                 return refused(failure);
             }
         }

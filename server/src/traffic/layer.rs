@@ -92,6 +92,7 @@ where
         let polled = Polled::of(&request);
         let path = request.uri().path();
         let (is_open, has_room) = (path.starts_with(OPEN), path == ROOM_OF_ITS_OWN);
+        let open_on = place.clone().filter(|_| is_open);
         let open_call = place.as_ref().filter(|_| is_open).map(|place| place.begin_open_call(OPEN_CALLS));
         if let Some(None) = open_call {
             metrics::counter!("shed_total", "rpc" => "health").increment(1);
@@ -104,7 +105,8 @@ where
         let bounds = if is_open { (OPEN_WITHIN, Some(OPEN_BYTES)) } else { (tab.receive_within(), None) };
         request.extensions_mut().insert(tab.clone());
         let room = (!has_room).then(|| tab.waiting());
-        let answering = self.inner.call(request.map(|body| Coming::new(body, tab.clone(), room, bounds)));
+        let coming = |body| Coming::new(body, tab.clone(), room, bounds).open_on(open_on);
+        let answering = self.inner.call(request.map(coming));
         async move {
             let mut answer = Watched::new(polled.clone(), answering).await?;
             let reservation = answer.extensions_mut().remove::<Arc<Reservation>>();

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anneal_tests::{Events, Gate, Say, Script, ScriptedModel, Told, frame, kind, request_head, text_of};
@@ -25,6 +25,8 @@ const CONNECTIONS: usize = 10_000;
 const AT_ONCE: usize = 16;
 /// How long each attack goes on, the time to open all connections included.
 const LASTS: Duration = Duration::from_secs(20);
+/// How long a check of health may take, connecting included.
+const CHECK_WITHIN: Duration = Duration::from_secs(10);
 /// The preface of HTTP/2 and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -125,11 +127,20 @@ async fn strangers_on_every_connection_leave_some_to_those_who_are_known_and_to_
     for (what, half) in [("nothing at all", ""), ("half a line", "GET /heal"), ("half a long head", long.as_str())] {
         server.endures(what, LASTS, hold(server.http, half.as_bytes())).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_on_every_connection_of_http2_leave_some_to_those_who_are_known_and_to_probes() {
+    if !has_files_for(CONNECTIONS) {
+        return;
+    }
+    let server = Besieged::start(&[]).await;
     let head = request_head("/grpc.health.v1.Health/Check", &[("x-more", &"x".repeat(15_000))]);
     let half = [PREFACE, &frame(kind::HEADERS, 0, 1, &head)].concat();
     server.endures("half a head over HTTP/2", LASTS, hold(server.grpc, &half)).await;
     let head = request_head("/grpc.health.v1.Health/Check", &[]);
-    let streams = (1..256).step_by(2).flat_map(|stream| frame(kind::HEADERS, kind::END_HEADERS, stream, &head));
+    // More than a connection may have of such calls, and in all more than strangers may have waiting.
+    let streams = (1..24).step_by(2).flat_map(|stream| frame(kind::HEADERS, kind::END_HEADERS, stream, &head));
     let half = PREFACE.iter().copied().chain(streams).collect::<Vec<u8>>();
     let asked = async {
         tokio::join!(hold(server.grpc, &half), check_health(&server));
@@ -144,8 +155,12 @@ async fn check_health(server: &Besieged) {
         pace.tick().await;
         let channel = Endpoint::from_shared(format!("http://{}", server.grpc)).expect("an address").connect_lazy();
         let ask = HealthCheckRequest { service: String::new() };
-        let answered = tokio::time::timeout(Duration::from_secs(1), HealthClient::new(channel).check(ask)).await;
+        let asked = Instant::now();
+        let answered = tokio::time::timeout(CHECK_WITHIN, HealthClient::new(channel).check(ask)).await;
         answered.expect("in time").expect("is answered");
+        if asked.elapsed() > Duration::from_secs(1) {
+            println!("a check of health took {:?}", asked.elapsed());
+        }
     }
 }
 

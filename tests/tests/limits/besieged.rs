@@ -76,7 +76,13 @@ impl Besieged {
         let (server, port) = anneal.try_server(&settings).await.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
         let (web, grpc) = (server.door().await, SocketAddr::from(([127, 0, 0, 1], port)));
         let http = web.address();
+        // It listens a moment before its first look at the database.
         eventually("the server is ready", async || web.get("/readyz").await.status == 200).await;
+        // All keys come from one address here: those that work have let somebody in before an attack begins.
+        for key in [&eve, &anna, &operator] {
+            let listed = web.request("GET", "/api/agents/a/sessions").header("authorization", key);
+            assert_eq!(Answered::to(listed).await.status, 200);
+        }
         Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
     }
 
