@@ -28,6 +28,8 @@ impl Gate {
             jwks_file: concat!(env!("CARGO_MANIFEST_DIR"), "/keys/jwks.json").into(),
             audience: "anneal".into(),
             issuer: "https://issuer.example".into(),
+            // What was signed for this is valid for as long as the project lives.
+            token_lifetime_seconds: 0,
             ..AuthSettings::default()
         };
         let reader = TokenReader::new(&settings).expect("the keys can be read");
