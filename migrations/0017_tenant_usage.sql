@@ -1,12 +1,14 @@
--- What each tenant has stored: servers compare it with the quotas `limits.tenant_messages` and `limits.tenant_content_bytes`.
--- The transaction that stores token counts adds the messages that it counts, and the transaction that deletes a conversation
--- takes them away, so that an append writes nothing more than before. Messages that are not counted yet are not in it.
+-- What each tenant has stored. Servers compare it with the quotas `limits.tenant_messages` and
+-- `limits.tenant_content_bytes`. The transaction that stores token counts adds the messages that it counts, and the
+-- transaction that deletes a conversation subtracts them, so that an append writes nothing more than before. Messages
+-- that are not counted yet are not in it.
+-- During a rolling upgrade, older workers store token counts without adding to this table, so its figures may be too
+-- low. No check constraint: it would refuse every later delete of those messages. A delete subtracts down to 0 instead.
 
 create table tenant_usage (
     tenant_id uuid primary key references tenant,               -- whose messages they are
     messages bigint not null,                                   -- counted messages that are stored
-    content_bytes bigint not null,                              -- bytes of their content's text
-    constraint tenant_usage_not_negative check (messages >= 0 and content_bytes >= 0)
+    content_bytes bigint not null                               -- bytes of their content's text
 );
 
 insert into tenant_usage (tenant_id, messages, content_bytes)

@@ -18,6 +18,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["."])?;
     let out = env::var("OUT_DIR")?;
     fs::write(Path::new(&out).join("anneal.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    let mut config = tonic_prost_build::Config::new();
+    config.enable_type_names();
+    tonic_prost_build::configure()
+        .codec_path("crate::codec::BoundedCodec")
+        .compile_fds_with_config(descriptors, config)?;
     Ok(())
 }

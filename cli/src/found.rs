@@ -25,10 +25,11 @@ pub(crate) fn check(found: &Figment, config: &Config) -> anyhow::Result<()> {
         );
     }
     let is_found = text("database.url").is_some_and(|url| url == config.database.url);
-    let password = std::env::var_os("PGPASSWORD").filter(|password| is_found && !password.is_empty());
+    let password = password_elsewhere().filter(|_| is_found && !config.database.is_on_this_machine());
     anyhow::ensure!(
-        password.is_none() || config.database.is_on_this_machine(),
-        "{FILE} of this folder sends the password in PGPASSWORD to {}; if that is meant, name the file: --config {FILE}",
+        password.is_none(),
+        "{FILE} of this folder sends the password in {} to {}; if that is meant, name the file: --config {FILE}",
+        password.unwrap_or_default(),
         without_secrets(&config.database.url)
     );
     let insecure = found.find_value("database.insecure").ok().and_then(|value| value.to_bool());
@@ -38,4 +39,11 @@ pub(crate) fn check(found: &Figment, config: &Config) -> anyhow::Result<()> {
          --config {FILE}"
     );
     Ok(())
+}
+
+/// Where a password stands that sqlx takes by itself: a variable, or a file of passwords, which may name any host.
+fn password_elsewhere() -> Option<&'static str> {
+    let is_set = |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    let has_file = || std::env::home_dir().is_some_and(|home| home.join(".pgpass").exists());
+    ["PGPASSWORD", "PGPASSFILE"].into_iter().find(is_set).or_else(|| has_file().then_some("~/.pgpass"))
 }

@@ -1,5 +1,4 @@
--- The roles of docker-compose.yml, made by the PostgreSQL image once, as its superuser, when it makes the database. On a database that
--- was made before: docker compose exec postgres psql --username=… --dbname=anneal --file=/docker-entrypoint-initdb.d/roles.sql
+-- The roles of docker-compose.yml, made by the PostgreSQL image once, as its superuser, when it makes the database.
 -- Psql's own commands: passwords come from the environment, and stand in no file.
 
 \getenv owner_password POSTGRES_OWNER_PASSWORD

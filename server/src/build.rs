@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anneal_core::{
     caller::Caller,
-    context::{self, Ask, Pressure},
+    context::{self, Ask, ManifestEntry, Pressure},
     message::part_bytes,
     render::{self, Format},
 };
@@ -32,7 +32,7 @@ pub(crate) async fn decide(
     let Holding { answer: rows, reservation } = rows;
     let input: usize = ask.current_input.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
     let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
-    let messages = rows.messages() + ask.current_input.len();
+    let messages = rows.messages() + ask.current_input.iter().map(|message| message.parts.len()).sum::<usize>();
     let is_long = ask.pressure == Pressure::Compact || cpu::is_long_count(rows.encoding()?, bytes, messages);
     let runtime = Handle::current();
     // The reservation goes along: the work goes on when its call has ended, and so does what it holds.
@@ -56,5 +56,9 @@ fn build(
     let format = ask.format;
     let context = context::build(material, ask)?;
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
+    // What was read and left out is gone.
+    let kept: usize = context.messages.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
+    let manifest = context.manifest.len() * size_of::<ManifestEntry>();
+    reservation.shrink((kept + manifest + rendered.as_ref().map_or(0, String::len)) as u64);
     Ok(Built { context, rendered, policy, ratio, learnt_window, reservation })
 }

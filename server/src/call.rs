@@ -1,12 +1,14 @@
 //! What surrounds every RPC: whose call it is, how long it may take, room for it, its span and its figures.
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::OnceLock, time::Duration};
+use std::{cell::Cell, future::Future, panic::AssertUnwindSafe, sync::OnceLock, time::Duration};
 
 use anneal_core::{
     caller::{Caller, TenantId, Verb},
     limits::{CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS, WATCH_DEADLINE_SECONDS},
 };
+use anneal_proto::codec::ENTRIES;
 use futures::FutureExt as _;
+use prost::Message;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, debug, info_span};
@@ -16,9 +18,12 @@ use crate::{
     audit,
     auth::{Identity, Proof, Stranger},
     content::Holding,
+    cpu::CpuPool,
+    encoded,
     house::House,
     room::{Places, Room},
     status::Failure,
+    traffic::RequestRoom,
     verbs::Rpc,
 };
 
@@ -54,6 +59,8 @@ pub(crate) struct Call {
     audited: Option<Audited>,
     /// Its room among the calls under way, taken until it is dropped.
     _room: Places,
+    /// The room for its request, taken as long.
+    _request_room: Option<RequestRoom>,
 }
 
 impl Call {
@@ -82,13 +89,26 @@ impl Call {
         let caller = caller.ok_or(Failure::Stranger(Stranger::NoCredential))?;
         let identity = request.extensions().get::<Identity>().cloned().unwrap_or(Identity::Anyone);
         rpc.check(caller, &identity)?;
+        let request_room = request.extensions().get::<RequestRoom>().cloned();
+        if let Some(room) = &request_room {
+            room.grow_by_entries(ENTRIES.try_with(Cell::get).unwrap_or_default())?;
+        }
         let name = rpc.name;
         let entered = room.enter(caller.tenant());
         let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
         let deadline = deadline(request.metadata(), deadlines);
         let proof = request.extensions().get::<Proof>().cloned();
-        let call =
-            Self { name, caller, identity, proof, started: Instant::now(), deadline, audited: None, _room: room };
+        let call = Self {
+            name,
+            caller,
+            identity,
+            proof,
+            started: Instant::now(),
+            deadline,
+            audited: None,
+            _room: room,
+            _request_room: request_room,
+        };
         let is_audited = rpc.verbs.iter().any(|verb| matches!(verb, Verb::Admin | Verb::Operator));
         Ok(if is_audited { call.audited(None) } else { call })
     }
@@ -134,6 +154,27 @@ impl Call {
         let mut response = Response::new(answer);
         response.extensions_mut().insert(reservation);
         Ok(response)
+    }
+
+    /// The same, and a long answer is encoded on a thread of this pool; None: it does not go out as protobuf.
+    pub(crate) async fn run_encoding<T: Message + Default + 'static>(
+        self,
+        work: impl Future<Output = Result<Holding<T>, Failure>>,
+        pool: Option<&CpuPool>,
+    ) -> Result<Response<T>, Status> {
+        let tenant = self.caller.tenant();
+        let work = async {
+            let answer = work.await?;
+            match pool {
+                Some(pool) => encoded::encode_long(answer, pool, tenant).await,
+                None => Ok(answer.map(|answer| (answer, None))),
+            }
+        };
+        let (metadata, (answer, encoded), mut extensions) = self.run_holding(work).await?.into_parts();
+        if let Some(encoded) = encoded {
+            extensions.insert(encoded);
+        }
+        Ok(Response::from_parts(metadata, answer, extensions))
     }
 
     /// Returns, with what to tell, when the caller's credential does not hold any more: for calls that stay.

@@ -8,7 +8,10 @@ use std::{
     any::Any,
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -44,6 +47,8 @@ pub(crate) struct ContentBudget {
     share: u64,
     /// For the one reservation at a time that is larger than a tenant's share. It counts as the whole share.
     large: Arc<Semaphore>,
+    /// Calls that wait for it.
+    large_waits: Arc<AtomicUsize>,
 }
 
 /// Room that was reserved; given back when the last clone of its [`Arc`] is dropped.
@@ -53,7 +58,8 @@ pub(crate) struct Reservation(Mutex<Reserved>);
 #[derive(Debug)]
 struct Reserved {
     places: Places,
-    large: Option<OwnedSemaphorePermit>,
+    /// With the calls that wait for it.
+    large: Option<(OwnedSemaphorePermit, Arc<AtomicUsize>)>,
 }
 
 /// An answer, and the room for what it was made of.
@@ -70,7 +76,12 @@ impl ContentBudget {
             Sharing::Percent(percent) => bytes.saturating_mul(percent.into()) / 100,
         };
         let places = usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
-        Self { room: Room::new(places, sharing), share, large: Arc::new(Semaphore::new(1)) }
+        Self {
+            room: Room::new(places, sharing),
+            share,
+            large: Arc::new(Semaphore::new(1)),
+            large_waits: Arc::default(),
+        }
     }
 
     /// Reserves room for so many bytes, once there is some for this tenant. Its calls get theirs in the order in which they
@@ -82,7 +93,9 @@ impl ContentBudget {
             if bytes <= self.share {
                 return None;
             }
-            Some(Arc::clone(&self.large).acquire_owned().await.expect("nobody closes it"))
+            let _waits = Waits::begin(&self.large_waits);
+            let permit = Arc::clone(&self.large).acquire_owned().await.expect("nobody closes it");
+            Some((permit, Arc::clone(&self.large_waits)))
         };
         let mut reserving = pin!(self.room.wait_in_turn(tenant, units, alone));
         let reserved = match futures::poll!(&mut reserving) {
@@ -110,7 +123,7 @@ impl ContentBudget {
     where
         F: Future<Output = Result<ContentRead<T>, StoreError>>,
     {
-        let mut wanted = FIRST_BYTES;
+        let mut wanted = FIRST_BYTES.min(self.share.max(UNIT));
         for _ in 0..TRIES {
             let reservation = self.reserve(tenant, wanted).await?;
             let held: Arc<dyn Any + Send + Sync> = Arc::<Reservation>::clone(&reservation);
@@ -141,6 +154,17 @@ impl Reservation {
         }
     }
 
+    /// Whether it is larger than a tenant's share, so that others of this kind wait for it.
+    pub(crate) fn is_large(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).large.is_some()
+    }
+
+    /// Whether somebody waits for it now.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reserved.large.as_ref().is_some_and(|(_, waits)| waits.load(Ordering::Relaxed) > 0)
+    }
+
     /// The bytes that it counts as.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).places.count() as u64 * UNIT
@@ -150,6 +174,22 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         metrics::gauge!("content_bytes_held").decrement(self.bytes() as f64);
+    }
+}
+
+/// A call that waits; counted until this is dropped.
+struct Waits(Arc<AtomicUsize>);
+
+impl Waits {
+    fn begin(waits: &Arc<AtomicUsize>) -> Self {
+        waits.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(waits))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -105,7 +105,12 @@ impl Doors {
         let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
         let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
         let grpc = grpc::answering(routes, auth.clone(), traffic.clone());
-        let door = api::Door::new(Services { house }, auth, &LimitSettings::default(), CancellationToken::new());
+        let door = api::Door::new(
+            Services { house, encodes: false },
+            auth,
+            &LimitSettings::default(),
+            CancellationToken::new(),
+        );
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         Self { grpc, http: api::router(None, door, traffic, (address, &settings)) }
     }

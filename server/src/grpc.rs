@@ -20,6 +20,7 @@ use tower::{ServiceBuilder, ServiceExt as _, util::MapResponse};
 
 use crate::{
     auth::{Asking, Auth, AuthLayer},
+    encoded,
     house::House,
     listen::{Connection, Lifetime},
     run::ServerError,
@@ -89,7 +90,9 @@ pub(crate) fn answering(routes: Routes, auth: Auth, traffic: Traffic) -> Answeri
             cut: |failure| Ok(Frame::trailers(trailers(failure))),
         })
         .map_response(wire::explain as fn(Response<Body>) -> Response<Body>)
-        .map_response(watch::in_pieces as fn(Response<Body>) -> Response<Body>)
+        .map_response(
+            (|answer| encoded::replace_body(watch::in_pieces(answer))) as fn(Response<Body>) -> Response<Body>,
+        )
         .layer(AuthLayer(auth))
         .service(routes.prepare())
 }
@@ -122,7 +125,7 @@ fn builder() -> http2::Builder<TokioExecutor> {
 
 /// All services. No request is decompressed: tonic refuses what it was not told to accept.
 pub(crate) fn routes(house: House, reflection: bool, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
-    let services = Services { house };
+    let services = Services { house, encodes: true };
     macro_rules! service {
         ($server:ident) => {
             $server::new(services.clone())

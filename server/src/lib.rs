@@ -9,6 +9,7 @@ mod call;
 mod content;
 mod context;
 mod cpu;
+mod encoded;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;

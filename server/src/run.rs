@@ -94,7 +94,8 @@ pub async fn serve(
     let (traffic, lifetime) = (Traffic::new(&limits, auth.is_open()), Lifetime::new(&limits));
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
-    let door = api::Door::new(Services { house: house.clone() }, auth.clone(), &limits, closing.clone());
+    let door =
+        api::Door::new(Services { house: house.clone(), encodes: false }, auth.clone(), &limits, closing.clone());
     let answers = http::router(readiness.clone(), metrics);
     let beside = match probes {
         None => Some(answers),

@@ -13,6 +13,8 @@ use crate::{call::Call, house::House, rpc, turn, verbs::Rpc, watch};
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) house: House,
+    /// Whether answers go out as protobuf, so that long ones are encoded here.
+    pub(crate) encodes: bool,
 }
 
 /// Runs an RPC for callers who have its verbs; `audited`: the audit log says which conversation it was about.
@@ -38,7 +40,7 @@ macro_rules! run_holding {
         const RPC: &Rpc = Rpc::named(stringify!($rpc));
         let call = Call::begin(&$self.house, RPC, &$request)?;
         let work = rpc::$rpc::$rpc(&$self.house, call.caller, $request.into_inner());
-        call.run_holding(Box::pin(work)).await
+        call.run_encoding(Box::pin(work), $self.encodes.then_some(&$self.house.cpu)).await
     }};
 }
 
@@ -164,7 +166,9 @@ impl ContextService for Services {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
-        run_holding!(self, request, stream_context)
+        let call = Call::begin(&self.house, const { Rpc::named("stream_context") }, &request)?;
+        let work = rpc::stream_context::stream_context(&self.house, call.caller, request.into_inner());
+        call.run_holding(Box::pin(work)).await
     }
 
     async fn get_context_usage(

@@ -2,6 +2,7 @@
 //! reason instead of INTERNAL.
 
 use anneal_core::limits::REQUEST_BYTES;
+use anneal_proto::codec::{ENTRIES_PER_REQUEST, TooManyEntries};
 use http::{HeaderMap, Response};
 use tonic::{Code, Status};
 
@@ -29,6 +30,10 @@ fn refused(headers: &HeaderMap) -> Option<Failure> {
         }
         Code::Internal if NOT_A_REQUEST.iter().any(|begins| text.starts_with(begins)) => {
             Some(Failure::malformed(text.trim_end_matches('.')))
+        }
+        // Our own codec's.
+        Code::OutOfRange if text == TooManyEntries.to_string() => {
+            Some(Failure::limit("request", ENTRIES_PER_REQUEST, "entries of lists and maps"))
         }
         Code::OutOfRange if text.contains("decoded message length too large") => {
             Some(Failure::limit("request", REQUEST_BYTES, "bytes; AppendLargeMessage takes more"))

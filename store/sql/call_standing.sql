@@ -1,12 +1,13 @@
--- How things stand for a call of a model in a conversation: calls under way, what the tenant has used today, whether a turn
--- runs, and the breakers of the tenant and of the conversation. The caller holds the model's row. Other tenants are there
--- once they are made; the default one ($4) only counts among them once it has called a model.
+-- How things stand for a call of a model in a conversation: calls under way, what the tenant has used today, whether a
+-- turn runs, and the breakers of the tenant and of the conversation. The caller holds the model's row. Every other
+-- tenant is a neighbour once it is made; the default tenant ($4) is one once it has called a model. Each exists below
+-- reads one or two index entries: one `exists` inside a condition on each tenant would be hashed from all of
+-- ai_model_spend.
 select
     calls.under_way as "under_way!", calls.tenant_under_way as "tenant_under_way!",
-    exists (
-        select from tenant as t
-        where t.tenant_id <> $1
-          and (t.tenant_id <> $4 or exists (select from ai_model_spend as s where s.tenant_id = t.tenant_id))
+    (
+        exists (select from tenant where tenant_id not in ($1, $4::uuid))
+        or ($1 <> $4 and exists (select from ai_model_spend where tenant_id = $4))
     ) as "has_neighbours!",
     (
         (select coalesce(sum(input_tokens + output_tokens), 0) from ai_model_spend

@@ -1,9 +1,10 @@
--- Claims up to $2 due jobs of a kind, at most $3 of a tenant and none of those in $9, tenants in turn after $4. The first part walks the tenants
--- that have waiting rows by the index, one step each, until $2 of them have something due or $8 were looked at; the second
--- takes the oldest of each, as many as make $2 of all, and a quarter of $2 where others have less; the third locks and skips.
--- The queue is empty again and again, and a plan may be made for it then. What goes by a job's key says so in a way that fits no
--- other index, nor the key by the kind alone (`is true`), and without a join that could as well read everything; what goes by
--- an index of what waits asks for its order.
+-- Claims up to $2 due jobs of a kind, at most $3 of a tenant and none of the tenants in $9, tenants in turn after $4.
+-- The first part walks the tenants that have waiting rows by the index, one step each, until $2 of them have something
+-- due or $8 were looked at; the second takes the oldest of each, as many as make $2 of all, and a quarter of $2 where
+-- others have less; the third locks and skips.
+-- The queue is empty again and again, and a plan may be made for it then. What goes by a job's key says so in a way
+-- that fits no other index, nor the key by the kind alone (`is true`), and without a join that could as well read
+-- everything; what goes by an index of what waits asks for its order.
 -- A row without a conversation: the walk ended at this tenant, and others may follow.
 with recursive tenants (tenant_id, steps, due, is_due) as (
     select $4::uuid, 0, 0, false
@@ -43,7 +44,8 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
     where tenants.due < $2::bigint
       and tenants.steps < $8::integer
 ), share as materialized (
-    select least($3::bigint, greatest($2::bigint / 4, ceil($2::numeric / nullif(count(*), 0))))::bigint as jobs from tenants
+    select least($3::bigint, greatest($2::bigint / 4, ceil($2::numeric / nullif(count(*), 0))))::bigint as jobs
+    from tenants
     where is_due
 ), candidate as (
     select due.conversation_id, due.priority, due.due_ts,

@@ -1,11 +1,13 @@
--- BuildContext's material in one snapshot: a head row (message_id 0: settings, system prompt as content, the newest valid
--- checkpoint's summary, the newest version of the beginning), then the tail. A message that is sent as its summary comes
--- without its content, which is then not even read from its TOAST table: with strict cooling what is large, cool and
--- summarised, with stepped cooling what an earlier step has swapped. A large message that a step may swap now comes with
--- both. $3, $4: turns that the current input starts; $5: settings by profile; $6: overrides of the call.
--- Of the tail, the newest messages are read, up to $7 bytes, and in any case the newest one and the newest user message; the
--- others come without content and summary, as left out. What is read has "read_bytes" bytes; where they are more than $8, no
--- content and no summary of the tail comes.
+-- BuildContext's material in one snapshot: a head row (message_id 0: settings, system prompt as content, the newest
+-- valid checkpoint's summary, the newest version of the beginning), then the tail. A message that is sent as its
+-- summary comes with its tool outline and without its content, which is then not even read from its TOAST table: with
+-- strict cooling what is large, cool and summarised, with stepped cooling what an earlier step has swapped. A large
+-- message that a step may swap now comes with content and summary. $3, $4: turns that the current input starts; $5:
+-- settings by profile; $6: overrides of the call.
+-- Of the tail, the newest messages are read, up to $7 bytes, where each row weighs 512 bytes (ROW_BYTES) beside its
+-- text, and in any case the newest one and the newest user message. The others come without content, summary and
+-- outline, as left out. "read_bytes": bytes of content, summaries and outlines of what is read, without the rows' own.
+-- Where they are more than $8, no content, summary or outline of the tail comes.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,
@@ -48,18 +50,20 @@ with head as (
 )
 select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system_prompt_tokens as "tokens!",
     null::boolean as "estimated?", system_prompt as "content?", summary as "summary?", token_usage as "summary_tokens?",
-    saved as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "read_bytes?", null::bigint as "age_seconds?", policy::text as "policy?",
-    encoding as "encoding?", last_message_id as "newest?", separator as "separator?", checkpoint_last as "checkpoint_last?",
-    epoch as "epoch?", prefix_hash as "prefix_hash?", boundary_message_id as "prefix_boundary?",
+    saved as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "read_bytes?",
+    null::bigint as "age_seconds?", policy::text as "policy?",
+    encoding as "encoding?", last_message_id as "newest?", separator as "separator?",
+    checkpoint_last as "checkpoint_last?", epoch as "epoch?", prefix_hash as "prefix_hash?", boundary_message_id as "prefix_boundary?",
     system_prompt_digest as "prefix_system_prompt?", swapped_message_ids as "prefix_swapped?", cut as "prefix_cut?",
     window_tokens as "window_tokens?", tokens_ratio as "tokens_ratio?"
 from head
 union all
 select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), m.token_count is null,
     case when not m.swap and not m.left_out and m.read_bytes <= $8::bigint then m.content::text end,
-    case when m.summary_is_read and not m.left_out and m.read_bytes <= $8::bigint then m.summary_cache end, m.summary_tokens, m.text_bytes, m.left_out,
-    case when m.swap and not m.left_out then m.tool_outline::text end, m.read_bytes::bigint,
-    case when m.role = 2 then extract(epoch from now() - m.created_ts)::bigint end,
+    case when m.summary_is_read and not m.left_out and m.read_bytes <= $8::bigint then m.summary_cache end,
+    m.summary_tokens, m.text_bytes, m.left_out,
+    case when m.swap and not m.left_out and m.read_bytes <= $8::bigint then m.tool_outline::text end,
+    m.read_bytes::bigint, case when m.role = 2 then extract(epoch from now() - m.created_ts)::bigint end,
     null, null, null, null, null, null, null, null, null, null, null, null, null
 from head as h
 cross join lateral (
@@ -69,13 +73,16 @@ cross join lateral (
     from (
         select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
             tool_outline, created_ts, swap, summary_is_read, bytes,
-            sum(bytes) over newest > $7::bigint
+            sum(bytes + 512) over newest > $7::bigint
                 and row_number() over newest > 1
                 and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
         from (
             select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
                 tool_outline, created_ts, swap, summary_is_read,
-                case when swap then 0 else coalesce(content_bytes, octet_length(content::text)) end
+                case
+                    when swap then coalesce(octet_length(tool_outline::text), 0)
+                    else coalesce(content_bytes, octet_length(content::text))
+                end
                     + case when summary_is_read then coalesce(octet_length(summary_cache), 0) else 0 end as bytes
             from (
                 select message_id, role, turn, token_count, token_estimate, content, content_bytes, summary_cache,

@@ -46,7 +46,7 @@ impl ContentRoom {
 /// What a read within a [`ContentRoom`] has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentRead<T> {
-    /// It was read, and takes so many bytes: content, summaries, and [`ROW_BYTES`] for each row.
+    /// It was read, and takes so many bytes: content, summaries, outlines, and [`ROW_BYTES`] for each row.
     Read {
         /// What was read.
         value: T,
@@ -103,7 +103,7 @@ pub(crate) async fn parsed<T: Send + 'static>(
     parsing.await.map_err(|_| StoreError::Unreadable("content"))?
 }
 
-/// Bytes of so many rows with so much content and summaries, as a statement says them.
+/// Bytes of so many rows with so much content, summaries and outlines, as a statement says them.
 pub(crate) fn row_bytes(rows: usize, content: i64) -> u64 {
     rows as u64 * ROW_BYTES + content.unsigned_abs()
 }

@@ -34,6 +34,9 @@ pub struct TurnsAhead {
     pub otherwise: i32,
 }
 
+// context_material.sql says it as a number.
+const _: () = assert!(ROW_BYTES == 512, "context_material.sql weighs a row with 512 bytes");
+
 struct MaterialRow {
     message_id: i64,
     role: Option<i16>,
@@ -155,7 +158,7 @@ pub struct ContextRows {
     left_out: Vec<LeftOut>,
     /// The newest message of the model, and how old it is, in seconds.
     idle: Option<(i64, i64)>,
-    /// Bytes of content and summaries, as each message of the tail says them.
+    /// Bytes of content, summaries and tool outlines, as each message of the tail says them.
     content_bytes: i64,
     rules: Arc<Rules>,
     overrides: PolicyOverrides,
@@ -183,7 +186,7 @@ impl ContextRows {
             self.left_out.push(LeftOut { id, turn, tokens });
             return Ok(0);
         }
-        let bytes = row.content.as_ref().map_or(0, String::len);
+        let bytes = [&row.content, &row.tool_outline].into_iter().flatten().map(String::len).sum::<usize>();
         self.tail.push(parsed(room, bytes as u64, || tail_message(row)).await?);
         Ok(bytes)
     }
@@ -193,7 +196,7 @@ impl ContextRows {
         self.tail.len() + self.left_out.len()
     }
 
-    /// Bytes of system prompt, content and summaries.
+    /// Bytes of system prompt, content, summaries and tool outlines.
     pub fn bytes(&self) -> usize {
         let head = self.head.iter().flat_map(|row| [&row.content, &row.summary]).flatten();
         head.map(String::len).sum::<usize>() + self.content_bytes.unsigned_abs() as usize

@@ -35,13 +35,19 @@ async fn delete(db: &mut PgConnection, caller: Caller, id: ConversationId) -> Re
     let (tenant, conversation) = (caller.tenant().0, id.0);
     #[cfg(feature = "sabotage")]
     crate::sabotage::hide_messages(&mut tx, id).await?;
-    sqlx::query_file!("sql/delete_messages.sql", tenant, conversation).execute(&mut *tx).await?;
+    let freed = sqlx::query_file!("sql/delete_messages.sql", tenant, conversation).fetch_one(&mut *tx).await?;
     failpoint!("delete.messages");
     delete_jobs(&mut tx, caller, id).await?;
     failpoint!("delete.jobs");
     sqlx::query!("delete from ai_conversation where tenant_id = $1 and conversation_id = $2", tenant, conversation)
         .execute(&mut *tx)
         .await?;
+    // Last: counting locks the same row for other conversations, and would wait for the deletes above.
+    if freed.messages > 0 {
+        sqlx::query_file!("sql/subtract_tenant_usage.sql", tenant, freed.messages, freed.bytes)
+            .execute(&mut *tx)
+            .await?;
+    }
     failpoint!("delete.deleted");
     tx.commit().await?;
     failpoint!("delete.committed");

@@ -14,7 +14,7 @@ pub struct TenantUsage {
 }
 
 impl TenantUsage {
-    /// From the columns of `tenant_usage`, which are never negative.
+    /// From the columns of `tenant_usage`, which are never negative: a delete subtracts down to 0.
     pub(crate) const fn of(messages: i64, content_bytes: i64) -> Self {
         Self { messages: messages.unsigned_abs(), content_bytes: content_bytes.unsigned_abs() }
     }

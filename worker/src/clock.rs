@@ -15,36 +15,47 @@ const SLACK: Duration = Duration::from_secs(5);
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 /// What is left of such a wait when the clock was set back: by how much, nobody can say for each.
 const LEFT: Duration = Duration::from_mins(5);
+/// How long each look brings times near. A transaction that began before the clock was set back still writes by the old
+/// clock afterwards, and a row that it has locked is skipped meanwhile.
+const STRAGGLERS: Duration = Duration::from_secs(10);
 
 /// What was seen of the database's clock.
 #[derive(Default)]
 pub(crate) struct DatabaseClock {
     /// When it had answered, and what it said: microseconds since 1970.
     last: Option<(Instant, i64)>,
+    /// Until when each look brings times near, and to what.
+    mending: Option<(Instant, Duration)>,
 }
 
 impl DatabaseClock {
-    /// Looks at it. Where it was set back since the last look, and at the first one, what lies too far ahead is brought near.
+    /// Looks at it. At the first look, and when it was set back since the last one, this look and those of the next
+    /// [`STRAGGLERS`] bring near what lies too far ahead.
     pub(crate) async fn look(&mut self, store: &Store) {
         let asked = Instant::now();
         let now_us = match answered(store.clock()).await {
             Ok(now_us) => now_us,
             Err(error) => return warn!("could not look at the database's clock: {error}"),
         };
+        let until = asked + STRAGGLERS;
         // From when it had answered to when it was asked again: looks that take long make it seem to gain, never to lose.
-        let most = match self.last.replace((Instant::now(), now_us)) {
-            None => LONGEST_WAIT,
-            Some((before, then_us)) if was_set_back(then_us, now_us, asked - before) => LEFT,
-            Some(_) => return,
-        };
-        match answered(store.mend_times(most)).await {
-            Ok(0) => {}
-            Ok(mended) => warn!("the database's clock was set back: brought {mended} leases and waits near"),
-            Err(error) => {
-                // The next look is a first one.
-                self.last = None;
-                warn!("could not bring near what the database's clock has set: {error}");
+        match self.last.replace((Instant::now(), now_us)) {
+            None => self.mending = Some((until, LONGEST_WAIT)),
+            Some((before, then_us)) if was_set_back(then_us, now_us, asked - before) => {
+                self.mending = Some((until, LEFT));
             }
+            Some(_) => {}
+        }
+        let Some((until, most)) = self.mending else { return };
+        match answered(store.mend_times(most)).await {
+            Ok(mended) => {
+                if mended > 0 {
+                    warn!("the database's clock was set back: brought {mended} leases and waits near");
+                }
+                self.mending = self.mending.filter(|_| asked < until);
+            }
+            // The next look tries again.
+            Err(error) => warn!("could not bring near what the database's clock has set: {error}"),
         }
     }
 }

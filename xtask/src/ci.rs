@@ -20,6 +20,9 @@ pub(crate) struct Ask {
     /// Only these packages in the step `test`; may be repeated.
     #[arg(long = "package", short = 'p', value_name = "PACKAGE")]
     packages: Vec<String>,
+    /// Only the tests that this filter of nextest matches, in the step `test`.
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -96,7 +99,7 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
         }
         Step::Instructions => instructions::run(root, &instructions::Ask { write: false }),
         Step::Fuzz => fuzz::run(root, &fuzz::Ask::short()),
-        Step::Test => test(root, &ask.packages),
+        Step::Test => test(root, ask),
     }
 }
 
@@ -113,19 +116,20 @@ fn deny(root: &Path) -> Result<ExitCode> {
 }
 
 /// Runs the tests through nextest; through `cargo test` where nextest is neither there nor can be installed.
-fn test(root: &Path, packages: &[String]) -> Result<ExitCode> {
+fn test(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let mut command = cargo(root);
     if has_nextest(root) || install_nextest(root)? {
         command.env("PATH", path_with_tools(root)?);
         command.args(["nextest", "run", "--profile", "ci", "--all-features", "--locked"]);
+        command.args(ask.filter.iter().flat_map(|filter| ["--filterset", filter]));
     } else {
         eprintln!("ci: cargo-nextest could not be installed; running cargo test");
         command.args(["test", "--no-fail-fast", "--all-features", "--locked"]);
     }
-    if packages.is_empty() {
+    if ask.packages.is_empty() {
         command.arg("--workspace");
     }
-    status(command.args(packages.iter().flat_map(|package| ["--package", package])))
+    status(command.args(ask.packages.iter().flat_map(|package| ["--package", package])))
 }
 
 fn has_nextest(root: &Path) -> bool {

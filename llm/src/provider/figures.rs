@@ -57,12 +57,17 @@ impl CallCost {
         }
     }
 
-    /// The call has failed. What the provider has refused, or never got, costs nothing.
-    pub(super) fn fail(&mut self, failure: &CallFailure, usage: CallUsage) {
-        self.usage = usage;
-        if self.written_bytes == 0 && !failure.may_have_cost() {
+    /// The call has failed before its answer began. What the provider has refused by the status, or never got, costs nothing.
+    pub(super) fn refuse(&mut self, failure: &CallFailure) {
+        if !failure.may_have_cost() {
             *self = Self::default();
         }
+    }
+
+    /// The answer has failed after it began, and the provider has counted so much: it has read the request, whatever it says
+    /// of the failure.
+    pub(super) const fn fail(&mut self, usage: CallUsage) {
+        self.usage = usage;
     }
 }
 
@@ -90,5 +95,24 @@ impl Drop for CallFigures<'_> {
         let model = self.model.to_owned();
         metrics::counter!("model_calls_total", "model" => model.clone(), "outcome" => self.outcome).increment(1);
         metrics::histogram!("model_call_duration_seconds", "model" => model).record(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_costs_nothing_before_the_answer_begins_and_the_input_after_it() {
+        let (mut refused, mut uncounted) = (CallCost::default(), CallCost::default());
+        refused.send(Tokens::new(7));
+        refused.refuse(&CallFailure::Limited { status: 529, retry_after: None });
+        assert_eq!(refused.input(), Tokens::ZERO);
+        uncounted.send(Tokens::new(7));
+        let mut counted = uncounted;
+        uncounted.fail(CallUsage::default());
+        assert_eq!(uncounted.input(), Tokens::new(7));
+        counted.fail(CallUsage { input: Tokens::new(9), ..CallUsage::default() });
+        assert_eq!(counted.input(), Tokens::new(9));
     }
 }

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use anneal_core::{media_access::MediaAccess, render::Format, tokens::Tokens};
 
 use super::{
-    Answer, Api, BilledPieces, Call, CallCost, CallFailure, CallUsage, Piece, Pieces, answer::Dialect,
-    anthropic::Anthropic, gemini::Gemini, http::Provider, openai::OpenAi, request::request,
+    Answer, Api, BilledPieces, Call, CallCost, CallFailure, Piece, Pieces, answer::Dialect, anthropic::Anthropic,
+    gemini::Gemini, http::Provider, openai::OpenAi, request::request,
 };
 
 /// A model that can be called. Its Debug form holds neither key nor address.
@@ -84,7 +84,7 @@ impl Model {
         match self.stream(call).await {
             Ok(pieces) => Ok(BilledPieces::new(pieces, cost)),
             Err(failure) => {
-                cost.fail(&failure, CallUsage::default());
+                cost.refuse(&failure);
                 Err(failure)
             }
         }

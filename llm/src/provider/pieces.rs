@@ -123,7 +123,7 @@ impl<'a> BilledPieces<'a> {
         let next = self.pieces.next().await?;
         match &next {
             Ok(piece) => self.cost.hear(piece, self.pieces.usage()),
-            Err(failure) => self.cost.fail(failure, self.pieces.usage()),
+            Err(_) => self.cost.fail(self.pieces.usage()),
         }
         Some(next)
     }

@@ -22,7 +22,7 @@ pub(super) const BELIEVED: Duration = Duration::from_secs(10);
 const BELIEVED_UNASKED: Duration = Duration::from_secs(20);
 /// Credentials and tenants that are remembered at once, and as many that are known not to be there.
 const REMEMBERED: u64 = 10_000;
-/// Lookups at once of what was not known lately: half of the connections that there are for lookups
+/// Lookups at once of what was not known lately: half of the connections that there are for lookups by default
 /// (`database.system_connections`).
 const OF_STRANGERS: usize = 2;
 /// Lookups at once of what was known.

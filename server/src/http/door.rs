@@ -23,7 +23,7 @@ use crate::{
     auth::{Admitted, Auth, Proof},
     services::Services,
     status::Failure,
-    traffic::LimitSettings,
+    traffic::{LimitSettings, RequestRoom},
     verbs::Rpc,
 };
 
@@ -103,6 +103,7 @@ impl<C: Calls> FromRequestParts<Door> for Allowed<C> {
         extensions.insert(caller);
         extensions.insert(identity);
         proof.map(|proof| extensions.insert(proof));
+        parts.extensions.get::<RequestRoom>().map(|room| extensions.insert(room.clone()));
         Ok(Self(Visitor { services: door.services.clone(), caller, metadata, extensions }, PhantomData))
     }
 }

@@ -1,12 +1,14 @@
 //! GET /api/agents/{id}/sessions/{sid}: one JSON document of any length, written page by page.
 
+use std::collections::VecDeque;
+
 use anneal_core::limits::PAGE_MOST;
 use anneal_proto::v1::{
     self as pb, context_service_server::ContextService as _, message_service_server::MessageService as _,
 };
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, header},
+    http::{Extensions, HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -20,7 +22,7 @@ use super::{
     problem::Problem,
     session::{self, Session, milliseconds},
 };
-use crate::verbs::Rpc;
+use crate::{cpu, verbs::Rpc};
 
 /// Which part of the history.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -108,7 +110,7 @@ pub(super) async fn get_session(
         left: wanted.limit.map_or(i64::MAX, i64::from),
         visitor,
         id,
-        marks: Vec::new(),
+        marks: VecDeque::new(),
         written: 0,
         next: Next::Messages(Session::from(conversation)),
     };
@@ -134,7 +136,7 @@ struct Writing {
     after: i64,
     /// Messages that may still be written.
     left: i64,
-    marks: Vec<Mark>,
+    marks: VecDeque<Mark>,
     /// Entries of the present list.
     written: usize,
     next: Next,
@@ -148,6 +150,8 @@ enum Next {
     More,
     /// What stands beside the messages.
     Marks,
+    /// More of it.
+    MoreMarks,
     /// Checkpoints from this page on.
     Compactions(String),
     End,
@@ -155,6 +159,8 @@ enum Next {
 
 /// Checkpoints in one page: a summary may be long.
 const COMPACTIONS: i32 = 16;
+/// Separators in one piece.
+const MARKS: usize = 1_000;
 
 fn pieces(writing: Writing) -> impl Stream<Item = Result<Bytes, Problem>> + Send {
     stream::try_unfold(writing, |mut writing| async move {
@@ -178,11 +184,20 @@ impl Writing {
             }
             Next::More => self.messages(&mut piece).await?,
             Next::Marks => {
-                piece.extend_from_slice(br#"],"separators":"#);
-                write(&mut piece, &std::mem::take(&mut self.marks));
-                piece.extend_from_slice(br#","compactions":["#);
+                piece.extend_from_slice(br#"],"separators":["#);
                 self.written = 0;
-                self.next = Next::Compactions(String::new());
+                self.next = Next::MoreMarks;
+            }
+            Next::MoreMarks => {
+                for mark in self.marks.drain(..self.marks.len().min(MARKS)) {
+                    write_entry(&mut piece, &mut self.written, &mark);
+                }
+                self.next = Next::MoreMarks;
+                if self.marks.is_empty() {
+                    piece.extend_from_slice(br#"],"compactions":["#);
+                    self.written = 0;
+                    self.next = Next::Compactions(String::new());
+                }
             }
             Next::Compactions(token) => self.compactions(&mut piece, token).await?,
             Next::End => return Ok(None),
@@ -198,17 +213,16 @@ impl Writing {
             ..pb::ListMessagesRequest::default()
         };
         // The room for the page is held until it is written, and counts as an answer that waits from then on.
-        let (_, page, _reservation) =
-            self.visitor.services.list_messages(self.visitor.request(ask)).await?.into_parts();
+        let (_, page, room) = self.visitor.services.list_messages(self.visitor.request(ask)).await?.into_parts();
         let mut is_whole = page.next_page_token.is_empty();
-        for message in page.messages {
-            if message.message_id > self.last {
-                is_whole = true;
-                break;
-            }
-            (self.after, self.left) = (message.message_id, self.left - 1);
-            self.entry(piece, &Message::from(message));
+        let mut messages = page.messages;
+        let wanted = messages.partition_point(|message| message.message_id <= self.last);
+        is_whole |= wanted < messages.len();
+        messages.truncate(wanted);
+        if let Some(last) = messages.last() {
+            (self.after, self.left) = (last.message_id, self.left - messages.len() as i64);
         }
+        self.write_entries(piece, messages, Message::from, room).await?;
         let marks = page.separators.into_iter().filter(|mark| mark.after_message_id <= self.after);
         self.marks.extend(marks.map(|mark| Mark {
             after_message_id: mark.after_message_id,
@@ -221,10 +235,8 @@ impl Writing {
     async fn compactions(&mut self, piece: &mut Vec<u8>, page_token: String) -> Result<(), Problem> {
         let ask = pb::ListCheckpointsRequest { conversation_id: self.id.clone(), page_size: COMPACTIONS, page_token };
         let answered = self.visitor.services.list_checkpoints(self.visitor.request(ask)).await?;
-        let (_, page, _reservation) = answered.into_parts();
-        for checkpoint in page.checkpoints {
-            self.entry(piece, &Compaction::from(checkpoint));
-        }
+        let (_, page, room) = answered.into_parts();
+        self.write_entries(piece, page.checkpoints, Compaction::from, room).await?;
         if page.next_page_token.is_empty() {
             piece.extend_from_slice(b"]}");
         } else {
@@ -233,12 +245,31 @@ impl Writing {
         Ok(())
     }
 
-    fn entry<T: Serialize>(&mut self, piece: &mut Vec<u8>, entry: &T) {
-        if self.written > 0 {
-            piece.push(b',');
-        }
-        self.written += 1;
-        write(piece, entry);
+    /// Writes entries of the present list, away from the async thread where they are long. `room`: what holds the room for
+    /// them.
+    async fn write_entries<T, E>(
+        &mut self,
+        piece: &mut Vec<u8>,
+        entries: Vec<T>,
+        from: fn(T) -> E,
+        room: Extensions,
+    ) -> Result<(), Problem>
+    where
+        T: prost::Message + 'static,
+        E: Serialize + 'static,
+    {
+        let (mut written, mut text) = (self.written, std::mem::take(piece));
+        let is_long = cpu::is_long(entries.iter().map(T::encoded_len).sum(), entries.len());
+        let write_all = move || {
+            let _room = room;
+            for entry in entries {
+                write_entry(&mut text, &mut written, &from(entry));
+            }
+            (written, text)
+        };
+        let tenant = self.visitor.caller.tenant();
+        (self.written, *piece) = self.visitor.services.house.cpu.run_if(is_long, tenant, write_all).await?;
+        Ok(())
     }
 }
 
@@ -253,6 +284,15 @@ impl From<pb::Checkpoint> for Compaction {
             valid: checkpoint.valid,
         }
     }
+}
+
+/// Writes an entry of a list of which so many are written.
+fn write_entry<T: Serialize>(piece: &mut Vec<u8>, written: &mut usize, entry: &T) {
+    if *written > 0 {
+        piece.push(b',');
+    }
+    *written += 1;
+    write(piece, entry);
 }
 
 fn write<T: Serialize>(piece: &mut Vec<u8>, value: &T) {

@@ -277,6 +277,12 @@ impl Place {
         Occupied(Arc::clone(&self.state))
     }
 
+    /// Closes the connection, because the reader of an answer on it is too slow.
+    pub(crate) fn close_for_stalling(&self) {
+        self.state.leave.cancel();
+        metrics::counter!("connections_closed_for_stalling_total").increment(1);
+    }
+
     /// Closes another connection on which nobody is known, the oldest with a call that needs no credential: what such calls may
     /// take together is taken, and another one has come here.
     pub(crate) fn make_room_for_a_stranger(&self) {

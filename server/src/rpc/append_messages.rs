@@ -36,14 +36,15 @@ pub(crate) struct Asked {
 /// Prepares an append: digests and estimates of long messages take their time.
 pub(crate) async fn prepare(house: &House, caller: Caller, asked: Asked) -> Result<(Append, Arc<[Message]>), Failure> {
     let Asked { id, request_id, expected, messages } = asked;
-    let is_long = cpu::is_long(content_bytes(&messages), 0);
+    let is_long = is_long(&messages);
     let prepared = move || (Append::new(id, request_id, expected, &messages), messages);
     house.cpu.run_if(is_long, caller.tenant(), prepared).await
 }
 
-/// Bytes of content, roughly: what it takes to prepare it.
-fn content_bytes(messages: &[Message]) -> usize {
-    messages.iter().flat_map(|message| &message.parts).map(message::part_bytes).sum()
+/// Whether messages take long to prepare: by their bytes of content, or by their parts.
+fn is_long(messages: &[Message]) -> bool {
+    let parts = || messages.iter().flat_map(|message| &message.parts);
+    cpu::is_long(parts().map(message::part_bytes).sum(), parts().count())
 }
 
 /// Appends parsed messages and says what became of each.
@@ -92,7 +93,7 @@ pub(crate) async fn only(
     append: &Append,
     messages: Vec<Message>,
 ) -> Result<Append, Failure> {
-    let (append, is_long) = (append.clone(), cpu::is_long(content_bytes(&messages), 0));
+    let (append, is_long) = (append.clone(), is_long(&messages));
     house.cpu.run_if(is_long, caller.tenant(), move || append.only(&messages)).await
 }
 

@@ -22,7 +22,7 @@ pub(crate) async fn stream_context(
     ask: pb::BuildContextRequest,
 ) -> Result<Holding<Pieces>, Failure> {
     let context = build_context(house, caller, ask).await?;
-    let is_long = cpu::is_long(context.answer.total_tokens as usize, context.answer.manifest.len());
+    let is_long = cpu::is_long(context.answer.encoded_len(), context.answer.manifest.len());
     let encode = |context: pb::BuildContextResponse| Bytes::from(context.encode_to_vec());
     Ok(context.map_long(&house.cpu, caller.tenant(), is_long, encode).await?.map(pieces))
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anneal_core::caller::TenantId;
+use anneal_proto::codec::ENTRY_BYTES;
 
 use super::{
     meter::{Meter, Rate},
@@ -164,6 +165,11 @@ impl Tab {
     pub(super) fn waiting(&self) -> Waiting {
         Waiting { tab: self.clone(), account: None, bytes: 0 }
     }
+
+    /// Room for a request of which nothing has come, yet.
+    pub(super) fn request_room(&self) -> RequestRoom {
+        RequestRoom(Arc::new(Mutex::new(self.waiting())))
+    }
 }
 
 impl Waiting {
@@ -199,6 +205,22 @@ impl Waiting {
             metrics::gauge!("waiting_bytes").decrement(bytes as f64);
         }
         self.bytes -= bytes;
+    }
+}
+
+/// Room for a request: given back when its body, its call and, of a turn, the turn have ended.
+#[derive(Clone)]
+pub(crate) struct RequestRoom(Arc<Mutex<Waiting>>);
+
+impl RequestRoom {
+    /// Takes so many bytes more, if there is room for them.
+    pub(super) fn grow(&self, bytes: u64) -> Result<(), Failure> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes)
+    }
+
+    /// Takes room for so many entries of lists and maps, which take more memory than bytes on the wire.
+    pub(crate) fn grow_by_entries(&self, entries: usize) -> Result<(), Failure> {
+        if entries == 0 { Ok(()) } else { self.grow(entries as u64 * ENTRY_BYTES) }
     }
 }
 

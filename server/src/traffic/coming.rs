@@ -12,19 +12,22 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
-use super::accounts::{Tab, WEIGHT, Waiting};
+use super::accounts::{RequestRoom, Tab, WEIGHT};
 use crate::{listen::Place, status::Failure};
 
 /// Frames of a body, whatever their size, and bytes that those beyond must have on average: each costs more than what is in it.
 const CRUMBS: u64 = 4_096;
 const CRUMB_BYTES: u64 = 64;
 
-/// A body that takes room until it is whole, and ends with a [`Status`] where it does not come in time or has no room.
+/// What a byte of a request counts: it is there as it came, and decoded.
+const WEIGHT_OF_BYTE: u64 = 2;
+
+/// A body that takes room until its call has ended, and ends with a [`Status`] where it does not come in time or has no room.
 pub(crate) struct Coming<B> {
     body: B,
     tab: Tab,
     /// None: what reads it has room of its own.
-    room: Option<Waiting>,
+    room: Option<RequestRoom>,
     frames: u64,
     bytes: u64,
     /// Bytes of a body, if there is a bound beside those of whoever reads it.
@@ -38,7 +41,7 @@ pub(crate) struct Coming<B> {
 
 impl<B> Coming<B> {
     /// A body that has so much time from now on, and so many bytes.
-    pub(super) fn new(body: B, tab: Tab, room: Option<Waiting>, (within, most): (Duration, Option<u64>)) -> Self {
+    pub(super) fn new(body: B, tab: Tab, room: Option<RequestRoom>, (within, most): (Duration, Option<u64>)) -> Self {
         let until = Instant::now() + within;
         Self { body, tab, room, frames: 0, bytes: 0, most, open_on: None, until, patience: None }
     }
@@ -50,7 +53,7 @@ impl<B> Coming<B> {
 
     /// Takes room for so many bytes. What anybody may ask is not refused for want of it: the oldest stranger who asks goes.
     fn grow(&mut self, bytes: u64) -> Result<(), Failure> {
-        let Some(room) = &mut self.room else { return Ok(()) };
+        let Some(room) = &self.room else { return Ok(()) };
         match (room.grow(bytes), &self.open_on) {
             (Err(_), Some(place)) => {
                 place.make_room_for_a_stranger();
@@ -99,7 +102,7 @@ where
             if let Some(most) = self.most.filter(|most| self.bytes > *most) {
                 return refused(Failure::limit("request", most as usize, "bytes"));
             }
-            if let Err(failure) = self.grow(bytes) {
+            if let Err(failure) = self.grow(bytes * WEIGHT_OF_BYTE) {
                 return refused(failure);
             }
         }

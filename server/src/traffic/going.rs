@@ -29,8 +29,6 @@ pub(crate) struct Going<B: Body> {
     body: B,
     /// What is left of a frame of the body.
     rest: Bytes,
-    /// Bytes of the piece that was handed on last.
-    handed: u64,
     tab: Tab,
     polled: Polled,
     /// None: what is said is little, and anybody may hear it.
@@ -62,7 +60,6 @@ impl<B: Body<Data = Bytes>> Going<B> {
         Self {
             body,
             rest: Bytes::new(),
-            handed: 0,
             tab,
             polled,
             room,
@@ -95,7 +92,6 @@ impl<B: Body<Data = Bytes>> Going<B> {
     /// The next piece of what is left.
     fn piece(&mut self) -> Frame<Bytes> {
         let piece = self.rest.split_to(self.rest.len().min(PIECE));
-        self.handed = piece.len() as u64;
         self.offered = self.place.as_ref().map(Place::offer);
         Frame::data(piece)
     }
@@ -119,12 +115,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Going<B> {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         // Who asks for more has taken what there was.
         self.offered = None;
-        let handed = std::mem::take(&mut self.handed);
+        // All of a frame stays in memory until its last piece has gone.
         let is_taken = self.rest.is_empty();
-        match &mut self.room {
-            Some(room) if is_taken => room.clear(),
-            Some(room) => room.shrink(handed),
-            None => {}
+        if let Some(room) = self.room.as_mut().filter(|_| is_taken) {
+            room.clear();
         }
         if self.is_over {
             return Poll::Ready(None);

@@ -1,11 +1,13 @@
 //! What surrounds every call at both doors: its tab, its connection's place, and the bodies that come and go.
 
 use std::{
-    sync::Arc,
+    cell::Cell,
+    sync::{Arc, Weak},
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use anneal_proto::codec::ENTRIES;
 use axum::body::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use http::{Request, Response};
@@ -21,7 +23,7 @@ use super::{
 use crate::{
     auth::OPEN,
     content::Reservation,
-    listen::Peer,
+    listen::{Peer, Place},
     polls::{Polled, Watched},
     status::Failure,
 };
@@ -57,6 +59,24 @@ impl<S, A: Body> Layer<S> for TrafficLayer<A> {
 
     fn layer(&self, inner: S) -> Counting<S, A> {
         Counting { layer: self.clone(), inner }
+    }
+}
+
+/// How long a large answer may take to be read while others wait to read one, and in any case.
+const LARGE_WITHIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
+
+/// Closes the connection of a reader who takes too long to read an answer that keeps other large ones waiting.
+async fn close_if_slow(place: Place, answer: Weak<Reservation>) {
+    let (waited_for, most) = LARGE_WITHIN;
+    let begun = Instant::now();
+    let mut looks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        looks.tick().await;
+        let Some(answer) = answer.upgrade() else { return };
+        let took = begun.elapsed();
+        if took > most || took > waited_for && answer.is_waited_for() {
+            return place.close_for_stalling();
+        }
     }
 }
 
@@ -104,12 +124,22 @@ where
         let is_counted = !is_open && !PROBES.contains(&path);
         let bounds = if is_open { (OPEN_WITHIN, Some(OPEN_BYTES)) } else { (tab.receive_within(), None) };
         request.extensions_mut().insert(tab.clone());
-        let room = (!has_room).then(|| tab.waiting());
+        let room = (!has_room).then(|| tab.request_room());
+        if let Some(room) = &room {
+            request.extensions_mut().insert(room.clone());
+        }
+        let held = room.clone();
         let coming = |body| Coming::new(body, tab.clone(), room, bounds).open_on(open_on);
-        let answering = self.inner.call(request.map(coming));
+        let answering = ENTRIES.scope(Cell::new(0), self.inner.call(request.map(coming)));
         async move {
             let mut answer = Watched::new(polled.clone(), answering).await?;
+            drop(held);
             let reservation = answer.extensions_mut().remove::<Arc<Reservation>>();
+            if let (Some(reservation), Some((place, _))) = (&reservation, &on)
+                && reservation.is_large()
+            {
+                tokio::spawn(close_if_slow(place.clone(), Arc::downgrade(reservation)));
+            }
             // An answer whose size is known before its head has gone can still be another one; a short one at that.
             let size = answer.body().size_hint().exact().filter(|_| is_counted);
             let refused = size.and_then(|size| tab.waiting().grow(size + WEIGHT).err());

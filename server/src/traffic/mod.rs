@@ -10,7 +10,7 @@ mod settings;
 
 pub use self::settings::LimitSettings;
 pub(crate) use self::{
-    accounts::{Tab, Traffic},
+    accounts::{RequestRoom, Tab, Traffic},
     going::PIECE,
     layer::{Counting, TrafficLayer},
     meter::{Meter, Rate},

@@ -36,12 +36,20 @@ async fn a_settings_file_that_was_only_found_does_not_say_where_the_key_of_a_pro
 
 #[tokio::test]
 async fn a_settings_file_that_was_only_found_does_not_say_where_the_password_of_the_environment_goes() {
-    let folder = Folder::new();
-    let anneal = Anneal::new(BINARY, &folder, "");
+    let (folder, without, with) = (Folder::new(), Folder::new(), Folder::new());
+    let passwords = with.file(".pgpass", "*:*:*:*:canary\n").display().to_string();
+    let [without, with] = [without.path(), with.path()].map(|home| home.display().to_string());
+    let anneal = Anneal::new(BINARY, &folder, "").with_variable("HOME", &without);
     let found = "[database]\nurl = \"postgres://anneal@db.elsewhere.example/anneal?sslmode=verify-full\"\n";
     folder.file("anneal.toml", found);
-    let refused = anneal.clone().with_variable("PGPASSWORD", "canary").run(&["migrate"]).await;
-    assert!(refused.err.contains("--config anneal.toml") && refused.err.contains("PGPASSWORD"), "{refused:?}");
+    for (variable, value, named) in [
+        ("PGPASSWORD", "canary", "PGPASSWORD"),
+        ("PGPASSFILE", passwords.as_str(), "PGPASSFILE"),
+        ("HOME", with.as_str(), "~/.pgpass"),
+    ] {
+        let refused = anneal.clone().with_variable(variable, value).run(&["migrate"]).await;
+        assert!(refused.err.contains("--config anneal.toml") && refused.err.contains(named), "{refused:?}");
+    }
     let reached = anneal.run(&["migrate"]).await;
     assert!(reached.err.contains("cannot reach"), "{reached:?}");
     // Nor whether the database that the environment names is asked for its certificate.

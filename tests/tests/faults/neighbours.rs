@@ -80,7 +80,7 @@ const REMOVED: &[Removed] = &[
     },
     Removed {
         limit: "media",
-        settings: &[r#"providers.scripted.media=["169.254.169.254", "metadata.google.internal"]"#],
+        settings: &[r#"providers.scripted.media=["metadata.google.internal"]"#],
         sabotage: None,
         attacks: &[Attack::MediaUrls],
         promises: &["media"],

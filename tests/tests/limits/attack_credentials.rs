@@ -16,7 +16,7 @@ use crate::besieged::{Besieged, flood_lasts};
 /// Connections of the attacker, and calls under way on each.
 const CONNECTIONS: usize = 4;
 const CALLERS: usize = 16;
-/// Lookups that one address may cause: the default of `auth.failures_per_minute`, twice, for the keys of the neighbour and of the
+/// Lookups that one address may cause: the default of `auth.unknown_keys_per_minute`, twice, for the keys of the neighbour and of the
 /// operator, and what is forgiven meanwhile.
 const LOOKUPS: i64 = 120;
 

@@ -11,7 +11,7 @@ use anneal_core::{
     message::{Message, Part, Role},
 };
 use anneal_store::Append;
-use anneal_tests::pb;
+use anneal_tests::{pb, refusal};
 use futures::{
     StreamExt as _,
     future::{join, join_all},
@@ -43,7 +43,8 @@ async fn conversation(server: &Besieged, sizes: &[usize]) -> String {
 /// The same of texts that repeat this line.
 async fn conversation_of(server: &Besieged, line: &str, sizes: &[usize]) -> String {
     let mut conversations = ConversationServiceClient::new(server.guest(&server.eve));
-    let made = conversations.create_conversation(pb::CreateConversationRequest::default()).await.expect("creates");
+    let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
+    let made = conversations.create_conversation(ask).await.expect("creates");
     let id = made.into_inner().conversation_id;
     let store = &server.house.store;
     let tenant = store.find_tenant("eve").await.expect("is asked").expect("eve has a tenant");
@@ -125,6 +126,60 @@ async fn readers_of_whole_large_messages_keep_nobody_waiting() {
         server.endures(&what, LASTS, async { drop(attack.await) }).await;
         answers.assert_some(&what);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_sessions_with_large_messages_keep_nobody_waiting() {
+    let server = Besieged::start(&[]).await;
+    let id = conversation_of(&server, "\n", &[47 * MIB]).await;
+    let path = format!("/api/agents/a/sessions/{id}");
+    let answers = Answers::default();
+    let attack = join_all((0..8).map(|_| async {
+        let web = server.web();
+        loop {
+            let answer = web.request("GET", &path).header("authorization", &server.eve).send().await;
+            let Ok(answer) = answer else { continue };
+            let is_found = answer.status().is_success();
+            let whole = answer.bytes().await;
+            if is_found {
+                answers.note(&whole);
+            }
+        }
+    }));
+    server.endures("8 readers of a session of 47 MiB", LASTS, async { drop(attack.await) }).await;
+    answers.assert_some("whole sessions");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_who_takes_nothing_of_a_large_answer_makes_way_for_those_who_wait() {
+    let server = Besieged::start(&[]).await;
+    let eves = conversation(&server, &[LARGE]).await;
+    let tenant = server.house.store.find_tenant("anna").await.expect("is asked").expect("anna has a tenant");
+    let mut conversations = ConversationServiceClient::new(server.guest(&server.anna));
+    let made = conversations.create_conversation(pb::CreateConversationRequest::default()).await.expect("creates");
+    let annas = made.into_inner().conversation_id;
+    let text = "A line of prose.\n".repeat(LARGE / 17);
+    let message = Message { role: Role::User, parts: vec![Part::Text { text }], metadata: BTreeMap::default() };
+    let conversation = ConversationId(Uuid::parse_str(&annas).expect("an id"));
+    let append = Append::new(conversation, None, None, &[message]);
+    server.house.store.append(Caller::of(tenant), &append).await.expect("is stored");
+
+    // Pieces that are asked for and not taken.
+    let mut reader = ContextServiceClient::new(connect(server.grpc, &server.eve));
+    let ask = pb::BuildContextRequest { conversation_id: eves, ..Default::default() };
+    let _untaken = reader.stream_context(ask).await.expect("is answered").into_inner();
+
+    let guest = connect(server.grpc, &server.anna);
+    let mut reader = MessageServiceClient::new(guest).max_decoding_message_size(usize::MAX);
+    let ask = pb::GetMessageRequest { conversation_id: annas, message_id: 1, range: None };
+    let begun = std::time::Instant::now();
+    let mut refused = 0;
+    while let Err(status) = reader.get_message(ask.clone()).await {
+        assert_eq!(refusal(&status).reason, "OVERLOADED", "{status:?}");
+        refused += 1;
+        assert!(refused < 6, "nobody makes way: refused {refused} times in {:?}", begun.elapsed());
+    }
+    assert!(refused > 0, "nobody was in the way");
 }
 
 /// Appends messages of 63 MiB, one after another.

@@ -10,8 +10,8 @@ use crate::{
 
 /// Bytes of a small body and of a large one, which is near the 4 MiB that a body may have.
 const BODY_BYTES: [usize; 2] = [380_000, 3_800_000];
-/// Bytes of a small head and of a large one, which is near the 64 KiB that a head may have.
-const HEAD_BYTES: [usize; 2] = [5_000, 50_000];
+/// Bytes of a small head and of a large one, which is near the 16 KiB that a head may have.
+const HEAD_BYTES: [usize; 2] = [1_400, 14_000];
 
 /// A request in one of the two sizes.
 #[derive(Debug, Clone, Default)]

@@ -12,6 +12,7 @@ mod attack_errors;
 mod attack_health;
 mod attack_models;
 mod attack_reads;
+mod attack_requests;
 mod besieged;
 mod bodies;
 mod cost;

@@ -88,6 +88,23 @@ async fn other_servers_learn_from_workers_what_a_tenant_has_stored_and_deleted()
     there.append("fourth", 6_000).await.expect("what is deleted makes room");
 }
 
+/// Workers of older versions count messages without adding them to what their tenant has stored.
+#[tokio::test]
+async fn a_conversation_can_be_deleted_whose_messages_its_tenant_s_usage_does_not_include() {
+    let house = House::start().await;
+    let talk = house.conversation().await;
+    talk.append("counted, and forgotten").await;
+    house.run_jobs_until_idle().await;
+    let mut db = house.db().await;
+    let forgets = "update tenant_usage set messages = 0, content_bytes = 0";
+    let updated = sqlx::query(forgets).execute(&mut db).await.expect("forgets").rows_affected();
+    assert_eq!(updated, 1, "the worker has counted the message");
+    house.conversations().delete_conversation(deletion(&talk)).await.expect("is deleted");
+    let usage = "select messages, content_bytes from tenant_usage";
+    let usage: (i64, i64) = sqlx::query_as(usage).fetch_one(&mut db).await.expect("asks");
+    assert_eq!(usage, (0, 0));
+}
+
 #[tokio::test]
 async fn the_user_s_words_of_a_turn_count_and_its_answer_is_stored_whatever_the_quota() {
     let model = ScriptedModel::saying("Quite so.").await;

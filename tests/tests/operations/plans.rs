@@ -6,6 +6,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 /// The tenant of all rows, in quotes.
 pub(crate) const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
+/// A tenant without rows, in quotes.
+const NOBODY: &str = "'00000000-0000-7000-8000-0000000000ff'";
 const CONVERSATION: &str = "'00000000-0000-7000-8000-0000000000aa'";
 /// A session becomes what servers and workers have, row-level security included.
 pub(crate) const AS_SERVERS: &str = "set role anneal_app;
@@ -86,7 +88,8 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "1"
         ),
         statement!("append_replay", tenant(), talk(), "'r'"),
-        statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15", "1000"),
+        statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15", "1000", nothing),
+        statement!("call_standing", tenant(), talk(), "'gpt-4o'", NOBODY),
         statement!("finish_jobs", "1", jobs(), talks(), ones(), many(&|_| "false".to_owned())),
         statement!("fail_job", "1", talk(), talk(), "'e'", "10", "12"),
         statement!("rescue_jobs", "1", "100", "12"),
@@ -155,6 +158,27 @@ async fn no_hot_statement_scans_messages_or_jobs() {
                 assert!(scan.is_none(), "{name} scans {table}:\n{plan}");
             }
         }
+    }
+}
+
+/// The statement runs under the model's row lock: a hashed subplan would read all that tenants have ever spent.
+#[tokio::test]
+async fn a_call_is_admitted_without_reading_what_all_tenants_have_spent() {
+    let house = House::start().await;
+    let mut db = house.db().await;
+    let spent = "insert into tenant (tenant_id, name)
+         select gen_random_uuid(), 'tenant ' || n from generate_series(1, 1000) as n;
+         insert into ai_model_spend (tenant_id, day, model, calls, failed_calls, input_tokens, output_tokens)
+         select tenant_id, current_date - n, 'gpt-4o', 1, 0, 1, 1 from tenant, generate_series(1, 20) as n;
+         analyze";
+    sqlx::raw_sql(spent).execute(&mut db).await.expect("fills");
+    let all = statements();
+    let (name, sql, arguments) = all.iter().find(|(name, ..)| *name == "call_standing").expect("it is one of them");
+    for kind in [Plan::Generic, Plan::Custom] {
+        let plan = plan(&mut db, kind, "costs off", (name, sql, arguments)).await;
+        assert!(!plan.contains("hashed SubPlan"), "{name} hashes a subplan:\n{plan}");
+        let scan = plan.lines().find(|line| line.contains("Seq Scan on ai_model_spend "));
+        assert!(scan.is_none(), "{name} scans what was spent:\n{plan}");
     }
 }
 

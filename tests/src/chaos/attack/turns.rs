@@ -117,8 +117,9 @@ pub(super) async fn cancelled_turns(on: &Strike) {
 pub(super) async fn media_urls(on: &Strike) {
     let (guest, web) = (on.guest(), on.web());
     on.forever(2, async |place| {
-        let host = on.choose(&FORBIDDEN_HOSTS);
-        let url = if host.contains("://") { format!("{host}/secret.png") } else { format!("http://{host}/latest.png") };
+        let (host, scheme) = (on.choose(&FORBIDDEN_HOSTS), on.choose(&["http", "https"]));
+        let url =
+            if host.contains("://") { format!("{host}/secret.png") } else { format!("{scheme}://{host}/latest.png") };
         if place == 0 {
             on.send(chat_request(on, &web, &json!({"message": "look", "images": [url]}))).await;
         } else if let Some(id) = on.conversation(&guest).await {

@@ -1,0 +1,236 @@
+//! The codec of the services: prost's, which first counts the entries of a request's lists and maps. An entry of two bytes
+//! takes a hundred in memory once it is decoded.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    fmt::{self, Display},
+    marker::PhantomData,
+    sync::LazyLock,
+};
+
+use prost::{
+    Message, Name,
+    bytes::Buf,
+    encoding::{WireType, decode_key, decode_varint},
+};
+use prost_types::{
+    DescriptorProto, FieldDescriptorProto as DescriptorField, FileDescriptorSet,
+    field_descriptor_proto::{Label, Type},
+};
+use tonic::{
+    Status,
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder},
+};
+use tonic_prost::{ProstCodec, ProstEncoder};
+
+/// Entries of all lists and maps of one request, those within each other included. The largest append that every other limit
+/// allows (100 messages of 256 parts, 32 labels each) has 28,900, beside the media of tool results.
+pub const ENTRIES_PER_REQUEST: usize = 65_536;
+/// Bytes of memory that an entry takes, however few it has on the wire.
+pub const ENTRY_BYTES: u64 = 128;
+
+tokio::task_local! {
+    /// The entries of the request that this task has decoded last, for whoever accounts for its memory.
+    pub static ENTRIES: Cell<usize>;
+}
+
+/// Messages within each other, as prost allows them.
+const DEPTH: usize = 100;
+
+/// Why a request is refused undecoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyEntries;
+
+impl Display for TooManyEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "more than {ENTRIES_PER_REQUEST} entries in its lists and maps")
+    }
+}
+
+/// Encodes `T` and decodes `U`, as prost does.
+#[derive(Debug)]
+pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for BoundedCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> Codec for BoundedCodec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Name + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = BoundedDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, U>::raw_encoder(BufferSettings::default())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        BoundedDecoder(PhantomData)
+    }
+}
+
+/// Decodes `U`, if it has no more entries than a request may have.
+#[derive(Debug)]
+pub struct BoundedDecoder<U>(PhantomData<U>);
+
+impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // Answers come from a server that is trusted.
+        if let Some(shape) = SHAPES.requests.get(U::NAME) {
+            let mut left = ENTRIES_PER_REQUEST;
+            count(*shape, buf.chunk(), &mut left, DEPTH).map_err(|error| Status::out_of_range(error.to_string()))?;
+            // Clients decode requests nowhere, and outside of a server's task nobody accounts.
+            let _ = ENTRIES.try_with(|entries| entries.set(ENTRIES_PER_REQUEST - left));
+        }
+        // As tonic's own decoder has it.
+        U::decode(buf)
+            .map(Some)
+            .map_err(|error| Status::internal(format!("failed to decode Protobuf message: {error}")))
+    }
+}
+
+/// Takes the entries of a message from those that are left. What is no message is left to prost to refuse.
+fn count(shape: usize, mut bytes: &[u8], left: &mut usize, depth: usize) -> Result<(), TooManyEntries> {
+    let fields = &SHAPES.messages[shape];
+    while let Ok((number, wire)) = decode_key(&mut bytes) {
+        let field = fields.get(number as usize).copied().flatten();
+        let mut entries = usize::from(field.is_some_and(|field| field.is_repeated));
+        match wire {
+            WireType::Varint => {
+                if decode_varint(&mut bytes).is_err() {
+                    return Ok(());
+                }
+            }
+            WireType::ThirtyTwoBit => bytes = bytes.get(4..).unwrap_or_default(),
+            WireType::SixtyFourBit => bytes = bytes.get(8..).unwrap_or_default(),
+            WireType::LengthDelimited => {
+                let length = decode_varint(&mut bytes).ok().and_then(|length| usize::try_from(length).ok());
+                let Some((inner, rest)) = length.and_then(|length| bytes.split_at_checked(length)) else {
+                    return Ok(());
+                };
+                bytes = rest;
+                match field.map(|field| field.holds) {
+                    Some(Holds::Message(inner_shape)) if depth > 0 => count(inner_shape, inner, left, depth - 1)?,
+                    // As many numbers in one field, of a byte each.
+                    Some(Holds::Number) => entries *= inner.len(),
+                    _ => {}
+                }
+            }
+            // Groups, which this version of protobuf does not have: what is in an unknown one is not kept.
+            WireType::StartGroup | WireType::EndGroup => {}
+        }
+        *left = left.checked_sub(entries).ok_or(TooManyEntries)?;
+    }
+    Ok(())
+}
+
+/// What fields hold.
+#[derive(Debug, Clone, Copy)]
+struct Field {
+    is_repeated: bool,
+    holds: Holds,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Holds {
+    /// The message of this number.
+    Message(usize),
+    Number,
+    Text,
+}
+
+/// All messages of the descriptors.
+struct Shapes {
+    /// Of each the fields, at their numbers.
+    messages: Vec<Vec<Option<Field>>>,
+    /// The numbers of those that RPCs are called with, by name.
+    requests: HashMap<String, usize>,
+}
+
+static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+    let set = FileDescriptorSet::decode(crate::DESCRIPTORS).expect("the build has encoded it");
+    let mut found: Vec<(String, &DescriptorProto)> = Vec::new();
+    for file in &set.file {
+        let mut inner: Vec<_> =
+            file.message_type.iter().map(|message| (format!(".{}", file.package()), message)).collect();
+        while let Some((within, message)) = inner.pop() {
+            let name = format!("{within}.{}", message.name());
+            inner.extend(message.nested_type.iter().map(|message| (name.clone(), message)));
+            found.push((name, message));
+        }
+    }
+    let numbers: HashMap<&str, usize> = found.iter().enumerate().map(|(number, (name, _))| (&**name, number)).collect();
+    let messages = found.iter().map(|(_, message)| {
+        let most = message.field.iter().map(DescriptorField::number).max().unwrap_or_default();
+        let mut fields = vec![None; most as usize + 1];
+        for field in &message.field {
+            let holds = match field.r#type() {
+                Type::Message => Holds::Message(numbers[field.type_name()]),
+                Type::String | Type::Bytes => Holds::Text,
+                _ => Holds::Number,
+            };
+            fields[field.number() as usize] = Some(Field { is_repeated: field.label() == Label::Repeated, holds });
+        }
+        fields
+    });
+    let methods = set.file.iter().flat_map(|file| &file.service).flat_map(|service| &service.method);
+    let requests = methods.map(|method| {
+        (method.input_type().rsplit('.').next().unwrap_or_default().to_owned(), numbers[method.input_type()])
+    });
+    Shapes { messages: messages.collect(), requests: requests.collect() }
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v1 as pb;
+
+    fn counted(request: &pb::AppendMessagesRequest) -> Result<usize, TooManyEntries> {
+        let mut left = ENTRIES_PER_REQUEST;
+        count(SHAPES.requests["AppendMessagesRequest"], &request.encode_to_vec(), &mut left, DEPTH)?;
+        Ok(ENTRIES_PER_REQUEST - left)
+    }
+
+    #[test]
+    fn entries_of_all_lists_and_maps_count_however_deep() {
+        let media = vec![pb::MediaPart::default(); 3];
+        let result = pb::ToolResultPart { media, text: "x".repeat(1_000), ..Default::default() };
+        let part = pb::Part { part: Some(pb::part::Part::ToolResult(result)) };
+        let metadata = [("a".to_owned(), "b".to_owned())].into();
+        let message = pb::NewMessage { parts: vec![part; 2], metadata, ..Default::default() };
+        let request = pb::AppendMessagesRequest { messages: vec![message; 5], ..Default::default() };
+        assert_eq!(counted(&request), Ok(5 * (1 + 1 + 2 * (1 + 3))));
+    }
+
+    #[test]
+    fn one_entry_more_than_a_request_may_have_is_refused() {
+        let messages = vec![pb::NewMessage::default(); ENTRIES_PER_REQUEST];
+        let mut request = pb::AppendMessagesRequest { messages, ..Default::default() };
+        assert_eq!(counted(&request), Ok(ENTRIES_PER_REQUEST));
+        request.messages.push(pb::NewMessage::default());
+        assert_eq!(counted(&request), Err(TooManyEntries));
+    }
+
+    #[test]
+    fn unknown_groups_hide_nothing() {
+        let mut bytes = vec![0xfb, 0x07, 0x08, 0x01, 0xfc, 0x07];
+        pb::AppendMessagesRequest { messages: vec![pb::NewMessage::default(); 3], ..Default::default() }
+            .encode(&mut bytes)
+            .expect("a vector grows");
+        assert_eq!(pb::AppendMessagesRequest::decode(&*bytes).expect("prost skips groups").messages.len(), 3);
+        let mut left = 3;
+        assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &bytes, &mut left, DEPTH), Ok(()));
+        assert_eq!(left, 0);
+    }
+}
