@@ -19,9 +19,13 @@ use std::{
 use anneal_core::caller::TenantId;
 use anneal_store::{ContentRead, ContentRoom, StoreError};
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
+
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::{
     cpu::CpuPool,
@@ -34,6 +38,9 @@ const UNIT: u64 = 1024;
 /// What a read reserves while its size is not known: more than most contexts and pages have. A larger one comes back with its
 /// size, and asks again with room for it.
 const FIRST_BYTES: u64 = 1024 * 1024;
+/// Reads of so many bytes leave the async thread: what comes from the database in one message is copied several times in one
+/// go, 64 MiB of it for 100 ms.
+pub(crate) const LONG_READ: u64 = 4 * 1024 * 1024;
 /// Reads of something that grows each time it is asked for, before the call is refused.
 const TRIES: usize = 4;
 /// How long a call waits for room; half of the deadline of calls that do not say one.
@@ -121,13 +128,16 @@ impl ContentBudget {
         read: impl Fn(ContentRoom) -> F,
     ) -> Result<Holding<T>, Failure>
     where
-        F: Future<Output = Result<ContentRead<T>, StoreError>>,
+        F: Future<Output = Result<ContentRead<T>, StoreError>> + Send + 'static,
+        T: Send + 'static,
     {
         let mut wanted = FIRST_BYTES.min(self.share.max(UNIT));
         for _ in 0..TRIES {
             let reservation = self.reserve(tenant, wanted).await?;
             let held: Arc<dyn Any + Send + Sync> = Arc::<Reservation>::clone(&reservation);
-            match read(ContentRoom::new(wanted, held)).await? {
+            let reading = read(ContentRoom::new(wanted, held));
+            let read = if wanted < LONG_READ { reading.await? } else { read_apart(reading).await? };
+            match read {
                 ContentRead::Read { value, bytes } => {
                     reservation.shrink(bytes);
                     return Ok(Holding { answer: value, reservation });
@@ -138,6 +148,22 @@ impl ContentBudget {
         }
         metrics::counter!("content_refused_total").increment(1);
         Err(Failure::Overloaded)
+    }
+}
+
+/// Reads on a thread of its own, for as long as the call waits for it. There are as many of these threads as there is room for
+/// reads of so many bytes.
+pub(crate) async fn read_apart<T: Send + 'static>(
+    read: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (runtime, span, call_ended) = (Handle::current(), Span::current(), CancellationToken::new());
+    let _call = call_ended.clone().drop_guard();
+    let reading = tokio::task::spawn_blocking(move || {
+        span.in_scope(|| runtime.block_on(call_ended.run_until_cancelled_owned(read)))
+    });
+    match reading.await {
+        Ok(Some(read)) => read,
+        Ok(None) | Err(_) => Err(StoreError::Unreadable("content")),
     }
 }
 

@@ -84,8 +84,9 @@ async fn recorded(house: &House, budget: &ContentBudget, caller: Caller, wanted:
         TurnsAhead { after_user: turn::after(0, Some(Role::User), roles()), otherwise: turn::after(0, None, roles()) };
     let mut tries = TRIES;
     loop {
-        let read = |room| async move {
-            house.store.context_material(caller, wanted.id, ahead, &wanted.overrides, &room).await
+        let read = |room| {
+            let (store, id, overrides) = (house.store.clone(), wanted.id, wanted.overrides.clone());
+            async move { store.context_material(caller, id, ahead, &overrides, &room).await }
         };
         let rows = budget.read(caller.tenant(), read).await?;
         let built = build::decide(house, caller, rows, wanted.ask.clone(), wanted.ratio).await?;

@@ -49,7 +49,7 @@ with head as (
       and c.conversation_id = $2
 )
 select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system_prompt_tokens as "tokens!",
-    null::boolean as "estimated?", system_prompt as "content?", summary as "summary?", token_usage as "summary_tokens?",
+    null::boolean as "estimated?", system_prompt as "content?: StoredText", summary as "summary?", token_usage as "summary_tokens?",
     saved as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "read_bytes?",
     null::bigint as "age_seconds?", policy::text as "policy?",
     encoding as "encoding?", last_message_id as "newest?", separator as "separator?",

@@ -1,7 +1,7 @@
 -- One message. Its content and its summary come where they have at most $4 bytes; "bytes" says how many they have.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
-    m.text_bytes as "text_bytes!", case when size.bytes <= $4::bigint then m.content::text end as "content?", m.metadata::text as "metadata?",
+    m.text_bytes as "text_bytes!", case when size.bytes <= $4::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",
     case when size.bytes <= $4::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?", m.summary_kind as "summary_kind?",
     m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", size.bytes as "bytes!"

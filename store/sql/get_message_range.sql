@@ -4,7 +4,7 @@
 -- PostgreSQL cannot hold: then "cut" is null. The parts come in their order: one function scan, no join, no sort.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
-    m.text_bytes as "text_bytes!", null::text as "content?", m.metadata::text as "metadata?",
+    m.text_bytes as "text_bytes!", m.metadata::text as "metadata?",
     case when size.bytes <= $6::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?",
     m.summary_kind as "summary_kind?", m.summary_model as "summary_model?",
     (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",

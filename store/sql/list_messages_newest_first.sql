@@ -3,7 +3,7 @@
 -- bytes of them; "bytes" says how many it has up to the row.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
-    m.text_bytes as "text_bytes!", case when $6::boolean and page.page_bytes <= $7::bigint then m.content::text end as "content?", m.metadata::text as "metadata?",
+    m.text_bytes as "text_bytes!", case when $6::boolean and page.page_bytes <= $7::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",
     case when page.page_bytes <= $7::bigint then m.summary_cache end as "summary?", m.summary_tokens as "summary_tokens?", m.summary_kind as "summary_kind?",
     m.summary_model as "summary_model?", (extract(epoch from m.summary_ts) * 1000000)::bigint as "summary_us?",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", page.page_bytes::bigint as "bytes!"

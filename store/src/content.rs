@@ -27,6 +27,11 @@ impl ContentRoom {
         Self { bytes, held: Some(held) }
     }
 
+    /// Room for so many bytes that nothing is reserved for.
+    pub const fn unreserved(bytes: u64) -> Self {
+        Self { bytes, held: None }
+    }
+
     /// Any number of bytes, for callers that bound them in another way.
     pub const fn unlimited() -> Self {
         Self { bytes: i64::MAX as u64, held: None }

@@ -23,6 +23,7 @@ use crate::{
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
     rules::Rules,
+    stored_text::StoredText,
 };
 
 /// How many turns a current input starts, by what it follows.
@@ -43,7 +44,7 @@ struct MaterialRow {
     turn: i32,
     tokens: i64,
     estimated: Option<bool>,
-    content: Option<String>,
+    content: Option<StoredText>,
     summary: Option<String>,
     summary_tokens: Option<i64>,
     text_bytes: Option<i64>,
@@ -186,7 +187,8 @@ impl ContextRows {
             self.left_out.push(LeftOut { id, turn, tokens });
             return Ok(0);
         }
-        let bytes = [&row.content, &row.tool_outline].into_iter().flatten().map(String::len).sum::<usize>();
+        let outline = row.tool_outline.as_ref().map_or(0, String::len);
+        let bytes = row.content.as_ref().map_or(0, StoredText::len) + outline;
         self.tail.push(parsed(room, bytes as u64, || tail_message(row)).await?);
         Ok(bytes)
     }
@@ -198,8 +200,10 @@ impl ContextRows {
 
     /// Bytes of system prompt, content, summaries and tool outlines.
     pub fn bytes(&self) -> usize {
-        let head = self.head.iter().flat_map(|row| [&row.content, &row.summary]).flatten();
-        head.map(String::len).sum::<usize>() + self.content_bytes.unsigned_abs() as usize
+        let head = self.head.as_ref().map_or(0, |row| {
+            row.content.as_ref().map_or(0, StoredText::len) + row.summary.as_ref().map_or(0, String::len)
+        });
+        head + self.content_bytes.unsigned_abs() as usize
     }
 
     /// What the conversation's tokens are counted in.
@@ -240,7 +244,7 @@ impl ContextRows {
             turn: row.turn,
             encoding: rows::encoding(row.encoding.unwrap_or(0))?,
             policy,
-            system_prompt: row.content.unwrap_or_default(),
+            system_prompt: row.content.map(|prompt| prompt.text().map(str::to_owned)).transpose()?.unwrap_or_default(),
             system_prompt_tokens: tokens(row.tokens),
             separator: row.separator.map(MessageId),
             checkpoint,
@@ -291,7 +295,7 @@ fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
         (Some(content), summary) => {
             let count = tokens(row.summary_tokens.unwrap_or(0));
             ready = summary.map(|text| ReadySummary { text, tokens: count });
-            Body::Original(rows::parts(&content)?)
+            Body::Original(rows::parts(content.text()?)?)
         }
         (None, Some(text)) => Body::Summary {
             text,

@@ -44,6 +44,7 @@ mod separators;
 mod sessions;
 mod settling;
 mod shares;
+mod stored_text;
 mod summaries;
 mod tail;
 mod tenant_usage;

@@ -16,6 +16,7 @@ use crate::{
     error::{Entity, StoreError},
     rows::{self, Micros, tokens},
     separators::{self, Separator},
+    stored_text::StoredText,
     summaries::{SummaryKind, kind},
 };
 
@@ -90,7 +91,7 @@ pub(crate) struct MessageRow {
     pub(crate) tokens: i64,
     pub(crate) estimated: bool,
     pub(crate) text_bytes: i64,
-    pub(crate) content: Option<String>,
+    pub(crate) content: Option<StoredText>,
     pub(crate) metadata: Option<String>,
     pub(crate) summary: Option<String>,
     pub(crate) summary_tokens: Option<i64>,
@@ -115,7 +116,7 @@ impl TryFrom<MessageRow> for StoredMessage {
         Ok(Self {
             id: MessageId(row.message_id),
             role: rows::role(row.role)?,
-            parts: row.content.as_deref().map(rows::parts).transpose()?.unwrap_or_default(),
+            parts: row.content.map(|content| rows::parts(content.text()?)).transpose()?.unwrap_or_default(),
             metadata: rows::labels(row.metadata.as_deref())?,
             turn: row.turn,
             tokens: tokens(row.tokens),
@@ -191,13 +192,14 @@ impl Store {
         ContentRead::within(room, bytes, parse).await
     }
 
-    /// A page of messages, oldest first, and nothing beside it: none of a conversation that is gone.
+    /// A page of messages, oldest first, and nothing beside it, if there is room for them: none of a conversation that is gone.
     pub async fn messages_after(
         &self,
         caller: Caller,
         id: ConversationId,
         ask: PageAsk,
-    ) -> Result<Vec<StoredMessage>, StoreError> {
+        room: &ContentRoom,
+    ) -> Result<ContentRead<Vec<StoredMessage>>, StoreError> {
         let (after, content, limit) = (ask.from.unwrap_or_default(), ask.content, ask.limit);
         let bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
@@ -211,12 +213,14 @@ impl Store {
             limit,
             bytes,
             content,
-            ContentRoom::unlimited().column(),
+            room.column(),
         )
         .fetch_all(&mut *db)
         .await?;
         db.release().await?;
-        rows.into_iter().map(StoredMessage::try_from).collect()
+        let bytes = row_bytes(rows.len(), rows.iter().map(|row| row.bytes).max().unwrap_or(0));
+        let parse = move || rows.into_iter().map(StoredMessage::try_from).collect();
+        ContentRead::within(room, bytes, parse).await
     }
 
     /// One message, whole, if there is room for it.

@@ -7,7 +7,7 @@ use anneal_core::{
 
 use crate::{
     Store,
-    content::{ContentRead, ContentRoom, row_bytes},
+    content::{ContentRead, ContentRoom, parsed, row_bytes},
     error::{Entity, StoreError},
     messages::{self, MessageRow, StoredMessage},
 };
@@ -60,7 +60,7 @@ impl Store {
             tokens: row.tokens,
             estimated: row.estimated,
             text_bytes: row.text_bytes,
-            content: row.content,
+            content: None,
             metadata: row.metadata,
             summary: row.summary,
             summary_tokens: row.summary_tokens,
@@ -92,9 +92,12 @@ impl Store {
             ContentRead::Read { value, bytes } => (value, bytes),
             ContentRead::TooLarge { bytes } => return Ok(ContentRead::TooLarge { bytes }),
         };
-        let whole = plain_text(&std::mem::take(&mut message.parts));
-        let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
-        Ok(ContentRead::Read { value: MessageRange { message, offset, text }, bytes })
+        let cut = move || {
+            let whole = plain_text(&std::mem::take(&mut message.parts));
+            let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
+            Ok(MessageRange { message, offset, text })
+        };
+        Ok(ContentRead::Read { value: parsed(room, bytes, cut).await?, bytes })
     }
 }
 

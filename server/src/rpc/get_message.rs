@@ -14,7 +14,10 @@ pub(crate) async fn get_message(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let message_id = parse::message_id("message_id", ask.message_id)?;
     let Some(range) = ask.range.map(parse_range).transpose()? else {
-        let read = |room| async move { house.store.message(caller, id, message_id, &room).await };
+        let read = |room| {
+            let store = house.store.clone();
+            async move { store.message(caller, id, message_id, &room).await }
+        };
         let message = house.content.read(caller.tenant(), read).await?;
         return Ok(message.map(|message| pb::GetMessageResponse {
             message: Some(reply::message(message)),
@@ -22,7 +25,10 @@ pub(crate) async fn get_message(
             range: None,
         }));
     };
-    let read = |room| async move { house.store.message_range(caller, id, message_id, range, &room).await };
+    let read = |room| {
+        let store = house.store.clone();
+        async move { store.message_range(caller, id, message_id, range, &room).await }
+    };
     let found = house.content.read(caller.tenant(), read).await?;
     Ok(found.map(|found| pb::GetMessageResponse {
         message: Some(reply::message(found.message)),

@@ -20,7 +20,10 @@ pub(crate) async fn list_messages(
     let place = scope.place::<i64>(&ask.page_token)?.map(MessageId);
     let from = place.or((start > MessageId::NONE && !ask.newest_first).then_some(start));
     let page = PageAsk { from, newest_first: ask.newest_first, content: !ask.without_content, limit };
-    let read = |room| async move { house.store.list_messages(caller, id, page, &room).await };
+    let read = |room| {
+        let store = house.store.clone();
+        async move { store.list_messages(caller, id, page, &room).await }
+    };
     let found = house.content.read(caller.tenant(), read).await?;
     Ok(found.map(|found| {
         let last = found.messages.last().filter(|_| found.more);

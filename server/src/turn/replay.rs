@@ -27,8 +27,9 @@ impl Run {
     pub(super) async fn answer_to_this(&self) -> Result<Option<Holding<StoredAnswer>>, Failure> {
         let request_id = self.turn.answer_id();
         let find = |room| {
-            let request_id = request_id.as_str();
-            async move { self.house.store.find_answer(self.caller, self.turn.id, request_id, &room).await }
+            let (store, caller, id, request_id) =
+                (self.house.store.clone(), self.caller, self.turn.id, request_id.clone());
+            async move { store.find_answer(caller, id, &request_id, &room).await }
         };
         let Holding { answer, reservation } = self.house.content.read(self.caller.tenant(), find).await?;
         Ok(answer.map(|answer| Holding { answer, reservation }))

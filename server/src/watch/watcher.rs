@@ -7,7 +7,10 @@ use anneal_core::{
     limits::PAGE_DEFAULT,
 };
 use anneal_proto::v1 as pb;
-use anneal_store::{Change, ChangesAsk, DeadJob, Entity, Head, PageAsk, Store, StoreError, Stored, within};
+use anneal_store::{
+    Change, ChangesAsk, ContentRead, ContentRoom, DeadJob, Entity, Head, PageAsk, Store, StoreError, Stored,
+    StoredMessage, within,
+};
 use pb::conversation_event::Event;
 
 use super::{
@@ -17,7 +20,12 @@ use super::{
     position::{Position, Scope},
     registry::{LOOK, News},
 };
-use crate::{house::House, reply, status::Failure};
+use crate::{
+    content::{LONG_READ, read_apart},
+    house::House,
+    reply,
+    status::Failure,
+};
 
 /// Messages, or changes, read at once.
 const PAGE: i64 = PAGE_DEFAULT;
@@ -101,7 +109,7 @@ impl<'a> Watcher<'a> {
         let mut room = self.house.watching.budget().page(self.caller.tenant(), self.ask.content).await?;
         let page =
             PageAsk { from: Some(told.position.last), newest_first: false, content: self.ask.content, limit: PAGE };
-        let messages = self.read(|store| store.messages_after(self.caller, self.id, page)).await?;
+        let messages = self.read_messages(page).await?;
         if messages.is_empty() {
             return Err(gone());
         }
@@ -118,6 +126,24 @@ impl<'a> Watcher<'a> {
             told.tell_within(event, part).await?;
         }
         Ok(())
+    }
+
+    /// A page of messages: read on a thread of its own where it is long.
+    async fn read_messages(&self, page: PageAsk) -> Result<Vec<StoredMessage>, Failure> {
+        let (caller, id, short) = (self.caller, self.id, ContentRoom::unreserved(LONG_READ));
+        if let ContentRead::Read { value, .. } =
+            self.read(|store| store.messages_after(caller, id, page, &short)).await?
+        {
+            return Ok(value);
+        }
+        let read = |store: &Store| {
+            let store = store.clone();
+            read_apart(async move { store.messages_after(caller, id, page, &ContentRoom::unlimited()).await })
+        };
+        match self.read(read).await? {
+            ContentRead::Read { value, .. } => Ok(value),
+            ContentRead::TooLarge { .. } => Err(Failure::Overloaded),
+        }
     }
 
     /// The next page of changes, up to where the conversation stood: later ones may be of messages that were not told.

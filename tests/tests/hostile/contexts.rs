@@ -33,7 +33,7 @@ pub(crate) fn building(id: &str) -> Vec<Case> {
         refused("NUL in a prompt", build!(system_prompt: String::from("a\0")), INVALID, "system_prompt"),
         refused("a prompt above 256 KiB", build!(system_prompt: "a".repeat(256 * 1024 + 1)), LIMIT, "system_prompt"),
         refused("101 messages", build!(current_input: vec![user("a"); 101]), LIMIT, "current_input"),
-        refused("100,000 messages", build!(current_input: vec![user("a"); 100_000]), LIMIT, "current_input"),
+        refused("10,000 messages", build!(current_input: vec![user("a"); 10_000]), LIMIT, "current_input"),
         refused("33 labels", build!(current_input: vec![user("a"), labelled]), LIMIT, "current_input[1].metadata"),
         refused("role 99", build!(current_input: vec![unknown]), INVALID, "current_input[0].role"),
         refused("settings of a call", build!(policy: pb::Policy::default()), INVALID, "policy"),

@@ -37,7 +37,10 @@ async fn hold_messages(db: &mut PgConnection) -> sqlx::Transaction<'_, sqlx::Pos
 
 async fn read_messages(store: &Store, tenant: TenantId) -> Result<(), StoreError> {
     let page = PageAsk { from: None, newest_first: false, content: true, limit: 1 };
-    store.messages_after(Caller::of(tenant), ConversationId(Uuid::nil()), page).await.map(drop)
+    store
+        .messages_after(Caller::of(tenant), ConversationId(Uuid::nil()), page, &anneal_store::ContentRoom::unlimited())
+        .await
+        .map(drop)
 }
 
 /// Whether a read of something else than messages is answered.

@@ -131,7 +131,7 @@ async fn readers_of_whole_large_messages_keep_nobody_waiting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_sessions_with_large_messages_keep_nobody_waiting() {
     let server = Besieged::start(&[]).await;
-    let id = conversation_of(&server, "\n", &[47 * MIB]).await;
+    let id = conversation_of(&server, "A line of prose.\n", &[40 * MIB]).await;
     let path = format!("/api/agents/a/sessions/{id}");
     let answers = Answers::default();
     let attack = join_all((0..8).map(|_| async {
@@ -146,7 +146,7 @@ async fn readers_of_sessions_with_large_messages_keep_nobody_waiting() {
             }
         }
     }));
-    server.endures("8 readers of a session of 47 MiB", LASTS, async { drop(attack.await) }).await;
+    server.endures("8 readers of a session of 40 MiB", LASTS, async { drop(attack.await) }).await;
     answers.assert_some("whole sessions");
 }
 
