@@ -67,7 +67,7 @@ pub struct TailItem {
 pub struct Cut {
     /// The last message that the checkpoint covers.
     pub last: MessageId,
-    /// When the cut splits a turn: its opening user messages, which the summary must quote.
+    /// When the cut splits a turn: its opening user messages, which the summary must quote, in order of their ids.
     pub quoted: Vec<MessageId>,
     /// Tokens of the messages that stay.
     pub kept: Tokens,

@@ -36,8 +36,8 @@ pub(crate) async fn compact(mut material: Material) -> Material {
 /// The summary of the first `gone` messages and of the checkpoint before them, which count `before`.
 async fn summary(material: &Material, cut: &Cut, gone: usize, before: Tokens) -> Option<CheckpointSummary> {
     let taken = &material.tail[..gone];
-    let quoted =
-        taken.iter().filter(|message| cut.quoted.contains(&message.id)).map(text).collect::<Vec<_>>().join("\n\n");
+    let is_quoted = |message: &&TailMessage| cut.quoted.binary_search(&message.id).is_ok();
+    let quoted = taken.iter().filter(is_quoted).map(text).collect::<Vec<_>>().join("\n\n");
     let sources: Vec<Source> = taken.iter().map(source).collect();
     let counter = material.encoding.counter();
     let measure = |text: &str| counter.count(text);

@@ -119,7 +119,7 @@ async fn draft(
 /// The opening user messages of a split turn, as one text.
 fn quote(sources: &[CheckpointSource], quoted: &[MessageId]) -> Option<(MessageId, String)> {
     let first = *quoted.first()?;
-    let said = sources.iter().filter(|source| quoted.contains(&source.id));
+    let said = sources.iter().filter(|source| quoted.binary_search(&source.id).is_ok());
     let texts: Vec<String> = said
         .map(|source| match &source.body {
             Ok(parts) => plain_text(parts),
