@@ -31,11 +31,7 @@ pub(crate) async fn encode_long<T: Message + Default + 'static>(
         return Ok(answer.map(|answer| (answer, None)));
     }
     let Some(prefix) = u32::try_from(length).ok().filter(|_| length <= RESPONSE_BYTES) else {
-        return Err(Failure::limit(
-            "answer",
-            RESPONSE_BYTES,
-            "bytes; StreamContext and ranges of GetMessage give more",
-        ));
+        return Err(Failure::AnswerTooLarge { bytes: length });
     };
     let encode = move |answer: T| {
         let mut encoded = Vec::with_capacity(PREFIX_BYTES + length);

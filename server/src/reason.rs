@@ -26,6 +26,7 @@ pub(crate) enum Reason {
     CheckpointUnsound,
     BudgetTooSmall,
     ContextOverflow,
+    AnswerTooLarge,
     MediaNotAllowed,
     ModelNotConfigured,
     ModelRefused,
@@ -66,6 +67,7 @@ impl Reason {
             Self::CheckpointUnsound => "CHECKPOINT_UNSOUND",
             Self::BudgetTooSmall => "BUDGET_TOO_SMALL",
             Self::ContextOverflow => "CONTEXT_OVERFLOW",
+            Self::AnswerTooLarge => "ANSWER_TOO_LARGE",
             Self::MediaNotAllowed => "MEDIA_NOT_ALLOWED",
             Self::ModelNotConfigured => "MODEL_NOT_CONFIGURED",
             Self::ModelRefused => "MODEL_REFUSED",
@@ -114,6 +116,7 @@ impl Reason {
             | Self::WatcherTooSlow
             | Self::Overloaded => Code::ResourceExhausted,
             Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
+            Self::AnswerTooLarge => Code::OutOfRange,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Internal => Code::Internal,
         }

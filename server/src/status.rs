@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use anneal_core::{adoption::Unsound, caller::Verb, context::BudgetTooSmall, tokens::Tokens};
+use anneal_core::{adoption::Unsound, caller::Verb, context::BudgetTooSmall, limits::RESPONSE_BYTES, tokens::Tokens};
 use anneal_llm::provider::{CallFailure, Closed};
 use anneal_store::{Entity, StoreError};
 use tonic::Status;
@@ -54,6 +54,9 @@ pub(crate) enum Failure {
     /// Whatever was left out, the context did not fit the model.
     #[error(transparent)]
     Overflow(#[from] Overflow),
+    /// The answer is above what one answer may have.
+    #[error("the answer would have {bytes} bytes, and may have {}; ask for less, a range or a stream", RESPONSE_BYTES)]
+    AnswerTooLarge { bytes: usize },
     /// The turn's lease ended: this process was stopped, or cut off from the database.
     #[error("the turn was interrupted")]
     TurnLost,
@@ -176,6 +179,7 @@ impl Failure {
                 Closed::Turn => Reason::TurnInProgress,
             },
             Self::Overflow(_) => Reason::ContextOverflow,
+            Self::AnswerTooLarge { .. } => Reason::AnswerTooLarge,
             Self::TurnLost | Self::Stopping | Self::SlowReader => Reason::ModelUnavailable,
             Self::TurnOvertaken => Reason::TurnOvertaken,
             Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,

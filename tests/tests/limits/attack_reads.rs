@@ -151,6 +151,31 @@ async fn readers_of_sessions_with_large_messages_keep_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_who_stop_before_the_end_of_a_session_take_their_tenants_share() {
+    let server = Besieged::start(&[]).await;
+    let id = conversation_of(&server, "A line of prose.\n", &[40 * MIB]).await;
+    let path = format!("/api/agents/a/sessions/{id}");
+    let stopped = AtomicUsize::new(0);
+    let attack = join_all((0..16).map(|_| async {
+        let web = server.web();
+        loop {
+            let answer = web.request("GET", &path).header("authorization", &server.eve).send().await;
+            let Ok(mut answer) = answer else { continue };
+            let mut taken = 0;
+            while let Ok(Some(chunk)) = answer.chunk().await {
+                taken += chunk.len();
+                if taken > 38 * MIB {
+                    stopped.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }));
+    server.endures("readers who stop before the end", 3 * LASTS, async { drop(attack.await) }).await;
+    assert!(stopped.into_inner() > 0, "nobody has read so far");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_who_takes_nothing_of_a_large_answer_makes_way_for_those_who_wait() {
     let server = Besieged::start(&[]).await;
     let eves = conversation(&server, &[LARGE]).await;
