@@ -27,6 +27,8 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 /// Entries of all lists and maps of one request, those within each other included. The largest append that every other limit
 /// allows (100 messages of 256 parts, 32 labels each) has 28,900, beside the media of tool results.
 pub const ENTRIES_PER_REQUEST: usize = 65_536;
+/// Fields of one request, those within each other included. The largest append has fewer than a third of them.
+pub const FIELDS_PER_REQUEST: usize = 524_288;
 /// Bytes of memory that an entry takes, however few it has on the wire.
 pub const ENTRY_BYTES: u64 = 128;
 
@@ -40,11 +42,30 @@ const DEPTH: usize = 100;
 
 /// Why a request is refused undecoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooManyEntries;
+pub enum Excess {
+    /// It has more than [`ENTRIES_PER_REQUEST`].
+    Entries,
+    /// It has more than [`FIELDS_PER_REQUEST`].
+    Fields,
+}
 
-impl Display for TooManyEntries {
+impl Excess {
+    /// Each of them.
+    pub const ALL: [Self; 2] = [Self::Entries, Self::Fields];
+
+    /// How many a request may have, and of what.
+    pub const fn limit(self) -> (usize, &'static str) {
+        match self {
+            Self::Entries => (ENTRIES_PER_REQUEST, "entries of lists and maps"),
+            Self::Fields => (FIELDS_PER_REQUEST, "fields"),
+        }
+    }
+}
+
+impl Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "more than {ENTRIES_PER_REQUEST} entries in its lists and maps")
+        let (most, what) = self.limit();
+        write!(f, "more than {most} {what}")
     }
 }
 
@@ -88,10 +109,10 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // Answers come from a server that is trusted.
         if let Some(shape) = SHAPES.requests.get(U::NAME) {
-            let mut left = ENTRIES_PER_REQUEST;
+            let mut left = Left::default();
             count(*shape, buf.chunk(), &mut left, DEPTH).map_err(|error| Status::out_of_range(error.to_string()))?;
             // Clients decode requests nowhere, and outside of a server's task nobody accounts.
-            let _ = ENTRIES.try_with(|entries| entries.set(ENTRIES_PER_REQUEST - left));
+            let _ = ENTRIES.try_with(|entries| entries.set(ENTRIES_PER_REQUEST - left.entries));
         }
         // As tonic's own decoder has it.
         U::decode(buf)
@@ -100,8 +121,21 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Takes the entries of a message from those that are left. What is no message is left to prost to refuse.
-fn count(shape: usize, mut bytes: &[u8], left: &mut usize, depth: usize) -> Result<(), TooManyEntries> {
+/// What a request may still have.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    entries: usize,
+    fields: usize,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self { entries: ENTRIES_PER_REQUEST, fields: FIELDS_PER_REQUEST }
+    }
+}
+
+/// Takes the fields and entries of a message from those that are left. Prost refuses what is no message.
+fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Result<(), Excess> {
     let fields = &SHAPES.messages[shape];
     while let Ok((number, wire)) = decode_key(&mut bytes) {
         let field = fields.get(number as usize).copied().flatten();
@@ -130,7 +164,8 @@ fn count(shape: usize, mut bytes: &[u8], left: &mut usize, depth: usize) -> Resu
             // Groups, which this version of protobuf does not have: what is in an unknown one is not kept.
             WireType::StartGroup | WireType::EndGroup => {}
         }
-        *left = left.checked_sub(entries).ok_or(TooManyEntries)?;
+        left.fields = left.fields.checked_sub(1).ok_or(Excess::Fields)?;
+        left.entries = left.entries.checked_sub(entries).ok_or(Excess::Entries)?;
     }
     Ok(())
 }
@@ -196,10 +231,10 @@ mod tests {
     use super::*;
     use crate::v1 as pb;
 
-    fn counted(request: &pb::AppendMessagesRequest) -> Result<usize, TooManyEntries> {
-        let mut left = ENTRIES_PER_REQUEST;
+    fn counted(request: &pb::AppendMessagesRequest) -> Result<usize, Excess> {
+        let mut left = Left::default();
         count(SHAPES.requests["AppendMessagesRequest"], &request.encode_to_vec(), &mut left, DEPTH)?;
-        Ok(ENTRIES_PER_REQUEST - left)
+        Ok(ENTRIES_PER_REQUEST - left.entries)
     }
 
     #[test]
@@ -219,7 +254,15 @@ mod tests {
         let mut request = pb::AppendMessagesRequest { messages, ..Default::default() };
         assert_eq!(counted(&request), Ok(ENTRIES_PER_REQUEST));
         request.messages.push(pb::NewMessage::default());
-        assert_eq!(counted(&request), Err(TooManyEntries));
+        assert_eq!(counted(&request), Err(Excess::Entries));
+    }
+
+    #[test]
+    fn unknown_fields_count_as_fields() {
+        let mut left = Left { fields: 3, ..Left::default() };
+        let field = [0xfa, 0x07, 0x00];
+        assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &field.repeat(3), &mut left, DEPTH), Ok(()));
+        assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &field, &mut left, DEPTH), Err(Excess::Fields));
     }
 
     #[test]
@@ -229,8 +272,8 @@ mod tests {
             .encode(&mut bytes)
             .expect("a vector grows");
         assert_eq!(pb::AppendMessagesRequest::decode(&*bytes).expect("prost skips groups").messages.len(), 3);
-        let mut left = 3;
+        let mut left = Left { entries: 3, ..Left::default() };
         assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &bytes, &mut left, DEPTH), Ok(()));
-        assert_eq!(left, 0);
+        assert_eq!(left.entries, 0);
     }
 }

@@ -2,7 +2,7 @@
 //! reason instead of INTERNAL.
 
 use anneal_core::limits::REQUEST_BYTES;
-use anneal_proto::codec::{ENTRIES_PER_REQUEST, TooManyEntries};
+use anneal_proto::codec::Excess;
 use http::{HeaderMap, Response};
 use tonic::{Code, Status};
 
@@ -24,16 +24,18 @@ const NOT_A_REQUEST: [&str; 3] =
 fn refused(headers: &HeaderMap) -> Option<Failure> {
     let status = Status::from_header_map(headers)?;
     let text = status.message();
+    if let Some(excess) =
+        Excess::ALL.into_iter().find(|excess| status.code() == Code::OutOfRange && text == excess.to_string())
+    {
+        let (most, what) = excess.limit();
+        return Some(Failure::limit("request", most, what));
+    }
     match status.code() {
         Code::Internal if text.starts_with("failed to decode Protobuf message") => {
             Some(Failure::malformed(text.trim_start_matches("failed to decode Protobuf message: ")))
         }
         Code::Internal if NOT_A_REQUEST.iter().any(|begins| text.starts_with(begins)) => {
             Some(Failure::malformed(text.trim_end_matches('.')))
-        }
-        // Our own codec's.
-        Code::OutOfRange if text == TooManyEntries.to_string() => {
-            Some(Failure::limit("request", ENTRIES_PER_REQUEST, "entries of lists and maps"))
         }
         Code::OutOfRange if text.contains("decoded message length too large") => {
             Some(Failure::limit("request", REQUEST_BYTES, "bytes; AppendLargeMessage takes more"))

@@ -171,7 +171,7 @@ async fn readers_who_stop_before_the_end_of_a_session_take_their_tenants_share()
             }
         }
     }));
-    server.endures("readers who stop before the end", 3 * LASTS, async { drop(attack.await) }).await;
+    server.endures("readers who stop before the end", 2 * LASTS, async { drop(attack.await) }).await;
     assert!(stopped.into_inner() > 0, "nobody has read so far");
 }
 

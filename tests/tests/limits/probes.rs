@@ -47,8 +47,8 @@ async fn a_document_for_which_there_is_no_room_does_not_look_whole() {
     let house = House::within(LimitSettings { waiting_bytes: 2 * 1024 * 1024, ..Default::default() }).await;
     let ask = pb::CreateConversationRequest { agent_id: "a".into(), ..Default::default() };
     let talk = house.conversation_with(ask).await;
-    for _ in 0..4 {
-        talk.append_all(vec![user(&"x".repeat(1_500_000))]).await;
+    for _ in 0..7 {
+        talk.append_all(vec![user(&"x".repeat(900_000))]).await;
     }
     let path = format!("/api/agents/a/sessions/{}", talk.id);
     let read = async { house.web().request("GET", &path).send().await?.error_for_status()?.bytes().await };

@@ -118,7 +118,7 @@ async fn read_nothing(limits: LimitSettings, path: &str, ask: impl Fn(String) ->
         let made = pb::CreateConversationRequest { system_prompt: "x".repeat(200_000), ..Default::default() };
         let made = ConversationServiceClient::new(guest.clone()).create_conversation(made).await.expect("creates");
         let conversation_id = made.into_inner().conversation_id;
-        let messages = vec![user(&"x".repeat(1_000_000))];
+        let messages = vec![user(&"x".repeat(900_000))];
         let message =
             pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
         MessageServiceClient::new(guest).append_messages(message).await.expect("appends");
