@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anneal_core::{
     caller::Caller,
-    context::{self, Ask, ManifestEntry, Pressure},
+    context::{self, Ask, Pressure},
     message::part_bytes,
     render::{self, Format},
 };
-use anneal_store::ContextRows;
+use anneal_store::{ContextRows, ROW_BYTES};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -58,7 +58,7 @@ fn build(
     let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
     // What was read and left out is gone.
     let kept: usize = context.messages.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
-    let manifest = context.manifest.len() * size_of::<ManifestEntry>();
-    reservation.shrink((kept + manifest + rendered.as_ref().map_or(0, String::len)) as u64);
+    let entries = (context.messages.len() + context.manifest.len()) as u64 * ROW_BYTES;
+    reservation.shrink(entries + (kept + rendered.as_ref().map_or(0, String::len)) as u64);
     Ok(Built { context, rendered, policy, ratio, learnt_window, reservation })
 }

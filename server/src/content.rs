@@ -39,8 +39,8 @@ const UNIT: u64 = 1024;
 /// size, and asks again with room for it.
 const FIRST_BYTES: u64 = 1024 * 1024;
 /// Reads of so many bytes leave the async thread: what comes from the database in one message is copied several times in one
-/// go, 64 MiB of it for 100 ms.
-pub(crate) const LONG_READ: u64 = 4 * 1024 * 1024;
+/// go, 64 MiB of it for 100 ms. Not fewer bytes: each thread keeps some of the memory that it has used.
+pub(crate) const LONG_READ: u64 = 24 * 1024 * 1024;
 /// Reads of something that grows each time it is asked for, before the call is refused.
 const TRIES: usize = 4;
 /// How long a call waits for room; half of the deadline of calls that do not say one.
@@ -89,6 +89,13 @@ impl ContentBudget {
             large: Arc::new(Semaphore::new(1)),
             large_waits: Arc::default(),
         }
+    }
+
+    /// Another budget of the same size. What is larger than a share of either is let in one at a time, for it takes most of the
+    /// process's memory.
+    pub(crate) fn beside(&self, bytes: u64, sharing: Sharing) -> Self {
+        let (large, large_waits) = (Arc::clone(&self.large), Arc::clone(&self.large_waits));
+        Self { large, large_waits, ..Self::new(bytes, sharing) }
     }
 
     /// Reserves room for so many bytes, once there is some for this tenant. Its calls get theirs in the order in which they
@@ -178,6 +185,12 @@ impl Reservation {
             reserved.large = None;
             metrics::gauge!("content_bytes_held").decrement((excess * UNIT) as f64);
         }
+    }
+
+    /// Lets the next one in that is larger than a tenant's share: what this one holds from now on is less than what it took to
+    /// make it.
+    pub(crate) fn let_next_large_in(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).large = None;
     }
 
     /// Whether it is larger than a tenant's share, so that others of this kind wait for it.

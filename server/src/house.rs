@@ -65,6 +65,7 @@ impl House {
             Sharing::Percent(percent) => store.shared_by_tenants(percent),
         };
         let room = |places: u32| Room::new(places as usize, sharing);
+        let content = ContentBudget::new(limits.content_bytes, sharing);
         Self {
             store,
             bell: Doorbell::default(),
@@ -76,8 +77,8 @@ impl House {
             watching: Watching::new(settings, sharing),
             storage_quota: StorageQuota::new(limits),
             cpu: CpuPool::new(sharing),
-            content: ContentBudget::new(limits.content_bytes, sharing),
-            turn_content: ContentBudget::new(limits.content_bytes, sharing),
+            turn_content: content.beside(limits.content_bytes, sharing),
+            content,
             calls: room(settings.concurrent_calls),
             turn_room: room(settings.concurrent_turns.get()),
             readers: room(settings.concurrent_readers),

@@ -13,7 +13,10 @@ use anneal_core::{
 };
 use anneal_proto::v1 as pb;
 use anneal_store::{CheckpointMaterial, Compaction, ManualCompaction};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
 
 use crate::{house::House, parse, policy, reply, status::Failure};
 
@@ -35,7 +38,13 @@ pub(crate) async fn compact(
     }
     if ask.dry_run {
         let overrides = policy::parse(ask.policy, house.store.session(), Tokens::ZERO)?;
-        return Ok(dry_run(&house.store.checkpoint_preview(caller, id, &overrides).await?));
+        // The tail may have hundreds of thousands of messages.
+        let (store, runtime) = (house.store.clone(), Handle::current());
+        let preview = move || {
+            let material = runtime.block_on(store.checkpoint_preview(caller, id, &overrides))?;
+            Ok(dry_run(&material))
+        };
+        return house.cpu.run(caller.tenant(), preview).await?;
     }
     let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let manual = ManualCompaction { focus: ask.focus, request_id, keep: None };

@@ -46,6 +46,8 @@ impl Run {
                     Err(Failure::Budget(_)) => return Err(overflow(model, &guard, sent, bill).into()),
                     built => built?,
                 };
+            // The model may take minutes.
+            built.reservation.let_next_large_in();
             if guard.pressure() == Pressure::Compact {
                 self.compact_for_good(&built).await;
             }
