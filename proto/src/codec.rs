@@ -27,8 +27,8 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 /// Entries of all lists and maps of one request, those within each other included. The largest append that every other limit
 /// allows (100 messages of 256 parts, 32 labels each) has 28,900, beside the media of tool results.
 pub const ENTRIES_PER_REQUEST: usize = 65_536;
-/// Fields of one request, those within each other included. The largest append has fewer than a third of them.
-pub const FIELDS_PER_REQUEST: usize = 524_288;
+/// Fields of one request, those within each other included. The largest append without media has two thirds of them.
+pub const FIELDS_PER_REQUEST: usize = 131_072;
 /// Bytes of memory that an entry takes, however few it has on the wire.
 pub const ENTRY_BYTES: u64 = 128;
 

@@ -31,7 +31,6 @@ async fn millions_of_empty_fields_keep_nobody_waiting() {
     let server = Besieged::start(&[]).await;
     // Numbers of fields: NewMessage has parts (2) and metadata (3), ToolResultPart is 3 of a part and has media (4).
     let requests = [
-        ("unknown fields", "/anneal.v1.ContextService/BuildContext", empty(15)),
         ("messages", "/anneal.v1.MessageService/AppendMessages", empty(3)),
         ("parts", "/anneal.v1.MessageService/AppendMessages", field(3, &empty(2))),
         ("labels", "/anneal.v1.MessageService/AppendMessages", field(3, &empty(3))),
@@ -39,6 +38,7 @@ async fn millions_of_empty_fields_keep_nobody_waiting() {
         ("messages of the present", "/anneal.v1.ContextService/BuildContext", empty(2)),
         ("messages of a turn", "/anneal.v1.ChatService/Chat", empty(3)),
         ("tools", "/anneal.v1.ChatService/Chat", empty(6)),
+        ("unknown fields", "/anneal.v1.ContextService/BuildContext", empty(15)),
     ];
     for (what, path, request) in requests {
         let attack = join_all((0..8).map(|_| async {
