@@ -134,6 +134,11 @@ impl Default for Left {
     }
 }
 
+/// Reads the descriptors, which the first request would wait for otherwise.
+pub fn prepare() {
+    LazyLock::force(&SHAPES);
+}
+
 /// Takes the fields and entries of a message from those that are left. Prost refuses what is no message.
 fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Result<(), Excess> {
     let fields = &SHAPES.messages[shape];

@@ -125,6 +125,7 @@ fn builder() -> http2::Builder<TokioExecutor> {
 
 /// All services. No request is decompressed: tonic refuses what it was not told to accept.
 pub(crate) fn routes(house: House, reflection: bool, health: HealthServer<impl Health>) -> Result<Routes, ServerError> {
+    anneal_proto::codec::prepare();
     let services = Services { house, encodes: true };
     macro_rules! service {
         ($server:ident) => {
