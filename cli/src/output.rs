@@ -1,5 +1,5 @@
-//! What commands print: the only way to standard output and standard error. Servers, models, stored rows and files choose words that
-//! are printed; none of them may take the terminal over, whichever command shows them.
+//! Commands print through this module alone. Servers, models, stored rows and files choose words that are printed: here they lose
+//! the control characters that could take over the terminal.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "here everything was made harmless")]
 
 use std::{

@@ -12,7 +12,7 @@ use crate::tokens::Tokens;
 pub struct CallLimits {
     /// Calls of the model under way in all processes together; None: any number.
     pub concurrent: Option<u32>,
-    /// What of them may be one tenant's where there are others; None: all.
+    /// Calls of these that one tenant may have under way where there are other tenants; None: all of them.
     pub tenant_share: Option<u32>,
     /// Tokens that a tenant's calls may read and write in a day (UTC); None: any number.
     pub tokens_per_day: Option<Tokens>,
@@ -87,7 +87,7 @@ pub enum Closed {
     /// Calls failed too often in a row: nobody calls until then.
     #[error("the breaker of this {scope} is open for {} s", .opens_in.as_secs().max(1))]
     Breaker {
-        /// Whose: `model`, `tenant` or `conversation`.
+        /// The breaker that is open: that of the `model`, of the `tenant` or of the `conversation`.
         scope: &'static str,
         /// Time until the next try.
         opens_in: Duration,

@@ -15,7 +15,7 @@ pub enum State {
     HalfOpen,
 }
 
-/// What is known when a call has failed in a way that is the model's own; figures without this failure.
+/// The state of a breaker before a failure that is the model's own is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Failures {
     /// How the model's breaker stands.
@@ -26,16 +26,16 @@ pub struct Failures {
     pub tenant: State,
     /// Failures of the tenant in a row.
     pub of_tenant: u32,
-    /// What of `evidence` is the tenant's.
+    /// The part of `evidence` that the tenant's own calls made.
     pub tenant_evidence: u32,
 }
 
-/// What a failure changes.
+/// The state of a breaker after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed {
     /// The evidence against the model from now on.
     pub evidence: u32,
-    /// What of it is the tenant's.
+    /// The part of it that the tenant's own calls made.
     pub tenant_evidence: u32,
     /// Whether nobody calls the model for a while.
     pub opens_model: bool,
@@ -43,7 +43,7 @@ pub struct Failed {
     pub opens_tenant: bool,
 }
 
-/// What one more failure changes. Against a model whose breaker is closed a tenant's failures count up to half of what opens
+/// Counts one more failure. Against a model whose breaker is closed a tenant's failures count up to half of what opens
 /// it; once the breaker's time is over, one failure of each of two tenants opens it again.
 pub fn fail(known: &Failures, settings: &BreakerSettings) -> Failed {
     let enough = settings.model_failures.max(2);

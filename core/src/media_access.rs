@@ -83,7 +83,7 @@ fn is_name(host: &str) -> bool {
             && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
-    // What ends in a number is read as an address: 10.0.0.1, 0x7f.1.
+    // Resolvers read a host that ends in a number as an address: 10.0.0.1, 0x7f.1.
     let ends_in_a_name = |last: &str| last.starts_with(|first: char| first.is_ascii_alphabetic());
     host.len() <= HOST_BYTES
         && host.split('.').all(is_label)

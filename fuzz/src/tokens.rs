@@ -28,7 +28,7 @@ impl Gate {
             jwks_file: concat!(env!("CARGO_MANIFEST_DIR"), "/keys/jwks.json").into(),
             audience: "anneal".into(),
             issuer: "https://issuer.example".into(),
-            // What was signed for this is valid for as long as the project lives.
+            // The tokens of good.txt expire in decades: their private keys are gone, so that they cannot be signed anew.
             token_lifetime_seconds: 0,
             ..AuthSettings::default()
         };

@@ -100,12 +100,12 @@ pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(|State(shown): State<Shown>| async move { shown.metrics.render() }))
-        .layer(middleware::map_response(async |answer: Response| not_sniffed(answer)))
+        .layer(middleware::map_response(async |answer: Response| forbid_sniffing(answer)))
         .with_state(Shown { readiness, metrics })
 }
 
 /// The same answer, told to browsers to be of the type that it says and of no other.
-pub fn not_sniffed(mut answer: Response) -> Response {
+pub fn forbid_sniffing(mut answer: Response) -> Response {
     answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }

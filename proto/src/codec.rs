@@ -15,7 +15,7 @@ use prost::{
     encoding::{WireType, decode_key, decode_varint},
 };
 use prost_types::{
-    DescriptorProto, FieldDescriptorProto as DescriptorField, FileDescriptorSet,
+    DescriptorProto, FieldDescriptorProto, FileDescriptorSet,
     field_descriptor_proto::{Label, Type},
 };
 use tonic::{
@@ -212,7 +212,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     }
     let numbers: HashMap<&str, usize> = found.iter().enumerate().map(|(number, (name, _))| (&**name, number)).collect();
     let messages = found.iter().map(|(_, message)| {
-        let most = message.field.iter().map(DescriptorField::number).max().unwrap_or_default();
+        let most = message.field.iter().map(FieldDescriptorProto::number).max().unwrap_or_default();
         let mut fields = vec![None; most as usize + 1];
         for field in &message.field {
             let holds = match field.r#type() {

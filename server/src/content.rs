@@ -17,13 +17,12 @@ use std::{
 };
 
 use anneal_core::caller::TenantId;
-use anneal_store::{ContentRead, ContentRoom, StoreError};
+use anneal_store::{ContentRead, ContentRoom, StoreError, WaitCount};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
-
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -91,7 +90,7 @@ impl ContentBudget {
         }
     }
 
-    /// Another budget of the same size. What is larger than a share of either is let in one at a time, for it takes most of the
+    /// Another budget. What is larger than a share of either is let in one at a time, for it takes most of the
     /// process's memory.
     pub(crate) fn beside(&self, bytes: u64, sharing: Sharing) -> Self {
         let (large, large_waits) = (Arc::clone(&self.large), Arc::clone(&self.large_waits));
@@ -107,7 +106,7 @@ impl ContentBudget {
             if bytes <= self.share {
                 return None;
             }
-            let _waits = Waits::begin(&self.large_waits);
+            let _waits = WaitCount::new(&self.large_waits);
             let permit = Arc::clone(&self.large).acquire_owned().await.expect("nobody closes it");
             Some((permit, Arc::clone(&self.large_waits)))
         };
@@ -213,22 +212,6 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         metrics::gauge!("content_bytes_held").decrement(self.bytes() as f64);
-    }
-}
-
-/// A call that waits; counted until this is dropped.
-struct Waits(Arc<AtomicUsize>);
-
-impl Waits {
-    fn begin(waits: &Arc<AtomicUsize>) -> Self {
-        waits.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(waits))
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,13 +1,10 @@
 //! Rooms: what callers may have under way at once. Where callers have tenants of their own, one of them takes at most its share
 //! of a room, so that whoever fills it leaves something to the others.
 
-use std::{
-    collections::HashMap,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
+use std::{future::Future, sync::Arc};
 
 use anneal_core::caller::TenantId;
+use anneal_store::TenantSemaphores;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::status::Failure;
@@ -25,14 +22,7 @@ pub(crate) enum Sharing {
 #[derive(Clone)]
 pub(crate) struct Room {
     all: Arc<Semaphore>,
-    shares: Option<Arc<Shares>>,
-}
-
-/// The shares of tenants that are in a room.
-struct Shares {
-    /// Places of one tenant.
-    places: usize,
-    of: Mutex<HashMap<TenantId, Weak<Semaphore>>>,
+    shares: Option<Arc<TenantSemaphores>>,
 }
 
 /// Places in a room, given back when dropped.
@@ -47,10 +37,7 @@ impl Room {
     pub(crate) fn new(places: usize, sharing: Sharing) -> Self {
         let shares = match sharing {
             Sharing::Whole => None,
-            Sharing::Percent(percent) => {
-                let places = (places * percent as usize).div_ceil(100).max(1);
-                Some(Arc::new(Shares { places, of: Mutex::default() }))
-            }
+            Sharing::Percent(percent) => Some(Arc::new(TenantSemaphores::new(places, percent))),
         };
         Self { all: Arc::new(Semaphore::new(places)), shares }
     }
@@ -79,7 +66,7 @@ impl Room {
         let mut wanted = places;
         let share = match &self.shares {
             Some(shares) => {
-                wanted = wanted.min(u32::try_from(shares.places).unwrap_or(u32::MAX));
+                wanted = wanted.min(u32::try_from(shares.permits()).unwrap_or(u32::MAX));
                 // Whoever waits for its own tenant's places holds none that others wait for.
                 Some(shares.of(tenant).acquire_many_owned(wanted).await.map_err(|_| Failure::Panicked)?)
             }
@@ -94,22 +81,6 @@ impl Room {
     #[cfg(test)]
     pub(crate) fn left(&self) -> usize {
         self.all.available_permits()
-    }
-}
-
-impl Shares {
-    /// The share of a tenant; it is remembered while somebody is in it.
-    fn of(&self, tenant: TenantId) -> Arc<Semaphore> {
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = of.get(&tenant).and_then(Weak::upgrade) {
-            return share;
-        }
-        if of.len() == of.capacity() {
-            of.retain(|_, share| share.strong_count() > 0);
-        }
-        let share = Arc::new(Semaphore::new(self.places));
-        of.insert(tenant, Arc::downgrade(&share));
-        share
     }
 }
 
@@ -150,16 +121,6 @@ mod tests {
         assert!(matches!(whole.enter(ANNA), Err(Failure::Overloaded)));
         drop(held);
         Room::new(1, Sharing::Percent(50)).enter(ANNA).expect("a room of one place has it for everyone");
-    }
-
-    #[test]
-    fn tenants_that_have_left_are_forgotten() {
-        let room = Room::new(4, Sharing::Percent(50));
-        for n in 0..10_000 {
-            room.enter(TenantId(Uuid::from_u128(n))).expect("there is room");
-        }
-        let shares = room.shares.as_ref().expect("it is shared").of.lock().expect("nobody panicked");
-        assert!(shares.len() < 100, "{} tenants", shares.len());
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ impl ContentRoom {
 
     /// Any number of bytes, for callers that bound them in another way.
     pub const fn unlimited() -> Self {
-        Self { bytes: i64::MAX as u64, held: None }
+        Self::unreserved(i64::MAX as u64)
     }
 
     /// Its bytes.
@@ -78,7 +78,7 @@ impl<T> ContentRead<T> {
         if bytes > room.bytes {
             return Ok(Self::TooLarge { bytes });
         }
-        Ok(Self::Read { value: parsed(room, bytes, parse).await?, bytes })
+        Ok(Self::Read { value: parse_in_room(room, bytes, parse).await?, bytes })
     }
 
     /// The same with another value.
@@ -92,7 +92,7 @@ impl<T> ContentRead<T> {
 
 /// What `parse` makes of so many bytes of content. Many are parsed on a thread of their own, which keeps the room reserved: the
 /// number of those threads is bounded by the reservations.
-pub(crate) async fn parsed<T: Send + 'static>(
+pub(crate) async fn parse_in_room<T: Send + 'static>(
     room: &ContentRoom,
     bytes: u64,
     parse: impl FnOnce() -> Result<T, StoreError> + Send + 'static,

@@ -19,7 +19,7 @@ use futures::TryStreamExt as _;
 
 use crate::{
     Store,
-    content::{ContentRead, ContentRoom, PAUSE_BYTES, ROW_BYTES, parsed, row_bytes},
+    content::{ContentRead, ContentRoom, PAUSE_BYTES, ROW_BYTES, parse_in_room, row_bytes},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
     rules::Rules,
@@ -189,7 +189,7 @@ impl ContextRows {
         }
         let outline = row.tool_outline.as_ref().map_or(0, String::len);
         let bytes = row.content.as_ref().map_or(0, StoredText::len) + outline;
-        self.tail.push(parsed(room, bytes as u64, || tail_message(row)).await?);
+        self.tail.push(parse_in_room(room, bytes as u64, || tail_message(row)).await?);
         Ok(bytes)
     }
 

@@ -7,7 +7,7 @@ use anneal_core::{
 
 use crate::{
     Store,
-    content::{ContentRead, ContentRoom, parsed, row_bytes},
+    content::{ContentRead, ContentRoom, parse_in_room, row_bytes},
     error::{Entity, StoreError},
     messages::{self, MessageRow, StoredMessage},
 };
@@ -97,7 +97,7 @@ impl Store {
             let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
             Ok(MessageRange { message, offset, text })
         };
-        Ok(ContentRead::Read { value: parsed(room, bytes, cut).await?, bytes })
+        Ok(ContentRead::Read { value: parse_in_room(room, bytes, cut).await?, bytes })
     }
 }
 

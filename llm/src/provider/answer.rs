@@ -122,7 +122,7 @@ impl UnderWay {
         Ok(())
     }
 
-    /// What the provider has counted so far.
+    /// The tokens that the provider has counted so far.
     pub(super) const fn usage(&self) -> CallUsage {
         self.usage
     }

@@ -1,4 +1,4 @@
-//! What a call costs, whatever becomes of it, and what the metrics say of it.
+//! Books the cost of a call, answered or not, and records its metrics.
 
 use std::time::Instant;
 

@@ -49,7 +49,7 @@ impl Pieces {
         }
     }
 
-    /// What the provider has counted so far; zeros where it has not said.
+    /// The tokens that the provider has counted so far; zeros where it has told none.
     pub(super) const fn usage(&self) -> CallUsage {
         self.answer.usage()
     }

@@ -106,7 +106,7 @@ pub(crate) fn router(
         cut: |failure| Err(axum::Error::new(tonic::Status::from(failure))),
     };
     let whole = ServiceBuilder::new()
-        .map_response(|answer: http::Response<_>| anneal_process::http::not_sniffed(answer.map(Body::new)))
+        .map_response(|answer: http::Response<_>| anneal_process::http::forbid_sniffing(answer.map(Body::new)))
         .layer(counted)
         .map_request(|request: http::Request<_>| request.map(Body::new));
     api.layer(whole)

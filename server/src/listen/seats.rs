@@ -131,9 +131,8 @@ impl Seats {
             for state in self.0.taken().iter() {
                 let stalled = state.offered().values().filter(|offered| **offered < since).count();
                 let is_every_one = stalled > 0 && stalled >= state.calls.load(Ordering::Acquire);
-                if is_every_one && !state.leave.is_cancelled() {
-                    state.leave.cancel();
-                    metrics::counter!("connections_closed_for_stalling_total").increment(1);
+                if is_every_one {
+                    state.close_for_stalling();
                 }
             }
         }
@@ -167,6 +166,15 @@ impl State {
 
     fn owner(&self) -> MutexGuard<'_, Owner> {
         self.owner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn close_for_stalling(&self) {
+        if !self.leave.is_cancelled() {
+            self.leave.cancel();
+            metrics::counter!("connections_closed_for_stalling_total").increment(1);
+        }
     }
 }
 
@@ -279,8 +287,7 @@ impl Place {
 
     /// Closes the connection, because the reader of an answer on it is too slow.
     pub(crate) fn close_for_stalling(&self) {
-        self.state.leave.cancel();
-        metrics::counter!("connections_closed_for_stalling_total").increment(1);
+        self.state.close_for_stalling();
     }
 
     /// Closes another connection on which nobody is known, the oldest with a call that needs no credential: what such calls may

@@ -1,0 +1,68 @@
+//! One semaphore for each tenant: how much of something shared one of them may have at once.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anneal_core::caller::TenantId;
+use tokio::sync::Semaphore;
+
+/// The semaphores of the tenants that use something.
+pub struct TenantSemaphores {
+    /// Permits of one tenant.
+    permits: usize,
+    by_tenant: Mutex<HashMap<TenantId, Weak<Semaphore>>>,
+}
+
+impl TenantSemaphores {
+    /// Each tenant has so many percent of these permits, rounded up, and at least one.
+    pub fn new(permits: usize, percent: u32) -> Self {
+        Self { permits: (permits * percent as usize).div_ceil(100).max(1), by_tenant: Mutex::default() }
+    }
+
+    /// Permits of one tenant.
+    pub const fn permits(&self) -> usize {
+        self.permits
+    }
+
+    /// Tenants that are remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// A tenant's semaphore; it is remembered while somebody holds it, or one of its permits.
+    pub fn of(&self, tenant: TenantId) -> Arc<Semaphore> {
+        let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(semaphore) = by_tenant.get(&tenant).and_then(Weak::upgrade) {
+            return semaphore;
+        }
+        if by_tenant.len() == by_tenant.capacity() {
+            by_tenant.retain(|_, semaphore| semaphore.strong_count() > 0);
+        }
+        let semaphore = Arc::new(Semaphore::new(self.permits));
+        by_tenant.insert(tenant, Arc::downgrade(&semaphore));
+        semaphore
+    }
+}
+
+/// Counts one who waits, until it is dropped.
+pub struct WaitCount<'a>(&'a AtomicUsize);
+
+impl<'a> WaitCount<'a> {
+    /// Counts one more.
+    pub fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for WaitCount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
