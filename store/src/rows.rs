@@ -1,6 +1,6 @@
 //! How the domain's values lie in columns.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use anneal_core::{
     message::{Part, Role},
@@ -68,4 +68,29 @@ pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>,
 /// JSON text of a value that has no way to fail: maps of strings, lists of parts.
 pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("strings, numbers and lists of them always serialise")
+}
+
+/// The same for a large value. It is measured before it is written: a text that grows while it is written takes up to three
+/// times its bytes.
+pub(crate) fn large_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
+    let always = "strings, numbers and lists of them always serialise";
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, value).expect(always);
+    let mut text = Vec::with_capacity(length.0);
+    serde_json::to_writer(&mut text, value).expect(always);
+    String::from_utf8(text).expect("JSON is UTF-8")
+}
+
+/// Counts the bytes that are written to it.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

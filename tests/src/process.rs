@@ -141,8 +141,6 @@ impl Anneal {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.binary);
-        // glibc's allocator keeps freed blocks of up to 32 MiB once it has met some: what a process holds is what is measured.
-        command.env("MALLOC_MMAP_THRESHOLD_", "1048576");
         let settings = std::env::vars_os().map(|(key, _)| key);
         for key in settings.filter(|key| key.to_string_lossy().starts_with("ANNEAL_")) {
             if key != "ANNEAL_PG_BIN" && key != "ANNEAL_APPEND_GROUPING" {

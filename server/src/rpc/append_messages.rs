@@ -50,37 +50,48 @@ fn is_long(messages: &[Message]) -> bool {
 /// Appends parsed messages and says what became of each.
 pub(super) async fn append(house: &House, caller: Caller, asked: Asked) -> Result<pb::AppendMessagesResponse, Failure> {
     let (append, messages) = prepare(house, caller, asked).await?;
+    let message_count = messages.len();
+    // The messages go before the store takes copies of their JSON: a large one is held once less.
+    let without_tools = if append.has_tools() { message::without_tools(&messages) } else { Vec::new() };
+    drop(messages);
+    let places: Vec<usize> = without_tools.iter().map(|(place, _)| *place).collect();
     house.storage_quota.admit(&house.store, caller, &append).await?;
-    let appended = if let Some(appended) = kept(house, caller, &append, &messages).await? {
+    let rest = || without_tools.into_iter().map(|(_, message)| message).collect();
+    let appended = if let Some(appended) = kept(house, caller, &append, rest).await? {
         appended
     } else {
         house.store.append_nothing(caller, &append).await?;
         Appended { messages: Vec::new(), replayed: false }
     };
-    let skipped = if appended.messages.len() < messages.len() { skipped(&messages) } else { Vec::new() };
+    let is_whole = appended.messages.len() == message_count;
+    let skipped = (0..message_count).filter(|place| !is_whole && places.binary_search(place).is_err());
     let stored = appended.messages.iter().map(|message| pb::AppendedMessage {
         message_id: message.id.0,
         turn: message.turn,
         tokens: Some(pb::TokenCount { tokens: message.estimate.get(), estimated: true }),
     });
-    Ok(pb::AppendMessagesResponse { messages: stored.collect(), replayed: appended.replayed, skipped })
+    Ok(pb::AppendMessagesResponse {
+        messages: stored.collect(),
+        replayed: appended.replayed,
+        skipped: skipped.map(|place| place as i32).collect(),
+    })
 }
 
-/// Stores an append and rings for the worker. Of these messages a conversation without tools keeps what is left without
-/// them; None: nothing is.
+/// Stores an append and rings for the worker. Of its messages a conversation without tools keeps the `rest`, what is left
+/// without them; None: nothing is.
 pub(crate) async fn kept(
     house: &House,
     caller: Caller,
     append: &Append,
-    messages: &Arc<[Message]>,
+    rest: impl FnOnce() -> Vec<Message> + Send,
 ) -> Result<Option<Appended>, Failure> {
     match stored(house, caller, append).await {
         Err(Failure::Store(StoreError::ToolsNotKept)) => {
-            let kept = without_tools(messages);
-            if kept.is_empty() {
+            let rest = rest();
+            if rest.is_empty() {
                 return Ok(None);
             }
-            stored(house, caller, &only(house, caller, append, kept).await?).await.map(Some)
+            stored(house, caller, &only(house, caller, append, rest).await?).await.map(Some)
         }
         appended => appended.map(Some),
     }
@@ -111,10 +122,4 @@ pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Re
 /// What a conversation that keeps no tools keeps of messages.
 pub(crate) fn without_tools(messages: &[Message]) -> Vec<Message> {
     message::without_tools(messages).into_iter().map(|(_, message)| message).collect()
-}
-
-/// The places of messages that such a conversation does not keep.
-fn skipped(messages: &[Message]) -> Vec<i32> {
-    let kept: Vec<usize> = message::without_tools(messages).into_iter().map(|(place, _)| place).collect();
-    (0..messages.len()).filter(|place| kept.binary_search(place).is_err()).map(|place| place as i32).collect()
 }

@@ -95,7 +95,8 @@ impl Run {
         if said.iter().all(|message| message.parts.is_empty()) {
             return Ok(None);
         }
-        let stored = match append_messages::kept(&self.house, self.caller, append, said).await {
+        let rest = || append_messages::without_tools(said);
+        let stored = match append_messages::kept(&self.house, self.caller, append, rest).await {
             // Somebody else has answered the same request.
             Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
             stored => stored?,

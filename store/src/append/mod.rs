@@ -28,7 +28,7 @@ use crate::{
     link::Link,
     pool::is_in_transaction,
     requests::{self, Earlier, Request},
-    rows::{column, json, tokens},
+    rows::{column, json, large_json, tokens},
 };
 
 /// How appends share transactions.
@@ -119,12 +119,14 @@ impl Append {
         let messages = &crate::sabotage::rewritten(messages);
         let mut rows = AppendRows::default();
         for message in messages {
-            let content = json(&message.parts);
+            let text_bytes = message::plain_text_bytes(&message.parts);
+            let is_large = text_bytes > SHARED_BYTES;
+            let content = if is_large { large_json(&message.parts) } else { json(&message.parts) };
             let outline = message.tool_outline();
             for (encoding, estimates) in Encoding::ALL.into_iter().zip(&mut rows.estimates) {
                 estimates.push(column(encoding.estimate_message(message)));
             }
-            rows.text_bytes.push(message::plain_text_bytes(&message.parts) as i64);
+            rows.text_bytes.push(text_bytes as i64);
             rows.content_digests.push(digest::of_content(&content).to_vec());
             rows.contents.push(content);
             rows.outlines.push((!outline.is_empty()).then(|| json(&outline)));
@@ -145,6 +147,11 @@ impl Append {
     /// How many messages it stores.
     pub fn message_count(&self) -> usize {
         self.rows.contents.len()
+    }
+
+    /// Whether there are tool calls or results among its messages.
+    pub const fn has_tools(&self) -> bool {
+        self.tools
     }
 
     /// The conversation that it belongs to.

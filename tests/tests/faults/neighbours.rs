@@ -62,14 +62,15 @@ const REMOVED: &[Removed] = &[
         settings: &["limits.content_bytes=100000000000", "limits.bytes_per_second=0"],
         sabotage: None,
         attacks: &[Attack::LargeContexts, Attack::LargePages],
-        promises: &["memory"],
+        promises: &["memory", "latency"],
     },
     Removed {
         limit: "waiting_bytes",
         settings: &["limits.waiting_bytes=100000000000", "limits.content_bytes=100000000000"],
         sabotage: None,
         attacks: &[Attack::UnreadAnswers],
-        promises: &["memory"],
+        // On a slow machine the work that is let in keeps others waiting before it has filled the memory.
+        promises: &["memory", "latency"],
     },
     Removed {
         limit: "share_of_model_calls",

@@ -29,8 +29,6 @@ fn empty(number: u8) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn millions_of_empty_fields_keep_nobody_waiting() {
     let server = Besieged::start(&[]).await;
-    // Connections to the database are opened when they are needed first, which is slow beside an attack.
-    server.endures("nothing yet", Duration::from_secs(1), std::future::pending()).await;
     // Numbers of fields: NewMessage has parts (2) and metadata (3), ToolResultPart is 3 of a part and has media (4).
     let requests = [
         ("messages", "/anneal.v1.MessageService/AppendMessages", empty(3)),

@@ -137,7 +137,7 @@ impl Besieged {
 
     /// The tenant beside the attacker's.
     fn neighbour(&self) -> Neighbour {
-        Neighbour { grpc: self.grpc, web: self.web.clone(), authorization: self.anna.clone() }
+        Neighbour { grpc: self.grpc, http: self.http, authorization: self.anna.clone() }
     }
 
     /// The process's figures, as Prometheus reads them.
