@@ -6,7 +6,8 @@
 
 use std::{
     any::Any,
-    future::Future,
+    future::{Future, pending},
+    panic::resume_unwind,
     pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
@@ -37,9 +38,9 @@ const UNIT: u64 = 1024;
 /// What a read reserves while its size is not known: more than most contexts and pages have. A larger one comes back with its
 /// size, and asks again with room for it.
 const FIRST_BYTES: u64 = 1024 * 1024;
-/// Reads of so many bytes leave the async thread: what comes from the database in one message is copied several times in one
-/// go, 64 MiB of it for 100 ms. Fewer take less than 40 ms.
-pub(crate) const LONG_READ: u64 = 24 * 1024 * 1024;
+/// What the database sends or is sent in one message of so many bytes leaves the async thread: it is copied several times in
+/// one go, 64 MiB of it for 100 ms. Fewer take less than 40 ms.
+pub(crate) const LONG_EXCHANGE: u64 = 24 * 1024 * 1024;
 /// Reads of something that grows each time it is asked for, before the call is refused.
 const TRIES: usize = 4;
 /// How long a call waits for room; half of the deadline of calls that do not say one.
@@ -142,7 +143,7 @@ impl ContentBudget {
             let reservation = self.reserve(tenant, wanted).await?;
             let held: Arc<dyn Any + Send + Sync> = Arc::<Reservation>::clone(&reservation);
             let reading = read(ContentRoom::new(wanted, held));
-            let read = if wanted < LONG_READ { reading.await? } else { read_apart(reading).await? };
+            let read = if wanted < LONG_EXCHANGE { reading.await? } else { run_apart(reading).await? };
             match read {
                 ContentRead::Read { value, bytes } => {
                     reservation.shrink(bytes);
@@ -157,19 +158,19 @@ impl ContentBudget {
     }
 }
 
-/// Reads on a thread of its own, for as long as the call waits for it. There are as many of these threads as there is room for
-/// reads of so many bytes.
-pub(crate) async fn read_apart<T: Send + 'static>(
-    read: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-) -> Result<T, StoreError> {
+/// Runs a long exchange with the database on a thread of its own, for as long as the call waits for it. There are as many of
+/// these threads as there is room for exchanges of so many bytes.
+pub(crate) async fn run_apart<T: Send + 'static>(exchange: impl Future<Output = T> + Send + 'static) -> T {
     let (runtime, span, call_ended) = (Handle::current(), Span::current(), CancellationToken::new());
     let _call = call_ended.clone().drop_guard();
-    let reading = tokio::task::spawn_blocking(move || {
-        span.in_scope(|| runtime.block_on(call_ended.run_until_cancelled_owned(read)))
+    let running = tokio::task::spawn_blocking(move || {
+        span.in_scope(|| runtime.block_on(call_ended.run_until_cancelled_owned(exchange)))
     });
-    match reading.await {
-        Ok(Some(read)) => read,
-        Ok(None) | Err(_) => Err(StoreError::Unreadable("content")),
+    match running.await {
+        Ok(Some(outcome)) => outcome,
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        // The call has ended, or the process does.
+        Ok(None) | Err(_) => pending().await,
     }
 }
 

@@ -71,6 +71,8 @@ async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<S
             return Err(Failure::limit("chunk", CONTENT_BYTES, "bytes in all, as JSON"));
         }
         bytes.extend_from_slice(&chunk);
+        // Chunks that have come already would be taken in one go.
+        tokio::task::yield_now().await;
     }
     String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
 }

@@ -10,7 +10,13 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use anneal_store::{Append, Appended, StoreError};
 
-use crate::{cpu, house::House, parse, status::Failure};
+use crate::{
+    content::{LONG_EXCHANGE, run_apart},
+    cpu,
+    house::House,
+    parse,
+    status::Failure,
+};
 
 /// Stores 1 to 100 messages in one transaction, with the jobs that they cause.
 pub(crate) async fn append_messages(
@@ -110,7 +116,12 @@ pub(crate) async fn only(
 
 /// Stores an append as it is and rings for the worker.
 pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Result<Appended, Failure> {
-    let appended = house.store.append(caller, append).await?;
+    let appended = if (append.content_bytes() as u64) < LONG_EXCHANGE {
+        house.store.append(caller, append).await?
+    } else {
+        let (store, append) = (house.store.clone(), append.clone());
+        run_apart(async move { store.append(caller, &append).await }).await?
+    };
     if !appended.replayed && !appended.messages.is_empty() {
         house.storage_quota.note(caller, append).await;
         house.bell.ring(&[JobKind::CountTokens]);

@@ -21,7 +21,7 @@ use super::{
     registry::{LOOK, News},
 };
 use crate::{
-    content::{LONG_READ, read_apart},
+    content::{LONG_EXCHANGE, run_apart},
     house::House,
     reply,
     status::Failure,
@@ -130,7 +130,7 @@ impl<'a> Watcher<'a> {
 
     /// A page of messages: read on a thread of its own where it is long.
     async fn read_messages(&self, page: PageAsk) -> Result<Vec<StoredMessage>, Failure> {
-        let (caller, id, short) = (self.caller, self.id, ContentRoom::unreserved(LONG_READ));
+        let (caller, id, short) = (self.caller, self.id, ContentRoom::unreserved(LONG_EXCHANGE));
         if let ContentRead::Read { value, .. } =
             self.read(|store| store.messages_after(caller, id, page, &short)).await?
         {
@@ -138,7 +138,7 @@ impl<'a> Watcher<'a> {
         }
         let read = |store: &Store| {
             let store = store.clone();
-            read_apart(async move { store.messages_after(caller, id, page, &ContentRoom::unlimited()).await })
+            run_apart(async move { store.messages_after(caller, id, page, &ContentRoom::unlimited()).await })
         };
         match self.read(read).await? {
             ContentRead::Read { value, .. } => Ok(value),

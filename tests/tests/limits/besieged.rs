@@ -83,7 +83,13 @@ impl Besieged {
             let listed = web.request("GET", "/api/agents/a/sessions").header("authorization", key);
             assert_eq!(Answered::to(listed).await.status, 200);
         }
-        Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder }
+        let started = Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder };
+        // The neighbour is at work before an attack begins: opening a connection to the database takes twenty round trips, and
+        // beside an attack each waits for what this unoptimised build decodes meanwhile.
+        let over = CancellationToken::new();
+        over.cancel();
+        started.neighbour().work_until(over).await;
+        started
     }
 
     /// What calls of this server cost.
