@@ -34,9 +34,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use command::{Anneal, Command};
 
-/// Tasks that a thread runs before it looks for news from sockets, where no other thread does. A task may take tens of
-/// milliseconds (a request of 4 MB is decoded in one go), and news waits for so many of them: with tokio's 61 the call of a
-/// neighbour waited for 1.3 s.
+/// Tasks that a thread runs before it polls the sockets, where all threads are busy. A task may take tens of milliseconds (a
+/// request of 4 MB is decoded in one go): with tokio's 61 a neighbour's call waited 1.3 s for the database's answer.
 const TASKS_BETWEEN_EVENTS: u32 = 8;
 
 /// Runs the command that the process's arguments name. Errors go to standard error, with exit code 1; wrong arguments give 2.

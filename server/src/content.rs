@@ -38,8 +38,8 @@ const UNIT: u64 = 1024;
 /// What a read reserves while its size is not known: more than most contexts and pages have. A larger one comes back with its
 /// size, and asks again with room for it.
 const FIRST_BYTES: u64 = 1024 * 1024;
-/// What the database sends or is sent in one message of so many bytes leaves the async thread: it is copied several times in
-/// one go, 64 MiB of it for 100 ms. Fewer take less than 40 ms.
+/// An exchange with the database of at least so many bytes runs on a blocking thread: the driver copies them several times in
+/// one go, 64 MiB for 100 ms. Fewer take less than 40 ms.
 pub(crate) const LONG_EXCHANGE: u64 = 24 * 1024 * 1024;
 /// Reads of something that grows each time it is asked for, before the call is refused.
 const TRIES: usize = 4;
@@ -158,8 +158,8 @@ impl ContentBudget {
     }
 }
 
-/// Runs a long exchange with the database on a thread of its own, for as long as the call waits for it. There are as many of
-/// these threads as there is room for exchanges of so many bytes.
+/// Runs a long exchange with the database on a blocking thread, for as long as the call waits for it. Callers bound how many
+/// there are. Panics where the exchange does.
 pub(crate) async fn run_apart<T: Send + 'static>(exchange: impl Future<Output = T> + Send + 'static) -> T {
     let (runtime, span, call_ended) = (Handle::current(), Span::current(), CancellationToken::new());
     let _call = call_ended.clone().drop_guard();

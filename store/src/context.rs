@@ -81,7 +81,7 @@ impl Store {
         room: &ContentRoom,
     ) -> Result<ContentRead<ContextRows>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        db.hold(room);
+        db.hold(room.held.clone());
         let mut incoming = sqlx::query_file_as!(
             MaterialRow,
             "sql/context_material.sql",

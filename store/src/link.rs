@@ -15,7 +15,6 @@ use sqlx_core::transaction::TransactionManager as _;
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, time::timeout};
 
 use crate::{
-    content::ContentRoom,
     error::StoreError,
     pool::{Connector, Session},
 };
@@ -48,9 +47,9 @@ impl Link {
         Self { object: Some(object), is_transaction, share, held: None }
     }
 
-    /// Keeps the memory that this room stands for reserved as long as the connection may read for it.
-    pub(crate) fn hold(&mut self, room: &ContentRoom) {
-        self.held.clone_from(&room.held);
+    /// Keeps memory reserved as long as the connection may read into it or write from it.
+    pub(crate) fn hold(&mut self, held: Option<Arc<dyn Any + Send + Sync>>) {
+        self.held = held;
     }
 
     /// Gives the connection back to its pool. Until this has returned, nothing is certain to be stored.

@@ -138,7 +138,7 @@ impl Store {
         room: &ContentRoom,
     ) -> Result<ContentRead<MessagePage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        db.hold(room);
+        db.hold(room.held.clone());
         #[cfg(feature = "sabotage")]
         let caller = crate::sabotage::anybody(&mut db, caller, id).await;
         let newest = newest(&mut db, caller, id).await?;
@@ -232,7 +232,7 @@ impl Store {
         room: &ContentRoom,
     ) -> Result<ContentRead<StoredMessage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        db.hold(room);
+        db.hold(room.held.clone());
         newest(&mut db, caller, id).await?;
         let tenant = caller.tenant().0;
         let row = sqlx::query_file_as!(MessageRow, "sql/get_message.sql", tenant, id.0, message.0, room.column())

@@ -36,7 +36,7 @@ impl Store {
     ) -> Result<ContentRead<MessageRange>, StoreError> {
         let column = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let mut db = self.reads.checkout(caller).await?;
-        db.hold(room);
+        db.hold(room.held.clone());
         messages::newest(&mut db, caller, id).await?;
         let row = sqlx::query_file!(
             "sql/get_message_range.sql",

@@ -65,19 +65,21 @@ pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>,
     serde_json::from_str(metadata).map_err(|_| StoreError::Unreadable("metadata"))
 }
 
+/// Why writing JSON cannot fail here.
+const ALWAYS: &str = "strings, numbers and lists of them always serialise";
+
 /// JSON text of a value that has no way to fail: maps of strings, lists of parts.
 pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).expect("strings, numbers and lists of them always serialise")
+    serde_json::to_string(value).expect(ALWAYS)
 }
 
-/// The same for a large value. It is measured before it is written: a text that grows while it is written takes up to three
+/// The same for a value of more than some 64 KiB. It is measured before it is written: a text that grows while it is written takes up to three
 /// times its bytes.
 pub(crate) fn large_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    let always = "strings, numbers and lists of them always serialise";
     let mut length = Length(0);
-    serde_json::to_writer(&mut length, value).expect(always);
+    serde_json::to_writer(&mut length, value).expect(ALWAYS);
     let mut text = Vec::with_capacity(length.0);
-    serde_json::to_writer(&mut text, value).expect(always);
+    serde_json::to_writer(&mut text, value).expect(ALWAYS);
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 

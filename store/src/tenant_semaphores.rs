@@ -21,18 +21,12 @@ pub struct TenantSemaphores {
 impl TenantSemaphores {
     /// Each tenant has so many percent of these permits, rounded up, and at least one.
     pub fn new(permits: usize, percent: u32) -> Self {
-        Self { permits: (permits * percent as usize).div_ceil(100).max(1), by_tenant: Mutex::default() }
+        Self { permits: permits.saturating_mul(percent as usize).div_ceil(100).max(1), by_tenant: Mutex::default() }
     }
 
     /// Permits of one tenant.
     pub const fn permits(&self) -> usize {
         self.permits
-    }
-
-    /// Tenants that are remembered.
-    #[cfg(test)]
-    pub(crate) fn remembered(&self) -> usize {
-        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// A tenant's semaphore; it is remembered while somebody holds it, or one of its permits.
@@ -48,9 +42,15 @@ impl TenantSemaphores {
         by_tenant.insert(tenant, Arc::downgrade(&semaphore));
         semaphore
     }
+
+    /// Tenants that are remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
 }
 
-/// Counts one who waits, until it is dropped.
+/// Counts a call that waits, until it is dropped.
 pub struct WaitCount<'a>(&'a AtomicUsize);
 
 impl<'a> WaitCount<'a> {

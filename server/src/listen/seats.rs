@@ -167,9 +167,7 @@ impl State {
     fn owner(&self) -> MutexGuard<'_, Owner> {
         self.owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl State {
     fn close_for_stalling(&self) {
         if !self.leave.is_cancelled() {
             self.leave.cancel();

@@ -9,7 +9,7 @@ use anneal_proto::v1 as pb;
 use pb::append_large_message_request::{Frame, Header};
 use tonic::{Code, Streaming};
 
-use super::append_messages::{Asked, append};
+use super::append_messages::{Asked, append, prepare};
 use crate::{house::House, parse, status::Failure};
 
 /// Stores one message whose text comes in pieces.
@@ -26,11 +26,12 @@ pub(crate) async fn append_large_message(
     let request_id = parse::request_id(&header.request_id)?.map(str::to_owned);
     let expected = parse::expected_last(header.expected_last_message_id)?;
     let mut message = skeleton(header)?;
-    let text = text(&mut frames).await?;
+    let (text, content_bytes) = text(&mut frames).await?;
     // Its JSON and the statement are copies of it; large ones are made one at a time.
-    let _reservation = house.content.reserve(caller.tenant(), text.len() as u64).await?;
+    let held = Some(house.content.reserve(caller.tenant(), content_bytes as u64).await?);
     *open_text(&mut message.parts)? = text;
-    append(house, caller, Asked { id, request_id, expected, messages: [message].into() }).await
+    let asked = Asked { id, request_id, expected, messages: [message].into(), held };
+    append(house, caller, &prepare(house, caller, asked).await?).await
 }
 
 /// The message without its text.
@@ -57,7 +58,8 @@ fn open_text(parts: &mut [Part]) -> Result<&mut String, Failure> {
     }
 }
 
-async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<String, Failure> {
+/// The text that the stream holds, and its bytes as JSON.
+async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<(String, usize), Failure> {
     let (mut bytes, mut content_bytes) = (Vec::new(), 0);
     while let Some(frame) = next(frames).await? {
         let Frame::Chunk(chunk) = frame else {
@@ -71,20 +73,36 @@ async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<S
             return Err(Failure::limit("chunk", CONTENT_BYTES, "bytes in all, as JSON"));
         }
         bytes.extend_from_slice(&chunk);
-        // Chunks that have come already would be taken in one go.
+        // Chunks that have come already would be measured in one go, which keeps the async thread.
         tokio::task::yield_now().await;
     }
-    String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
+    let text = String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))?;
+    Ok((text, content_bytes))
 }
 
-/// Bytes of a text as JSON: control characters take six, those with a short form, quotes and backslashes two.
+/// What each byte takes in JSON: control characters six bytes, those with a short form, quotes and backslashes two.
+const JSON_BYTES: [u8; 256] = {
+    let mut bytes = [1; 256];
+    let mut control = 0;
+    while control < 32 {
+        bytes[control] = 6;
+        control += 1;
+    }
+    let (mut place, short) = (0, *b"\"\\\n\r\t\x08\x0c");
+    while place < short.len() {
+        bytes[short[place] as usize] = 2;
+        place += 1;
+    }
+    bytes
+};
+
+/// Bytes of a text as JSON.
 fn json_bytes(text: &[u8]) -> usize {
-    let bytes = |byte: &u8| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
-        0..=31 => 6,
-        _ => 1,
-    };
-    text.iter().map(bytes).sum()
+    let mut bytes = 0;
+    for byte in text {
+        bytes += usize::from(JSON_BYTES[usize::from(*byte)]);
+    }
+    bytes
 }
 
 async fn next(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<Option<Frame>, Failure> {

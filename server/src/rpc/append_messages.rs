@@ -11,7 +11,7 @@ use anneal_proto::v1 as pb;
 use anneal_store::{Append, Appended, StoreError};
 
 use crate::{
-    content::{LONG_EXCHANGE, run_apart},
+    content::{LONG_EXCHANGE, Reservation, run_apart},
     cpu,
     house::House,
     parse,
@@ -28,7 +28,8 @@ pub(crate) async fn append_messages(
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
     let expected = parse::expected_last(ask.expected_last_message_id)?;
     let messages = parse::messages("messages", ask.messages, false)?.into();
-    append(house, caller, Asked { id, request_id, expected, messages }).await
+    let prepared = prepare(house, caller, Asked { id, request_id, expected, messages, held: None }).await?;
+    append(house, caller, &prepared).await
 }
 
 /// What is to be appended.
@@ -37,13 +38,18 @@ pub(crate) struct Asked {
     pub(crate) request_id: Option<String>,
     pub(crate) expected: Option<MessageId>,
     pub(crate) messages: Arc<[Message]>,
+    /// The room that was reserved for their content, if some was.
+    pub(crate) held: Option<Arc<Reservation>>,
 }
 
 /// Prepares an append: digests and estimates of long messages take their time.
-pub(crate) async fn prepare(house: &House, caller: Caller, asked: Asked) -> Result<(Append, Arc<[Message]>), Failure> {
-    let Asked { id, request_id, expected, messages } = asked;
+pub(crate) async fn prepare(house: &House, caller: Caller, asked: Asked) -> Result<Append, Failure> {
+    let Asked { id, request_id, expected, messages, held } = asked;
     let is_long = is_long(&messages);
-    let prepared = move || (Append::new(id, request_id, expected, &messages), messages);
+    let prepared = move || {
+        let append = Append::new(id, request_id, expected, &messages);
+        if let Some(held) = held { append.holding(held) } else { append }
+    };
     house.cpu.run_if(is_long, caller.tenant(), prepared).await
 }
 
@@ -53,65 +59,57 @@ fn is_long(messages: &[Message]) -> bool {
     cpu::is_long(parts().map(message::part_bytes).sum(), parts().count())
 }
 
-/// Appends parsed messages and says what became of each.
-pub(super) async fn append(house: &House, caller: Caller, asked: Asked) -> Result<pb::AppendMessagesResponse, Failure> {
-    let (append, messages) = prepare(house, caller, asked).await?;
-    let message_count = messages.len();
-    // The messages go before the store takes copies of their JSON: a large one is held once less.
-    let without_tools = if append.has_tools() { message::without_tools(&messages) } else { Vec::new() };
-    drop(messages);
-    let places: Vec<usize> = without_tools.iter().map(|(place, _)| *place).collect();
-    house.storage_quota.admit(&house.store, caller, &append).await?;
-    let rest = || without_tools.into_iter().map(|(_, message)| message).collect();
-    let appended = if let Some(appended) = kept(house, caller, &append, rest).await? {
+/// Appends what was prepared and says what became of each message.
+pub(super) async fn append(
+    house: &House,
+    caller: Caller,
+    append: &Append,
+) -> Result<pb::AppendMessagesResponse, Failure> {
+    house.storage_quota.admit(&house.store, caller, append).await?;
+    let appended = if let Some(appended) = kept(house, caller, append).await? {
         appended
     } else {
-        house.store.append_nothing(caller, &append).await?;
+        house.store.append_nothing(caller, append).await?;
         Appended { messages: Vec::new(), replayed: false }
     };
-    let is_whole = appended.messages.len() == message_count;
-    let skipped = (0..message_count).filter(|place| !is_whole && places.binary_search(place).is_err());
+    let skipped = if appended.messages.len() < append.message_count() {
+        let (kept, _) = without_tools(house, caller, append).await?;
+        let skipped = (0..append.message_count()).filter(|place| kept.binary_search(place).is_err());
+        skipped.map(|place| place as i32).collect()
+    } else {
+        Vec::new()
+    };
     let stored = appended.messages.iter().map(|message| pb::AppendedMessage {
         message_id: message.id.0,
         turn: message.turn,
         tokens: Some(pb::TokenCount { tokens: message.estimate.get(), estimated: true }),
     });
-    Ok(pb::AppendMessagesResponse {
-        messages: stored.collect(),
-        replayed: appended.replayed,
-        skipped: skipped.map(|place| place as i32).collect(),
-    })
+    Ok(pb::AppendMessagesResponse { messages: stored.collect(), replayed: appended.replayed, skipped })
 }
 
-/// Stores an append and rings for the worker. Of its messages a conversation without tools keeps the `rest`, what is left
-/// without them; None: nothing is.
-pub(crate) async fn kept(
-    house: &House,
-    caller: Caller,
-    append: &Append,
-    rest: impl FnOnce() -> Vec<Message> + Send,
-) -> Result<Option<Appended>, Failure> {
+/// Stores an append and rings for the worker. A conversation without tools keeps what is left of it without them; None:
+/// nothing is.
+pub(crate) async fn kept(house: &House, caller: Caller, append: &Append) -> Result<Option<Appended>, Failure> {
     match stored(house, caller, append).await {
         Err(Failure::Store(StoreError::ToolsNotKept)) => {
-            let rest = rest();
-            if rest.is_empty() {
+            let (kept, rest) = without_tools(house, caller, append).await?;
+            if kept.is_empty() {
                 return Ok(None);
             }
-            stored(house, caller, &only(house, caller, append, rest).await?).await.map(Some)
+            stored(house, caller, &rest).await.map(Some)
         }
         appended => appended.map(Some),
     }
 }
 
-/// The append with these of its messages alone.
-pub(crate) async fn only(
+/// What a conversation without tools keeps of an append: the places of its messages, and an append of these alone.
+pub(crate) async fn without_tools(
     house: &House,
     caller: Caller,
     append: &Append,
-    messages: Vec<Message>,
-) -> Result<Append, Failure> {
-    let (append, is_long) = (append.clone(), is_long(&messages));
-    house.cpu.run_if(is_long, caller.tenant(), move || append.only(&messages)).await
+) -> Result<(Vec<usize>, Append), Failure> {
+    let (append, is_long) = (append.clone(), cpu::is_long(append.content_bytes(), append.message_count()));
+    Ok(house.cpu.run_if(is_long, caller.tenant(), move || append.without_tools()).await??)
 }
 
 /// Stores an append as it is and rings for the worker.
@@ -128,9 +126,4 @@ pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Re
         house.watching.hint(caller, append.conversation());
     }
     Ok(appended)
-}
-
-/// What a conversation that keeps no tools keeps of messages.
-pub(crate) fn without_tools(messages: &[Message]) -> Vec<Message> {
-    message::without_tools(messages).into_iter().map(|(_, message)| message).collect()
 }

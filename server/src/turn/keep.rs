@@ -1,6 +1,6 @@
 //! What is kept of a turn that was answered: the answer, and what the call cost.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use anneal_core::{
     digest,
@@ -64,16 +64,16 @@ impl Run {
     /// Stores what the model said; None: the conversation keeps nothing of it. While the database cannot take it, it is
     /// offered again for as long as the turn could have lasted without being renewed.
     async fn stored(&self, lease: &ModelLease, parts: Vec<Part>) -> Result<Option<i64>, Failure> {
+        let says_nothing = parts.is_empty();
         let messages = [Message { role: Role::Assistant, parts, metadata: BTreeMap::new() }].into();
         let request_id = Some(self.turn.answer_id());
-        let asked = Asked { id: self.turn.id, request_id, expected: None, messages };
-        let (append, said) = append_messages::prepare(&self.house, self.caller, asked).await?;
-        let append = append.of_turn();
+        let asked = Asked { id: self.turn.id, request_id, expected: None, messages, held: None };
+        let append = append_messages::prepare(&self.house, self.caller, asked).await?.of_turn();
         let until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
         let mut pauses = Pauses::default();
         loop {
             let pause = pauses.take();
-            let stored = timeout(PATIENCE, Box::pin(self.stored_once(lease, &append, &said))).await;
+            let stored = timeout(PATIENCE, Box::pin(self.stored_once(lease, &append, says_nothing))).await;
             match stored.unwrap_or(Err(StoreError::Silent.into())) {
                 Err(Failure::Store(error)) if error.may_pass() && Instant::now() + pause < until => {
                     tokio::time::sleep(pause).await;
@@ -87,16 +87,15 @@ impl Run {
         &self,
         lease: &ModelLease,
         append: &Append,
-        said: &Arc<[Message]>,
+        says_nothing: bool,
     ) -> Result<Option<i64>, Failure> {
         if !self.house.store.renew_call(lease).await? {
             return Err(Failure::TurnLost);
         }
-        if said.iter().all(|message| message.parts.is_empty()) {
+        if says_nothing {
             return Ok(None);
         }
-        let rest = || append_messages::without_tools(said);
-        let stored = match append_messages::kept(&self.house, self.caller, append, rest).await {
+        let stored = match append_messages::kept(&self.house, self.caller, append).await {
             // Somebody else has answered the same request.
             Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
             stored => stored?,

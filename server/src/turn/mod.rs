@@ -73,8 +73,9 @@ impl Turn {
             request_id: Some(self.request_id.clone()),
             expected: self.expected,
             messages: Arc::clone(&self.messages),
+            held: None,
         };
-        Ok(append_messages::prepare(house, caller, asked).await?.0.of_turn())
+        Ok(append_messages::prepare(house, caller, asked).await?.of_turn())
     }
 
     /// The request id of the answer: longer than any that a caller can give.
@@ -92,8 +93,9 @@ pub(crate) async fn find_said(
     request_id: &str,
     message: Message,
 ) -> Result<Option<MessageId>, Failure> {
-    let asked = Asked { id, request_id: Some(request_id.to_owned()), expected: None, messages: [message].into() };
-    let asked = append_messages::prepare(house, caller, asked).await?.0.of_turn();
+    let asked =
+        Asked { id, request_id: Some(request_id.to_owned()), expected: None, messages: [message].into(), held: None };
+    let asked = append_messages::prepare(house, caller, asked).await?.of_turn();
     let stored = house.store.find_append(caller, &asked).await?;
     Ok(stored.and_then(|stored| match stored.messages.as_slice() {
         [one] => Some(one.id),
@@ -258,12 +260,11 @@ impl Run {
         self.house.storage_quota.admit(&self.house.store, self.caller, asked).await?;
         let stored = append_messages::stored(&self.house, self.caller, asked).await;
         let Err(Failure::Store(StoreError::ToolsNotKept)) = stored else { return stored };
-        let kept: Vec<Message> = append_messages::without_tools(&self.turn.messages);
-        if kept.last().is_none_or(|last| last.role != Role::User) {
+        let (kept, rest) = append_messages::without_tools(&self.house, self.caller, asked).await?;
+        if kept.last().is_none_or(|last| self.turn.messages[*last].role != Role::User) {
             return stored;
         }
-        let asked = append_messages::only(&self.house, self.caller, asked, kept).await?;
-        append_messages::stored(&self.house, self.caller, &asked).await
+        append_messages::stored(&self.house, self.caller, &rest).await
     }
 
     /// Refuses to answer what was asked before, where the conversation has gone on since then.

@@ -5,7 +5,7 @@ mod lanes;
 mod queue;
 mod statement;
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{any::Any, num::NonZeroU32, sync::Arc};
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -28,7 +28,7 @@ use crate::{
     link::Link,
     pool::is_in_transaction,
     requests::{self, Earlier, Request},
-    rows::{column, json, large_json, tokens},
+    rows::{column, json, labels, large_json, parts, tokens},
 };
 
 /// How appends share transactions.
@@ -73,6 +73,8 @@ pub struct Append {
     /// What a conversation without a title is called after them.
     title: Option<String>,
     rows: Arc<AppendRows>,
+    /// Dropped when nothing of the content is in memory any more.
+    held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The columns of an append.
@@ -136,7 +138,13 @@ impl Append {
         let roles = messages.iter().map(|message| message.role).collect();
         let tools = rows.outlines.iter().any(Option::is_some);
         let title = title::of_messages(messages);
-        Self { conversation, request_id, expected_last, digest, roles, tools, title, rows: Arc::new(rows) }
+        Self { conversation, request_id, expected_last, digest, roles, tools, title, rows: Arc::new(rows), held: None }
+    }
+
+    /// The same append, which keeps `held` until its statement no longer needs the content: the room that was reserved for it.
+    #[must_use]
+    pub fn holding(self, held: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { held: Some(held), ..self }
     }
 
     /// Bytes of content, as it is stored.
@@ -149,11 +157,6 @@ impl Append {
         self.rows.contents.len()
     }
 
-    /// Whether there are tool calls or results among its messages.
-    pub const fn has_tools(&self) -> bool {
-        self.tools
-    }
-
     /// The conversation that it belongs to.
     pub const fn conversation(&self) -> ConversationId {
         self.conversation
@@ -163,7 +166,19 @@ impl Append {
     #[must_use]
     pub fn only(&self, messages: &[Message]) -> Self {
         let kept = Self::new(self.conversation, self.request_id.clone(), self.expected_last, messages);
-        Self { digest: self.digest, ..kept }
+        Self { digest: self.digest, held: self.held.clone(), ..kept }
+    }
+
+    /// What a conversation without tools keeps of it: the places of its messages, and an append of these alone. They are read
+    /// from their JSON, so that nobody has to hold them beside it.
+    pub fn without_tools(&self) -> Result<(Vec<usize>, Self), StoreError> {
+        let rows = self.roles.iter().zip(&self.rows.contents).zip(&self.rows.metadata);
+        let messages = rows.map(|((role, content), metadata)| {
+            Ok(Message { role: *role, parts: parts(content)?, metadata: labels(metadata.as_deref())? })
+        });
+        let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
+        let (places, messages): (Vec<_>, Vec<_>) = message::without_tools(&messages).into_iter().unzip();
+        Ok((places, self.only(&messages)))
     }
 
     /// The same append as the beginning of a turn: no other kind of append is taken for it, whatever its request id.
@@ -233,6 +248,7 @@ impl Store {
 
     async fn append_alone(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
+        db.hold(append.held.clone());
         let stored = alone(&mut db, caller, append, self.rules.bases()).await;
         db.settle(stored).await
     }

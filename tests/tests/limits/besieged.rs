@@ -124,6 +124,8 @@ impl Besieged {
     /// process kept within its memory, and that nothing of the attack is left.
     pub(crate) async fn endures(&self, what: &str, lasts: Duration, attack: impl Future<Output = ()>) {
         let (begun, over) = (Instant::now(), CancellationToken::new());
+        // An attack that panics ends the neighbour's work too.
+        let _over = over.clone().drop_guard();
         let working = tokio::spawn(self.neighbour().work_until(over.clone()));
         // Boxed, so that its connections are gone as soon as it is over.
         let _ = Box::pin(tokio::time::timeout(lasts, attack)).await;

@@ -33,7 +33,7 @@ pub(crate) struct Latencies {
 struct Latency {
     took: Duration,
     asked: &'static str,
-    /// From the neighbour's first call to this one.
+    /// From the start of its caller's work to this call.
     after: Duration,
 }
 
@@ -116,7 +116,7 @@ impl Latencies {
     pub(crate) fn to_words(&self) -> String {
         let (calls, probes) = (self.calls.len(), self.probes.len());
         let slowest = self.calls.iter().max_by_key(|latency| latency.took);
-        let slowest = slowest.map(|latency| format!("slowest {} after {:?}", latency.asked, latency.after));
+        let slowest = slowest.map(|latency| format!("slowest {} {:?} after the start", latency.asked, latency.after));
         format!(
             "{calls} calls of the neighbour, p99 {:?}, {}; {probes} probes, p99 {:?}",
             p99(&self.calls),
