@@ -10,6 +10,7 @@ use anneal_core::caller::Verb;
 use anneal_tests::{
     Anneal, Answered, Folder, Guest, House, Process, ScriptedModel, Web, assert_no_thread_was_held, eventually, pb,
 };
+use futures::future::join_all;
 use pb::conversation_service_client::ConversationServiceClient;
 use tokio_util::sync::CancellationToken;
 
@@ -84,11 +85,15 @@ impl Besieged {
             assert_eq!(Answered::to(listed).await.status, 200);
         }
         let started = Self { house, server, web, grpc, http, eve, anna, operator, _folder: folder };
-        // The neighbour is at work before an attack begins: opening a connection to the database takes twenty round trips, and
-        // beside an attack each waits for what this unoptimised build decodes meanwhile.
-        let over = CancellationToken::new();
-        over.cancel();
-        started.neighbour().work_until(over).await;
+        // The server is at work before an attack begins, for both tenants, so that its connections to the database are open:
+        // opening one takes twenty round trips, and beside an attack each waits for what this unoptimised build decodes meanwhile.
+        join_all([&started.eve, &started.anna].into_iter().flat_map(|key| std::iter::repeat_n(key, 8)).map(
+            async |key| {
+                let mut conversations = ConversationServiceClient::new(started.guest(key));
+                conversations.create_conversation(pb::CreateConversationRequest::default()).await.expect("is made");
+            },
+        ))
+        .await;
         started
     }
 
