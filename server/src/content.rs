@@ -38,8 +38,6 @@ const UNIT: u64 = 1024;
 /// What a read reserves while its size is not known: more than most contexts and pages have. A larger one comes back with its
 /// size, and asks again with room for it.
 const FIRST_BYTES: u64 = 1024 * 1024;
-/// What it reserves while the tenant leaves so much and as much again: with it a context of 10,000 short messages is read once.
-const AMPLE_BYTES: u64 = 16 * 1024 * 1024;
 /// An exchange with the database of at least so many bytes runs on a blocking thread: the driver copies them several times in
 /// one go, 64 MiB for 100 ms. Fewer take less than 40 ms.
 pub(crate) const LONG_EXCHANGE: u64 = 24 * 1024 * 1024;
@@ -140,8 +138,7 @@ impl ContentBudget {
         F: Future<Output = Result<ContentRead<T>, StoreError>> + Send + 'static,
         T: Send + 'static,
     {
-        let is_ample = self.room.spare(tenant) as u64 * UNIT >= 2 * AMPLE_BYTES;
-        let mut wanted = if is_ample { AMPLE_BYTES } else { FIRST_BYTES.min(self.share.max(UNIT)) };
+        let mut wanted = FIRST_BYTES.min(self.share.max(UNIT));
         for _ in 0..TRIES {
             let reservation = self.reserve(tenant, wanted).await?;
             let held: Arc<dyn Any + Send + Sync> = Arc::<Reservation>::clone(&reservation);

@@ -77,12 +77,6 @@ impl Room {
         Ok((Places { all, share }, turn))
     }
 
-    /// Places that this tenant could have now.
-    pub(crate) fn spare(&self, tenant: TenantId) -> usize {
-        let share = self.shares.as_ref().map_or(usize::MAX, |shares| shares.of(tenant).available_permits());
-        self.all.available_permits().min(share)
-    }
-
     /// Places that nobody has taken.
     #[cfg(test)]
     pub(crate) fn left(&self) -> usize {
