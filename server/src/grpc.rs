@@ -43,8 +43,7 @@ const HEADER_TABLE_BYTES: u32 = 4 * 1024;
 /// Bytes of a frame: what is read before anybody looks at it.
 const FRAME_BYTES: u32 = 16 * 1024;
 /// Bytes that may be on their way to us and unread, of a stream and of a connection. They do not grow with the client's speed.
-/// Of hundreds of connections they are all read before a neighbour's call is.
-const WINDOW_BYTES: u32 = 256 * 1024;
+const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Bytes of one answer that lie in the connection; the rest waits where it is counted.
 const SEND_BYTES: usize = 64 * 1024;
 /// After so much silence a client is asked whether it is there, and has so long to say so.

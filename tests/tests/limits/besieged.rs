@@ -94,6 +94,9 @@ impl Besieged {
             },
         ))
         .await;
+        let over = CancellationToken::new();
+        over.cancel();
+        started.neighbour().work_until(over).await;
         started
     }
 
