@@ -10,7 +10,7 @@ use pb::append_large_message_request::{Frame, Header};
 use tonic::{Code, Streaming};
 
 use super::append_messages::{Asked, append, prepare};
-use crate::{house::House, parse, status::Failure};
+use crate::{cpu, house::House, parse, status::Failure};
 
 /// Stores one message whose text comes in pieces.
 pub(crate) async fn append_large_message(
@@ -26,10 +26,11 @@ pub(crate) async fn append_large_message(
     let request_id = parse::request_id(&header.request_id)?.map(str::to_owned);
     let expected = parse::expected_last(header.expected_last_message_id)?;
     let mut message = skeleton(header)?;
-    let (text, content_bytes) = text(&mut frames).await?;
+    let (pieces, content_bytes) = pieces(&mut frames).await?;
     // Its JSON and the statement are copies of it; large ones are made one at a time.
     let held = Some(house.content.reserve(caller.tenant(), content_bytes as u64).await?);
-    *open_text(&mut message.parts)? = text;
+    let is_long = cpu::is_long(content_bytes, pieces.len());
+    *open_text(&mut message.parts)? = house.cpu.run_if(is_long, caller.tenant(), || joined(pieces)).await??;
     let asked = Asked { id, request_id, expected, messages: [message].into(), held };
     append(house, caller, &prepare(house, caller, asked).await?).await
 }
@@ -58,26 +59,38 @@ fn open_text(parts: &mut [Part]) -> Result<&mut String, Failure> {
     }
 }
 
-/// The text that the stream holds, and its bytes as JSON.
-async fn text(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<(String, usize), Failure> {
-    let (mut bytes, mut content_bytes) = (Vec::new(), 0);
+/// The text that the stream holds, in pieces, and its bytes as JSON.
+async fn pieces(frames: &mut Streaming<pb::AppendLargeMessageRequest>) -> Result<(Vec<Vec<u8>>, usize), Failure> {
+    let (mut pieces, mut bytes, mut content_bytes) = (Vec::<Vec<u8>>::new(), 0, 0);
     while let Some(frame) = next(frames).await? {
         let Frame::Chunk(chunk) = frame else {
             return Err(Failure::invalid("header", "must come only once"));
         };
-        if bytes.len() + chunk.len() > MESSAGE_BYTES {
+        bytes += chunk.len();
+        if bytes > MESSAGE_BYTES {
             return Err(Failure::limit("chunk", MESSAGE_BYTES, "bytes in all"));
         }
         content_bytes += json_bytes(&chunk);
         if content_bytes > CONTENT_BYTES {
             return Err(Failure::limit("chunk", CONTENT_BYTES, "bytes in all, as JSON"));
         }
-        bytes.extend_from_slice(&chunk);
+        match pieces.last_mut() {
+            Some(last) if last.len() + chunk.len() <= CHUNK_BYTES => last.extend_from_slice(&chunk),
+            _ => pieces.push(chunk),
+        }
         // Chunks that have come already would be measured in one go, which keeps the async thread.
         tokio::task::yield_now().await;
     }
-    let text = String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))?;
-    Ok((text, content_bytes))
+    Ok((pieces, content_bytes))
+}
+
+/// The text of these pieces.
+fn joined(pieces: Vec<Vec<u8>>) -> Result<String, Failure> {
+    let mut bytes = Vec::with_capacity(pieces.iter().map(Vec::len).sum());
+    for piece in pieces {
+        bytes.extend_from_slice(&piece);
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
 }
 
 /// What each byte takes in JSON: control characters six bytes, those with a short form, quotes and backslashes two.
