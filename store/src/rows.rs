@@ -73,8 +73,8 @@ pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect(ALWAYS)
 }
 
-/// The same for a value of more than some 64 KiB. It is measured before it is written: a text that grows while it is written takes up to three
-/// times its bytes.
+/// The same for a value of more than some 64 KiB. It is measured before it is written: a text that grows while it is written
+/// takes up to three times its bytes.
 pub(crate) fn large_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     let mut length = Length(0);
     serde_json::to_writer(&mut length, value).expect(ALWAYS);

@@ -93,7 +93,8 @@ fn joined(pieces: Vec<Vec<u8>>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::invalid("chunk", "the whole text must be UTF-8"))
 }
 
-/// What each byte takes in JSON: control characters six bytes, those with a short form, quotes and backslashes two.
+/// Bytes that JSON writes for each byte of a text: six for a control character; two for one with a short form, for a quote and
+/// for a backslash.
 const JSON_BYTES: [u8; 256] = {
     let mut bytes = [1; 256];
     let mut control = 0;

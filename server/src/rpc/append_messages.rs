@@ -66,16 +66,14 @@ pub(super) async fn append(
     append: &Append,
 ) -> Result<pb::AppendMessagesResponse, Failure> {
     house.storage_quota.admit(&house.store, caller, append).await?;
-    let appended = if let Some(appended) = kept(house, caller, append).await? {
+    let appended = if let Some(appended) = store_what_is_kept(house, caller, append).await? {
         appended
     } else {
         house.store.append_nothing(caller, append).await?;
         Appended { messages: Vec::new(), replayed: false }
     };
     let skipped = if appended.messages.len() < append.message_count() {
-        let (kept, _) = without_tools(house, caller, append).await?;
-        let skipped = (0..append.message_count()).filter(|place| kept.binary_search(place).is_err());
-        skipped.map(|place| place as i32).collect()
+        find_skipped(house, caller, append).await?
     } else {
         Vec::new()
     };
@@ -89,31 +87,55 @@ pub(super) async fn append(
 
 /// Stores an append and rings for the worker. A conversation without tools keeps what is left of it without them; None:
 /// nothing is.
-pub(crate) async fn kept(house: &House, caller: Caller, append: &Append) -> Result<Option<Appended>, Failure> {
-    match stored(house, caller, append).await {
+pub(crate) async fn store_what_is_kept(
+    house: &House,
+    caller: Caller,
+    append: &Append,
+) -> Result<Option<Appended>, Failure> {
+    match store(house, caller, append).await {
         Err(Failure::Store(StoreError::ToolsNotKept)) => {
-            let (kept, rest) = without_tools(house, caller, append).await?;
+            let (kept, rest) = remove_tools(house, caller, append).await?;
             if kept.is_empty() {
                 return Ok(None);
             }
-            stored(house, caller, &rest).await.map(Some)
+            store(house, caller, &rest).await.map(Some)
         }
         appended => appended.map(Some),
     }
 }
 
-/// What a conversation without tools keeps of an append: the places of its messages, and an append of these alone.
-pub(crate) async fn without_tools(
+/// Removes from an append what a conversation without tools does not keep. Answers with the places of the messages that are
+/// left, and the append of these alone.
+pub(crate) async fn remove_tools(
     house: &House,
     caller: Caller,
     append: &Append,
 ) -> Result<(Vec<usize>, Append), Failure> {
-    let (append, is_long) = (append.clone(), cpu::is_long(append.content_bytes(), append.message_count()));
-    Ok(house.cpu.run_if(is_long, caller.tenant(), move || append.without_tools()).await??)
+    let (append, is_long) = (append.clone(), is_long_append(append));
+    let remove = move || {
+        let (places, messages): (Vec<_>, Vec<_>) = append.without_tools()?.into_iter().unzip();
+        Ok((places, append.only(&messages)))
+    };
+    house.cpu.run_if(is_long, caller.tenant(), remove).await?
+}
+
+/// Finds the places of the messages that a conversation without tools does not keep.
+async fn find_skipped(house: &House, caller: Caller, append: &Append) -> Result<Vec<i32>, Failure> {
+    let (append, is_long) = (append.clone(), is_long_append(append));
+    let find = move || {
+        let kept = append.without_tools()?;
+        let is_skipped = |place: &usize| kept.binary_search_by_key(place, |(kept, _)| *kept).is_err();
+        Ok((0..append.message_count()).filter(is_skipped).map(|place| place as i32).collect())
+    };
+    house.cpu.run_if(is_long, caller.tenant(), find).await?
+}
+
+fn is_long_append(append: &Append) -> bool {
+    cpu::is_long(append.content_bytes(), append.message_count())
 }
 
 /// Stores an append as it is and rings for the worker.
-pub(crate) async fn stored(house: &House, caller: Caller, append: &Append) -> Result<Appended, Failure> {
+pub(crate) async fn store(house: &House, caller: Caller, append: &Append) -> Result<Appended, Failure> {
     let appended = if (append.content_bytes() as u64) < LONG_EXCHANGE {
         house.store.append(caller, append).await?
     } else {

@@ -95,7 +95,7 @@ impl Run {
         if says_nothing {
             return Ok(None);
         }
-        let stored = match append_messages::kept(&self.house, self.caller, append).await {
+        let stored = match append_messages::store_what_is_kept(&self.house, self.caller, append).await {
             // Somebody else has answered the same request.
             Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
             stored => stored?,

@@ -258,13 +258,13 @@ impl Run {
     /// with the user's words.
     async fn said(&self, asked: &Append) -> Result<Appended, Failure> {
         self.house.storage_quota.admit(&self.house.store, self.caller, asked).await?;
-        let stored = append_messages::stored(&self.house, self.caller, asked).await;
+        let stored = append_messages::store(&self.house, self.caller, asked).await;
         let Err(Failure::Store(StoreError::ToolsNotKept)) = stored else { return stored };
-        let (kept, rest) = append_messages::without_tools(&self.house, self.caller, asked).await?;
+        let (kept, rest) = append_messages::remove_tools(&self.house, self.caller, asked).await?;
         if kept.last().is_none_or(|last| self.turn.messages[*last].role != Role::User) {
             return stored;
         }
-        append_messages::stored(&self.house, self.caller, &rest).await
+        append_messages::store(&self.house, self.caller, &rest).await
     }
 
     /// Refuses to answer what was asked before, where the conversation has gone on since then.

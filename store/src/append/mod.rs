@@ -169,16 +169,15 @@ impl Append {
         Self { digest: self.digest, held: self.held.clone(), ..kept }
     }
 
-    /// What a conversation without tools keeps of it: the places of its messages, and an append of these alone. They are read
-    /// from their JSON, so that nobody has to hold them beside it.
-    pub fn without_tools(&self) -> Result<(Vec<usize>, Self), StoreError> {
+    /// Reads from the stored JSON the messages that a conversation without tools keeps, each with its place: callers need not
+    /// hold the messages beside their JSON.
+    pub fn without_tools(&self) -> Result<Vec<(usize, Message)>, StoreError> {
         let rows = self.roles.iter().zip(&self.rows.contents).zip(&self.rows.metadata);
         let messages = rows.map(|((role, content), metadata)| {
             Ok(Message { role: *role, parts: parts(content)?, metadata: labels(metadata.as_deref())? })
         });
         let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
-        let (places, messages): (Vec<_>, Vec<_>) = message::without_tools(&messages).into_iter().unzip();
-        Ok((places, self.only(&messages)))
+        Ok(message::without_tools(&messages))
     }
 
     /// The same append as the beginning of a turn: no other kind of append is taken for it, whatever its request id.
