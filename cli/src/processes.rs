@@ -76,7 +76,6 @@ pub(crate) async fn worker(config: Config) -> anyhow::Result<ExitCode> {
     let model = config.summarizer_model(&access)?;
     let store = open(&config).await?;
     let listener = http::bind(config.worker.http_address)
-        .await
         .with_context(|| format!("cannot listen on {}", config.worker.http_address))?;
     let address = listener.local_addr().context("the HTTP port has no address")?;
     info!(http = %address, "serving HTTP on {address}");

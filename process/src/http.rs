@@ -25,7 +25,10 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::Semaphore,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Failed checks in a row after which a process counts as not ready: one lost connection is not an outage.
@@ -118,9 +121,17 @@ async fn readyz(State(shown): State<Shown>) -> (StatusCode, &'static str) {
     }
 }
 
+/// Connections that the system keeps for a port until they are accepted. The client of one more waits a second before it tries
+/// again, and tokio's default, 128, is reached within 10 ms where many connect at once.
+const BACKLOG: u32 = 1024;
+
 /// Opens the port. With port 0 the system picks one; the listener knows which.
-pub async fn bind(address: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
-    tokio::net::TcpListener::bind(address).await
+pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that is started again gets the port of the one that has just ended.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Connections at once; who comes when there are so many waits until one ends.
@@ -136,7 +147,7 @@ const HEADERS: usize = 100;
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// Serves until cancelled, and then what is under way. Whoever says nothing, or half of it, or takes nothing, is shown out.
-pub async fn serve(listener: tokio::net::TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
     let (leaving, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
@@ -182,7 +193,7 @@ mod tests {
     async fn who_says_nothing_or_half_of_it_is_shown_out_and_others_are_answered() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
+        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
         let address = listener.local_addr().expect("an address");
         let (router, stop) = (Router::new().route("/healthz", get(|| async { "ok" })), CancellationToken::new());
         let serving = tokio::spawn(serve(listener, router, stop.clone()));

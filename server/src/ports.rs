@@ -42,7 +42,7 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Opens them, if they are protected as far as it takes.
-    pub(crate) async fn open(
+    pub(crate) fn open(
         settings: &ServerSettings,
         auth: &AuthSettings,
         limits: &LimitSettings,
@@ -55,20 +55,17 @@ impl Ports {
         let share_percent = if auth.is_open() { 100 } else { limits.tenant_share_percent };
         let seats = Seats::new(settings.connections, share_percent);
         let port = |protocol: Protocol, listener| Port { listener, tls: tls.clone(), protocol, seats: seats.clone() };
-        let grpc = port(Protocol::Http2, bind(settings.grpc_address).await?);
-        let web = port(Protocol::Http1, bind(settings.http_address).await?);
-        let probes = match settings.probe_address {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
+        let grpc = port(Protocol::Http2, bind(settings.grpc_address)?);
+        let web = port(Protocol::Http1, bind(settings.http_address)?);
+        let probes = settings.probe_address.map(bind).transpose()?;
         let address = |port: &Port| port.address().map_err(|error| ServerError::Serving(error.into()));
         let addresses = Addresses { grpc: address(&grpc)?, http: address(&web)? };
         Ok(Self { grpc, web, probes, auth, tls, addresses })
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
-    http::bind(address).await.map_err(|error| ServerError::Listen(address, error))
+fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    http::bind(address).map_err(|error| ServerError::Listen(address, error))
 }
 
 /// Refuses what only loopback is safe for, unless the operator wishes it.

@@ -77,7 +77,7 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
     let Setup { server: settings, limits, auth, models, applications } = setup;
-    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &limits, &store).await?;
+    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &limits, &store)?;
 
     let sharing = auth.sharing(limits.tenant_share_percent);
     let house = House::new(store, &settings, models, applications, (sharing, &limits));

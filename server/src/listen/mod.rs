@@ -27,7 +27,7 @@ pub use self::tls::TlsError;
 pub(crate) use self::{
     connection::{Connection, Peer},
     lifetime::Lifetime,
-    seats::{Occupied, Offered, OpenCall, Place, Seats},
+    seats::{Occupied, Offered, OpenCall, Place, Seat, Seats},
     tls::{Protocol, Tls},
 };
 
@@ -64,14 +64,11 @@ impl Port {
     }
 
     async fn accept(self, entered: mpsc::Sender<Connection>) {
-        let door = Arc::new(Door {
-            tls: self.tls,
-            protocol: self.protocol,
-            seats: self.seats,
-            handshakes: Arc::new(Semaphore::new(handshakes())),
-        });
+        let Self { listener, tls, protocol, seats } = self;
+        let tls = tls.map(|tls| Handshaker { tls, protocol, permits: Arc::new(Semaphore::new(handshakes())) });
+        let tls = tls.map(Arc::new);
         loop {
-            let (stream, address) = match self.listener.accept().await {
+            let (stream, address) = match listener.accept().await {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     warn!("cannot take in a connection: {error}");
@@ -79,9 +76,21 @@ impl Port {
                     continue;
                 }
             };
-            let (door, entered) = (Arc::clone(&door), entered.clone());
+            // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
+            if let Err(error) = stream.set_nodelay(true) {
+                debug!("a connection was not let in: {error}");
+                continue;
+            }
+            let seat = seats.take();
+            let Some(tls) = &tls else {
+                // Served before the next one is accepted: connections that wait here would be strangers, and the oldest of too
+                // many strangers is closed, whatever it wants.
+                let _ = entered.send(Connection::plain(stream, address, seat, protocol)).await;
+                continue;
+            };
+            let (tls, entered) = (Arc::clone(tls), entered.clone());
             tokio::spawn(async move {
-                match door.let_in(stream, address).await {
+                match tls.shake_hands(stream, address, seat).await {
                     Ok(connection) => {
                         let _ = entered.send(connection).await;
                     }
@@ -92,21 +101,16 @@ impl Port {
     }
 }
 
-/// What stands between a port and its connections.
-struct Door {
-    tls: Option<Tls>,
+/// Makes connections secure.
+struct Handshaker {
+    tls: Tls,
     protocol: Protocol,
-    seats: Seats,
-    handshakes: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Door {
-    async fn let_in(&self, stream: TcpStream, address: IpAddr) -> io::Result<Connection> {
-        // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
-        stream.set_nodelay(true)?;
-        let seat = self.seats.take();
-        let Some(tls) = &self.tls else { return Ok(Connection::plain(stream, address, seat, self.protocol)) };
-        let shaking = timeout(HANDSHAKE_WITHIN, tls.accept(stream, self.protocol, &self.handshakes));
+impl Handshaker {
+    async fn shake_hands(&self, stream: TcpStream, address: IpAddr, seat: Seat) -> io::Result<Connection> {
+        let shaking = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream, self.protocol, &self.permits));
         let shaken = seat.leave().run_until_cancelled_owned(shaking).await;
         let shaken = shaken.ok_or(io::ErrorKind::ConnectionAborted)?.map_err(|_| io::ErrorKind::TimedOut)?;
         Ok(Connection::secure(shaken?, address, seat, self.protocol))

@@ -164,10 +164,11 @@ impl Besieged {
         answer.text
     }
 
-    /// A figure of the process's.
+    /// A figure of the process's: of the series that is named with its labels, or the sum over those of a name.
     pub(crate) async fn figure(&self, name: &str) -> f64 {
         let metrics = self.metrics().await;
-        let lines = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let all = metrics.lines().filter_map(|line| line.rsplit_once(' '));
+        let of_name = all.filter(|(series, _)| *series == name || series.split('{').next() == Some(name));
+        of_name.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
     }
 }
