@@ -6,8 +6,8 @@
 -- settings by profile; $6: overrides of the call.
 -- Of the tail, the newest messages are read, up to $7 bytes, where each row weighs 512 bytes (ROW_BYTES) beside its
 -- text, and in any case the newest one and the newest user message. The others come without content, summary and
--- outline, as left out. "read_bytes": bytes of content, summaries and outlines of what is read, without the rows' own.
--- Where they are more than $8, no content, summary or outline of the tail comes.
+-- outline, as left out. "read_bytes": bytes of the whole answer: content, summaries and outlines of what is read, and 512
+-- for each row. Where they are more than $8, only the newest message of the tail comes, without content, to say them.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,
@@ -68,11 +68,12 @@ select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), 
 from head as h
 cross join lateral (
     select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
-        tool_outline, created_ts, swap, summary_is_read, left_out,
-        sum(case when left_out then 0 else bytes end) over () as read_bytes
+        tool_outline, created_ts, swap, summary_is_read, left_out, is_newest,
+        sum(case when left_out then 512 else bytes + 512 end) over () + 512 as read_bytes
     from (
         select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
             tool_outline, created_ts, swap, summary_is_read, bytes,
+            row_number() over newest = 1 as is_newest,
             sum(bytes + 512) over newest > $7::bigint
                 and row_number() over newest > 1
                 and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
@@ -105,3 +106,4 @@ cross join lateral (
         window newest as (order by message_id desc rows unbounded preceding)
     ) as kept
 ) as m
+where m.read_bytes <= $8::bigint or m.is_newest

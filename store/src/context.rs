@@ -19,7 +19,7 @@ use futures::TryStreamExt as _;
 
 use crate::{
     Store,
-    content::{ContentRead, ContentRoom, PAUSE_BYTES, ROW_BYTES, parse_in_room, row_bytes},
+    content::{ContentRead, ContentRoom, PAUSE_BYTES, ROW_BYTES, parse_in_room},
     error::{Entity, StoreError},
     rows::{self, column, json, tokens},
     rules::Rules,
@@ -109,7 +109,7 @@ impl Store {
         if read.head.is_none() {
             return Err(StoreError::NotFound(Entity::Conversation));
         }
-        let bytes = row_bytes(read.messages() + 1, read.content_bytes);
+        let bytes = read.read_bytes;
         if bytes > room.bytes() {
             return Ok(ContentRead::TooLarge { bytes });
         }
@@ -159,30 +159,33 @@ pub struct ContextRows {
     left_out: Vec<LeftOut>,
     /// The newest message of the model, and how old it is, in seconds.
     idle: Option<(i64, i64)>,
-    /// Bytes of content, summaries and tool outlines, as each message of the tail says them.
-    content_bytes: i64,
+    /// Bytes of all rows, and of content, summaries and tool outlines of the tail, as each message of it says them.
+    read_bytes: u64,
     rules: Arc<Rules>,
     overrides: PolicyOverrides,
 }
 
 impl ContextRows {
     fn new(rules: Arc<Rules>, overrides: PolicyOverrides) -> Self {
-        Self { head: None, tail: Vec::new(), left_out: Vec::new(), idle: None, content_bytes: 0, rules, overrides }
+        let (tail, left_out) = (Vec::new(), Vec::new());
+        Self { head: None, tail, left_out, idle: None, read_bytes: ROW_BYTES, rules, overrides }
     }
 
     /// Takes in a row, whichever comes next. Returns the bytes that were parsed.
     async fn take(&mut self, row: MaterialRow, room: &ContentRoom) -> Result<usize, StoreError> {
         // The head says no bytes.
-        let Some(content_bytes) = row.read_bytes else {
+        let Some(read_bytes) = row.read_bytes else {
             self.head = Some(row);
             return Ok(0);
         };
-        self.content_bytes = content_bytes;
+        self.read_bytes = read_bytes.unsigned_abs();
+        if self.read_bytes > room.bytes() {
+            return Ok(0);
+        }
         if let Some(age) = row.age_seconds {
             self.idle = self.idle.max(Some((row.message_id, age)));
         }
-        let is_brought = content_bytes.unsigned_abs() <= room.bytes();
-        if row.left_out || !is_brought {
+        if row.left_out {
             let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
             self.left_out.push(LeftOut { id, turn, tokens });
             return Ok(0);
@@ -203,7 +206,8 @@ impl ContextRows {
         let head = self.head.as_ref().map_or(0, |row| {
             row.content.as_ref().map_or(0, StoredText::len) + row.summary.as_ref().map_or(0, String::len)
         });
-        head + self.content_bytes.unsigned_abs() as usize
+        let rows = (1 + self.messages()) as u64 * ROW_BYTES;
+        head + self.read_bytes.saturating_sub(rows) as usize
     }
 
     /// What the conversation's tokens are counted in.
