@@ -51,13 +51,6 @@ const REMOVED: &[Removed] = &[
         promises: &["calls"],
     },
     Removed {
-        limit: "share_of_places",
-        settings: &["limits.tenant_share_percent=100", "server.connections=400"],
-        sabotage: None,
-        attacks: &[Attack::TurnReaders, Attack::EventStreams],
-        promises: &["calls", "probes"],
-    },
-    Removed {
         limit: "content_bytes",
         settings: &["limits.content_bytes=100000000000", "limits.bytes_per_second=0"],
         sabotage: None,
