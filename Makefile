@@ -4,14 +4,11 @@
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
 	--token-threshold 30000 --max-message-count 40 --large-message-threshold 4000 --hot-zone-radius 3
 
-# Crates whose tests need PostgreSQL: they run on the oldest and on the newest version.
-DATABASE_CRATES := $(patsubst %/Cargo.toml,--package anneal-%,$(wildcard store/Cargo.toml tests/Cargo.toml))
-
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test check soak fuzz drill bench advisories images sbom
+.PHONY: help up test nightly tools check soak fuzz drill bench advisories images sbom
 
 help: ## lists what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,22 +18,19 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 	cargo build --locked --package anneal-cli
 	$(UP_COMMAND)
 
-# What these tests find does not depend on PostgreSQL's version: they attack the ports.
-ATTACKS := (binary(limits) & test(/^(floods|attack)_/)) | (binary(faults) & test(/^neighbours::/))
+# The whole suite comes last, so that the last lines count every test. Which tests run where: .config/nextest.toml.
+test: tools ## the gate: format, rules, licences, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
+	cargo xtask ci
 
-# The whole suite comes last, so that the last lines count every test.
-test: ## the gate: format, rules, licences, query data, lints, docs, instruction counts, a little fuzzing; tests on the newest PostgreSQL (appends ungrouped) and on the installed one
-	@scripts/postgres.sh
+nightly: tools ## the gate, and what it leaves out for its length: instruction counts, fuzzing, wide matrices, long campaigns
 	@scripts/debian.sh valgrind
+	cargo xtask ci --nightly
+
+tools:
+	@scripts/postgres.sh
 	@scripts/debian.sh pgbouncer
 	@scripts/debian.sh faketime
 	@scripts/python_client.sh .tools/python
-	cargo xtask ci --steps fmt,tidy,deny,sql,clippy,docs,instructions,fuzz
-ifneq ($(DATABASE_CRATES),)
-	ANNEAL_APPEND_GROUPING=off ANNEAL_PG_BIN="$$(scripts/postgres18.sh .tools/postgres18)" cargo xtask ci --steps test $(DATABASE_CRATES) \
-		--filter 'not ($(ATTACKS))'
-endif
-	cargo xtask ci --steps test
 
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
@@ -48,7 +42,7 @@ soak: ## crashes everything under load for MINUTES (60), then lets one tenant at
 	@scripts/debian.sh faketime
 	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults $(or $(CAMPAIGN),soak) -- --nocapture --test-threads=1
 
-# make fuzz TARGET=importers for one. What is found stays in target/fuzz/; KEEP=1 takes it into fuzz/corpus/ at the end.
+# make fuzz TARGET=importers for one. What is found stays in target/fuzz/; KEEP=1 takes it into dev/fuzz/corpus/ at the end.
 fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUTES (60) in all; prints executions and coverage
 	cargo xtask fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET)) $(if $(KEEP),--keep)
 

@@ -1,4 +1,5 @@
-//! Compiles proto/anneal/v1 without protoc: protox parses, tonic-prost-build writes Rust into OUT_DIR.
+//! Compiles proto/anneal/v1 without protoc: protox parses, tonic-prost-build writes Rust code into
+//! OUT_DIR.
 
 use std::{env, error::Error, fs, path::Path};
 
@@ -17,7 +18,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=anneal");
     let descriptors = protox::compile(FILES, ["."])?;
     let out = env::var("OUT_DIR")?;
-    fs::write(Path::new(&out).join("anneal.bin"), descriptors.encode_to_vec())?;
+    fs::write(
+        Path::new(&out).join("anneal.bin"),
+        descriptors.encode_to_vec(),
+    )?;
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
     tonic_prost_build::configure()

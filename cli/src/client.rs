@@ -1,14 +1,15 @@
-//! gRPC clients of the commands that talk to a server.
+//! The gRPC clients of the commands.
 
 use std::{fmt, time::Duration};
 
 use anneal_core::limits::RESPONSE_BYTES;
-use anneal_proto::v1::{
-    chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
-    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
-    operator_service_client::OperatorServiceClient,
-};
+use anneal_proto::v1 as pb;
 use anyhow::Context as _;
+use pb::{
+    chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+};
 use tonic::{
     Code, Request, Response, Status,
     metadata::AsciiMetadataValue,
@@ -19,30 +20,32 @@ use tonic_types::StatusExt as _;
 
 use crate::{command::ServerArguments, output};
 
-/// Tries of a call that may succeed later: because the server says so, or because the connection was lost.
-const TRIES: u32 = 10;
-/// After a lost connection, before the second try; twice as long before each one after it, up to the longest
-/// (`proto/service_config.json` says the same to others).
-const BACKOFF: Duration = Duration::from_millis(100);
-const BACKOFF_MOST: Duration = Duration::from_secs(1);
+/// Most attempts of a call that can be retried: the server gives a retry delay, or the connection
+/// was lost.
+const MAX_ATTEMPTS: u32 = 10;
+/// Delay before the second attempt after a lost connection. It doubles with each attempt up to the
+/// maximum. `proto/service_config.json` has the same values for other clients.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
 #[derive(Clone)]
 pub(crate) struct Client {
-    line: Line,
+    channel: AuthenticatedChannel,
 }
 
-/// A channel on which every call shows its credential.
-pub(crate) type Line = InterceptedService<Channel, Credential>;
+/// A channel that adds the credential to every call.
+pub(crate) type AuthenticatedChannel = InterceptedService<Channel, Credential>;
 
-/// What every call shows; None: nothing.
+/// The `authorization` header; None: no header.
 #[derive(Clone)]
 pub(crate) struct Credential(Option<AsciiMetadataValue>);
 
 impl Credential {
     fn read(arguments: &ServerArguments) -> anyhow::Result<Self> {
         let text = match &arguments.token_file {
-            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
+            Some(file) => std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?,
             None => std::env::var("ANNEAL_TOKEN").unwrap_or_default(),
         };
         let text = text.trim();
@@ -50,7 +53,9 @@ impl Credential {
             return Ok(Self(None));
         }
         let value = AsciiMetadataValue::try_from(format!("Bearer {text}"));
-        let mut value = value.ok().context("the credential holds what no header may hold")?;
+        let mut value = value
+            .ok()
+            .context("the credential holds what no header may hold")?;
         value.set_sensitive(true);
         Ok(Self(Some(value)))
     }
@@ -59,7 +64,9 @@ impl Credential {
 impl Interceptor for Credential {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
         }
         Ok(request)
     }
@@ -67,51 +74,68 @@ impl Interceptor for Credential {
 
 impl Client {
     pub(crate) async fn connect(arguments: &ServerArguments) -> anyhow::Result<Self> {
-        let endpoint = Endpoint::from_shared(arguments.address.clone())
-            .with_context(|| format!("{} is not an address such as http://127.0.0.1:50051", arguments.address))?;
+        let endpoint = Endpoint::from_shared(arguments.address.clone()).with_context(|| {
+            format!(
+                "{} is not an address such as http://127.0.0.1:50051",
+                arguments.address
+            )
+        })?;
         let endpoint = match endpoint.uri().scheme_str() {
-            Some("https") => endpoint.tls_config(tls(arguments)?).context("TLS cannot be set up")?,
+            Some("https") => endpoint
+                .tls_config(tls(arguments)?)
+                .context("TLS cannot be set up")?,
             _ => endpoint,
         };
         let channel = endpoint.connect().await.with_context(|| {
-            format!("no server at {}; start one with `anneal dev`, or name it with --address", arguments.address)
+            format!(
+                "no server at {}; start one with `anneal dev`, or name it with --address",
+                arguments.address
+            )
         })?;
         let credential = Credential::read(arguments)?;
-        if credential.0.is_some() && arguments.goes_in_the_clear() {
-            output::note(format_args!("anneal: the credential goes to {} without TLS", arguments.address));
+        if credential.0.is_some() && arguments.is_unencrypted() {
+            output::print_note(format_args!(
+                "anneal: the credential goes to {} without TLS",
+                arguments.address
+            ));
         }
-        Ok(Self { line: InterceptedService::new(channel, credential) })
+        Ok(Self {
+            channel: InterceptedService::new(channel, credential),
+        })
     }
 
-    pub(crate) fn chats(&self) -> ChatServiceClient<Line> {
-        ChatServiceClient::new(self.line.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    pub(crate) fn chats(&self) -> ChatServiceClient<AuthenticatedChannel> {
+        ChatServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
     }
 
-    pub(crate) fn conversations(&self) -> ConversationServiceClient<Line> {
-        ConversationServiceClient::new(self.line.clone())
+    pub(crate) fn conversations(&self) -> ConversationServiceClient<AuthenticatedChannel> {
+        ConversationServiceClient::new(self.channel.clone())
     }
 
-    pub(crate) fn messages(&self) -> MessageServiceClient<Line> {
-        MessageServiceClient::new(self.line.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    pub(crate) fn messages(&self) -> MessageServiceClient<AuthenticatedChannel> {
+        MessageServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
     }
 
-    pub(crate) fn contexts(&self) -> ContextServiceClient<Line> {
-        ContextServiceClient::new(self.line.clone()).max_decoding_message_size(RESPONSE_BYTES)
+    pub(crate) fn contexts(&self) -> ContextServiceClient<AuthenticatedChannel> {
+        ContextServiceClient::new(self.channel.clone()).max_decoding_message_size(RESPONSE_BYTES)
     }
 
-    pub(crate) fn operators(&self) -> OperatorServiceClient<Line> {
-        OperatorServiceClient::new(self.line.clone())
+    pub(crate) fn operators(&self) -> OperatorServiceClient<AuthenticatedChannel> {
+        OperatorServiceClient::new(self.channel.clone())
     }
 }
 
-/// Whom to believe that the server is who it says.
+/// The trusted certificate authorities: the ones in `ca_file`, or the system's.
 fn tls(arguments: &ServerArguments) -> anyhow::Result<ClientTlsConfig> {
-    let Some(file) = &arguments.ca_file else { return Ok(ClientTlsConfig::new().with_native_roots()) };
-    let authority = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let Some(file) = &arguments.ca_file else {
+        return Ok(ClientTlsConfig::new().with_native_roots());
+    };
+    let authority =
+        std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)))
 }
 
-/// What a server has refused, or could not do.
+/// An error that the server reported.
 #[derive(Debug)]
 pub(crate) struct Refusal(String);
 
@@ -123,36 +147,55 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A server's refusal, in a line: what it says, and its reason (docs/errors.md).
+/// The server's message and its reason (docs/errors.md), on one line.
 pub(crate) fn refusal(status: &Status) -> anyhow::Error {
-    let said = match status.get_error_details().error_info() {
+    let text = match status.get_error_details().error_info() {
         Some(info) => format!("{} ({})", status.message(), info.reason),
         None => format!("{} ({:?})", status.message(), status.code()),
     };
-    Refusal(said).into()
+    Refusal(text).into()
 }
 
-/// Calls until the server has answered, or refuses for good.
-pub(crate) async fn patiently<T>(call: impl AsyncFn() -> Result<Response<T>, Status>) -> Result<T, Status> {
-    let mut tries = 1;
+/// Calls until the server answers or refuses permanently.
+pub(crate) async fn retry<T>(
+    call: impl AsyncFn() -> Result<Response<T>, Status>,
+) -> Result<T, Status> {
+    let mut attempts = 1;
     loop {
         match call().await {
             Ok(answer) => return Ok(answer.into_inner()),
-            Err(status) => match wait(&status, tries) {
-                Some(wait) if tries < TRIES => tokio::time::sleep(wait).await,
+            Err(status) => match retry_delay(&status, attempts) {
+                Some(wait) if attempts < MAX_ATTEMPTS => tokio::time::sleep(wait).await,
                 _ => return Err(status),
             },
         }
-        tries += 1;
+        attempts += 1;
     }
 }
 
-/// How long until the next try after so many; None: another one is of no use.
-fn wait(status: &Status, tries: u32) -> Option<Duration> {
+/// Gets a conversation. Retries as [`retry`] does.
+pub(crate) async fn get_conversation(
+    client: &Client,
+    id: &str,
+) -> anyhow::Result<pb::Conversation> {
+    let ask = pb::GetConversationRequest {
+        conversation_id: id.to_owned(),
+    };
+    let found = retry(async || client.conversations().get_conversation(ask.clone()).await).await;
+    found.map_err(|status| refusal(&status))
+}
+
+/// The delay before the next attempt. None: a retry is of no use.
+fn retry_delay(status: &Status, attempts: u32) -> Option<Duration> {
     let details = status.get_error_details();
-    let told = details.retry_info().and_then(|info| info.retry_delay);
-    // A server gives a reason with every refusal. Where there is none, the answer was lost.
+    let requested = details.retry_info().and_then(|info| info.retry_delay);
+    // Every refusal of a server has error info. Without it, the answer was lost.
     let was_lost = details.error_info().is_none()
-        && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal);
-    told.or_else(|| was_lost.then(|| BACKOFF_MOST.min(BACKOFF * 2_u32.saturating_pow(tries - 1))))
+        && matches!(
+            status.code(),
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+        );
+    requested.or_else(|| {
+        was_lost.then(|| MAX_BACKOFF.min(INITIAL_BACKOFF * 2_u32.saturating_pow(attempts - 1)))
+    })
 }

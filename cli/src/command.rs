@@ -1,10 +1,10 @@
-//! Commands and arguments.
+//! The commands and arguments.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{chat::ChatArguments, files::FileFormat, policy::PolicyArguments};
+use crate::{file_format::FileFormat, policy::PolicyArguments};
 
 /// Keeps the conversations of LLM applications, and answers what to send to the model next.
 #[derive(Debug, Parser)]
@@ -72,7 +72,12 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArguments {
     /// The server's gRPC address; https:// for TLS
-    #[arg(long, env = "ANNEAL_ADDRESS", value_name = "URL", default_value = "http://127.0.0.1:50051")]
+    #[arg(
+        long,
+        env = "ANNEAL_ADDRESS",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:50051"
+    )]
     pub(crate) address: String,
     /// File with an API key or a token [default: the variable ANNEAL_TOKEN]
     #[arg(long, value_name = "FILE")]
@@ -83,15 +88,22 @@ pub(crate) struct ServerArguments {
 }
 
 impl ServerArguments {
-    /// Whether what is sent can be read on its way.
-    pub(crate) fn goes_in_the_clear(&self) -> bool {
-        let host = self.address.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
+    /// Whether calls are sent unencrypted to another machine.
+    pub(crate) fn is_unencrypted(&self) -> bool {
+        let host = self
+            .address
+            .strip_prefix("http://")
+            .map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
         host.is_some_and(|host| host != "localhost" && !host.starts_with("127.") && host != "[")
     }
 
-    /// A server on this machine.
+    /// The server at this address, without credentials.
     pub(crate) fn at(address: String) -> Self {
-        Self { address, token_file: None, ca_file: None }
+        Self {
+            address,
+            token_file: None,
+            ca_file: None,
+        }
     }
 }
 
@@ -194,6 +206,33 @@ pub(crate) struct HealthArguments {
 pub(crate) enum Process {
     Server,
     Worker,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArguments {
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// The conversation to go on with: the beginning of its title or of its id [default: the newest]
+    #[arg(conflicts_with = "new")]
+    pub(crate) conversation: Option<String>,
+    /// Start a new conversation, with this title if one is given
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) new: Option<String>,
+    /// The agent whose conversations these are; an empty one: everybody's
+    #[arg(long, default_value = "terminal")]
+    pub(crate) agent: String,
+    /// The user whose conversations these are; an empty one: everybody's [default: the login name]
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// The model that answers, by its name in the server's settings [default: the conversation's, or the server's]
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// The system prompt of new conversations; where one goes on, it is sent instead of its own
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Keep no history of what was typed
+    #[arg(long)]
+    pub(crate) no_history: bool,
 }
 
 #[derive(Debug, Args)]

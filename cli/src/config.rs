@@ -1,11 +1,12 @@
-//! Settings: a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then arguments; later ones win.
+//! The settings: a TOML file, then environment variables (`ANNEAL_SECTION_KEY`), then arguments.
+//! Later ones win.
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anneal_core::{
     admission::BreakerSettings,
     model::Models,
-    policy::{PolicyOverrides, Session},
+    policy::{PolicyOverrides, SessionSettings},
     tokens::Tokens,
 };
 use anneal_llm::{
@@ -13,7 +14,9 @@ use anneal_llm::{
     provider::{CallableModels, Model, Providers},
 };
 use anneal_process::telemetry::LogSettings;
-use anneal_server::{Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup};
+use anneal_server::{
+    Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings, ServerSettings, Setup,
+};
 use anneal_store::{AppendSettings, StoreSettings};
 use anneal_worker::{SummarizerSettings, WorkerSettings};
 use anyhow::Context as _;
@@ -23,61 +26,67 @@ use figment::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{command::SettingsArguments, found, output};
+use crate::{
+    command::SettingsArguments,
+    implicit_config, output,
+    url_secrets::{without_password, without_secrets},
+};
 
-/// Every setting. docs/configuration.md lists them with units.
+/// All settings. docs/configuration.md lists them with units.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Where the data is.
+    /// The database.
     pub(crate) database: StoreSettings,
-    /// How appends share transactions.
+    /// The batching of appends.
     pub(crate) append: AppendSettings,
-    /// The gRPC server.
     pub(crate) server: ServerSettings,
-    /// What callers may take of a server.
+    /// Limits for callers.
     pub(crate) limits: LimitSettings,
-    /// How callers are known.
+    /// Authentication.
     pub(crate) auth: AuthSettings,
-    /// The workers.
     pub(crate) worker: WorkerSettings,
-    /// When conversations are compacted and what cools; conversations may override it.
+    /// The default policy of conversations, which they may override.
     pub(crate) session: PolicyOverrides,
-    /// What is known of models beyond the shipped table, by name.
+    /// Models that the built-in table lacks or describes differently, by name.
     pub(crate) models: Models,
     /// The providers of models, by name.
     pub(crate) providers: Providers,
-    /// How the conversations of agents begin, by the agent's name.
+    /// Defaults for new conversations, by the agent's name.
     pub(crate) agents: Agents,
-    /// Who writes summaries, and how long they may be.
+    /// The summariser, and the lengths of summaries.
     pub(crate) summarizer: SummarizerSettings,
-    /// Turns that the server runs itself.
+    /// Chat turns that the server runs.
     pub(crate) chat: ChatSettings,
-    /// When calls of a model are given up for a while.
+    /// The circuit breakers of models.
     pub(crate) breaker: BreakerSettings,
-    /// What a tenant may use.
+    /// The budgets of tenants.
     pub(crate) budget: BudgetSettings,
-    /// What is logged.
+    /// Logging.
     pub(crate) log: LogSettings,
 }
 
-/// What a tenant's calls of models may use.
+/// What a tenant's model calls may use.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BudgetSettings {
-    /// Tokens read and written in a day (UTC) by one tenant's calls; 0: any number.
+    /// Tokens per day (UTC), input and output; 0: no limit.
     pub(crate) tokens_per_day: Tokens,
-    /// Percent of a model's concurrent calls that one tenant may have under way where there are others.
+    /// Percent of a model's concurrent calls that one tenant may have while others wait.
     pub(crate) tenant_share_percent: u32,
 }
 
 impl Default for BudgetSettings {
     fn default() -> Self {
-        Self { tokens_per_day: Tokens::ZERO, tenant_share_percent: TENANT_SHARE_PERCENT }
+        Self {
+            tokens_per_day: Tokens::ZERO,
+            tenant_share_percent: TENANT_SHARE_PERCENT,
+        }
     }
 }
 
-/// Sections that variables can set. Models, providers and agents have names of their own: they belong in the file.
+/// The sections that variables can set. Models, providers and agents have free names, so they are
+/// set only in the file.
 const SECTIONS: [&str; 12] = [
     "database",
     "append",
@@ -93,18 +102,22 @@ const SECTIONS: [&str; 12] = [
     "log",
 ];
 
-/// The settings in force, checked.
+/// Loads and checks the settings.
 pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
-    let mut found = None;
+    let mut implicit = None;
     match &arguments.config {
         Some(file) => {
-            anyhow::ensure!(file.is_file(), "there is no settings file {}", file.display());
+            anyhow::ensure!(
+                file.is_file(),
+                "there is no settings file {}",
+                file.display()
+            );
             figment = figment.merge(Toml::file(file));
         }
-        None if Path::new(found::FILE).is_file() => {
-            figment = figment.merge(Toml::file(found::FILE));
-            found = Some(Figment::from(Toml::file(found::FILE)));
+        None if Path::new(implicit_config::FILE).is_file() => {
+            figment = figment.merge(Toml::file(implicit_config::FILE));
+            implicit = Some(Figment::from(Toml::file(implicit_config::FILE)));
         }
         None => {}
     }
@@ -114,43 +127,61 @@ pub(crate) fn load(arguments: &SettingsArguments) -> anyhow::Result<Config> {
         figment = figment.merge(("database.url", url));
     }
     for setting in &arguments.set {
-        let (key, value) =
-            setting.split_once('=').with_context(|| format!("--set {setting}: not SECTION.KEY=VALUE"))?;
+        let (key, value) = setting
+            .split_once('=')
+            .with_context(|| format!("--set {setting}: not SECTION.KEY=VALUE"))?;
         let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
         figment = figment.merge((key, value));
     }
     if let Some(key) = unknown_session_key(&figment) {
-        anyhow::bail!("session.{key} is no setting; there are {}", PolicyOverrides::KEYS.join(", "));
+        anyhow::bail!(
+            "session.{key} is no setting; there are {}",
+            PolicyOverrides::KEYS.join(", ")
+        );
     }
     let config: Config = figment.extract().context("the settings cannot be read")?;
-    if let Some(found) = found {
-        found::check(&found, &config)?;
+    if let Some(implicit) = implicit {
+        implicit_config::check_secrets(&implicit, &config.providers, &config.database)?;
     }
     config.models.check().context("models")?;
     config.check_counts()?;
-    let rules = config.rules();
-    rules.policy(&PolicyOverrides::default(), None).check(Tokens::ZERO).context("session")?;
+    let session_settings = config.session_settings();
+    session_settings
+        .policy(&PolicyOverrides::default(), None)
+        .check(Tokens::ZERO)
+        .context("session")?;
     for (name, agent) in &config.agents {
-        agent.check(name, &rules)?;
+        agent.check(name, &session_settings)?;
     }
     Ok(config)
 }
 
-/// A mistyped key of `[session]`: conversations' stored overrides are read leniently, the settings are not.
+/// The first unknown key of `[session]`. Stored overrides are parsed leniently, settings are not.
 fn unknown_session_key(figment: &Figment) -> Option<String> {
     let session = figment.find_value("session").ok()?;
-    session.as_dict()?.keys().find(|key| !PolicyOverrides::KEYS.contains(&key.as_str())).cloned()
+    session
+        .as_dict()?
+        .keys()
+        .find(|key| !PolicyOverrides::KEYS.contains(&key.as_str()))
+        .cloned()
 }
 
-/// `ANNEAL_DATABASE_URL` is `database.url`: the first word names the section.
+/// The variables that are settings: `ANNEAL_DATABASE_URL` sets `database.url`.
 fn environment() -> Env {
-    let sections = |name: &str| SECTIONS.iter().any(|section| name.eq_ignore_ascii_case(section));
-    let env = Env::prefixed("ANNEAL_")
-        .filter(move |key| key.as_str().split_once('_').is_some_and(|(section, _)| sections(section)));
+    let sections = |name: &str| {
+        SECTIONS
+            .iter()
+            .any(|section| name.eq_ignore_ascii_case(section))
+    };
+    let env = Env::prefixed("ANNEAL_").filter(move |key| {
+        key.as_str()
+            .split_once('_')
+            .is_some_and(|(section, _)| sections(section))
+    });
     env.map(|key| key.as_str().replacen('_', ".", 1).into())
 }
 
-/// Variables that are no settings, but belong to anneal: arguments, and what builds and tests ask for.
+/// Other variables of anneal, which are not settings: arguments, and variables of builds and tests.
 const OTHER_VARIABLES: [&str; 8] = [
     "ANNEAL_CONFIG",
     "ANNEAL_ADDRESS",
@@ -162,12 +193,16 @@ const OTHER_VARIABLES: [&str; 8] = [
     "ANNEAL_DRAW_SKETCHES",
 ];
 
-/// A mistyped variable is an error, not a setting that silently does not hold.
+/// Refuses variables that name no setting, because a mistyped setting would be ignored silently.
 fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> {
     #[cfg(feature = "sabotage")]
     let names = names.filter(|name| name != "ANNEAL_SABOTAGE");
-    for name in names.filter(|name| name.starts_with("ANNEAL_") && !OTHER_VARIABLES.contains(&name.as_str())) {
-        let section = name["ANNEAL_".len()..].split_once('_').map(|(section, _)| section.to_ascii_lowercase());
+    for name in names
+        .filter(|name| name.starts_with("ANNEAL_") && !OTHER_VARIABLES.contains(&name.as_str()))
+    {
+        let section = name["ANNEAL_".len()..]
+            .split_once('_')
+            .map(|(section, _)| section.to_ascii_lowercase());
         anyhow::ensure!(
             section.is_some_and(|section| SECTIONS.contains(&section.as_str())),
             "{name} names no setting: write ANNEAL_SECTION_KEY, with one of the sections {}",
@@ -177,11 +212,11 @@ fn check_environment(names: impl Iterator<Item = String>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Prints the settings in force, the database's password left out.
+/// Prints the settings in force, without secrets.
 pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
     let mut shown = config.clone();
-    let rules = config.rules();
-    let policy = rules.policy(&PolicyOverrides::default(), None);
+    let session_settings = config.session_settings();
+    let policy = session_settings.policy(&PolicyOverrides::default(), None);
     let resolved = PolicyOverrides {
         cache_ttl_seconds: Some(policy.cache_ttl_seconds),
         window_tokens: policy.window_known.then_some(policy.window),
@@ -189,69 +224,71 @@ pub(crate) fn show(config: &Config) -> anyhow::Result<ExitCode> {
         cache_write_price: Some(policy.prices.write),
         ..PolicyOverrides::default()
     };
-    shown.session = rules.resolved(&PolicyOverrides::default()).over(resolved);
+    shown.session = session_settings
+        .resolved(&PolicyOverrides::default())
+        .over(resolved);
     shown.database.url = without_secrets(&shown.database.url);
     for provider in shown.providers.values_mut() {
         provider.proxy = provider.proxy.as_deref().map(without_password);
         provider.url = provider.url.as_deref().map(without_secrets);
     }
-    output::text(&toml::to_string(&shown)?);
+    output::print(&toml::to_string(&shown)?);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The smallest window of a model that writes summaries: instructions, answer, and something to summarise.
+/// The smallest window of a summariser model: it must hold the instructions, the answer and some
+/// text.
 const SUMMARIZER_WINDOW: Tokens = Tokens::new(3_072);
-/// Summaries of one kind that a worker may make at once: each holds a thread while its model thinks.
+/// Most concurrent summaries of one kind in a worker. Each occupies a thread while the model runs.
 const SUMMARIES_AT_ONCE: u32 = 128;
 
-/// A URL that may be shown, whatever a password stands in.
-pub(crate) fn without_secrets(url: &str) -> String {
-    let shown = without_password(url);
-    shown.split_once('?').map_or_else(|| shown.clone(), |(address, _)| format!("{address}?***"))
-}
-
-/// A database URL that may be shown.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // The last @ ends the credentials, wherever a password has its own.
-    let authority = rest.find('/').unwrap_or(rest.len());
-    let Some(at) = rest.rfind('@').filter(|at| *at < authority || !rest[..*at].contains('?')) else {
-        return url.to_owned();
-    };
-    match rest[..at].split_once(':') {
-        Some((user, _)) => format!("{scheme}://{user}:***{}", &rest[at..]),
-        None => url.to_owned(),
-    }
-}
-
 impl Config {
-    /// What conversations are measured by when they say nothing themselves.
-    pub(crate) fn rules(&self) -> Session {
-        Session::new(self.session.clone(), self.models.clone())
+    /// The session settings: the default policy and the models.
+    pub(crate) fn session_settings(&self) -> SessionSettings {
+        SessionSettings::new(self.session.clone(), self.models.clone())
     }
 
-    /// What the server is made of, with these models to call.
+    /// The parts of the server, with these models.
     pub(crate) fn setup(&self, models: Arc<ModelAccess>) -> Setup {
-        let applications = ApplicationSettings { chat: self.chat.clone(), agents: self.agents.clone() };
+        let applications = ApplicationSettings {
+            chat: self.chat.clone(),
+            agents: self.agents.clone(),
+        };
         let (server, limits, auth) = (self.server.clone(), self.limits.clone(), self.auth.clone());
-        Setup { server, limits, auth, models, applications }
+        Setup {
+            server,
+            limits,
+            auth,
+            models,
+            applications,
+        }
     }
 
-    /// The models that this process may call, or what to do about the settings that forbid it.
+    /// The models that this process may call. The error says which setting to change.
     pub(crate) fn model_access(&self) -> anyhow::Result<Arc<ModelAccess>> {
         let models = CallableModels::new(&self.providers, &self.models)?;
-        let tokens_per_day = (self.budget.tokens_per_day > Tokens::ZERO).then_some(self.budget.tokens_per_day);
+        let tokens_per_day =
+            (self.budget.tokens_per_day > Tokens::ZERO).then_some(self.budget.tokens_per_day);
         let tenant_share_percent = self.budget.tenant_share_percent;
-        let access = Arc::new(ModelAccess { models, breaker: self.breaker, tokens_per_day, tenant_share_percent });
-        // Servers and workers read one file: each says what is wrong in it, whoever it is for.
+        let access = Arc::new(ModelAccess {
+            models,
+            breaker: self.breaker,
+            tokens_per_day,
+            tenant_share_percent,
+        });
+        // Servers and workers share one file. Each checks both settings, also the one that it does
+        // not use.
         self.summarizer_model(&access)?;
-        served("chat.model", &self.chat.model, &access)?;
+        find_model("chat.model", &self.chat.model, &access)?;
         Ok(access)
     }
 
-    /// The model that writes summaries; None: the built-in summariser does.
-    pub(crate) fn summarizer_model(&self, access: &ModelAccess) -> anyhow::Result<Option<Arc<Model>>> {
-        let model = served("summarizer.model", &self.summarizer.model, access)?;
+    /// The model that writes summaries; None: the built-in summariser.
+    pub(crate) fn summarizer_model(
+        &self,
+        access: &ModelAccess,
+    ) -> anyhow::Result<Option<Arc<Model>>> {
+        let model = find_model("summarizer.model", &self.summarizer.model, access)?;
         if let Some(model) = &model {
             let (window, tokens) = (model.window(), self.budget.tokens_per_day);
             anyhow::ensure!(
@@ -270,30 +307,65 @@ impl Config {
         Ok(model)
     }
 
-    /// Numbers that would stop what they are to steer.
+    /// Checks the ranges of numbers that would otherwise stop a component.
     fn check_counts(&self) -> anyhow::Result<()> {
         let counts = [
             ("worker.count_batch", self.worker.count_batch, 1_024),
-            ("worker.count_concurrency", self.worker.count_concurrency, u32::MAX),
-            ("worker.summary_concurrency", self.worker.summary_concurrency, SUMMARIES_AT_ONCE),
-            ("server.concurrent_watches", self.server.concurrent_watches, u32::MAX),
+            (
+                "worker.count_concurrency",
+                self.worker.count_concurrency,
+                u32::MAX,
+            ),
+            (
+                "worker.summary_concurrency",
+                self.worker.summary_concurrency,
+                SUMMARIES_AT_ONCE,
+            ),
+            (
+                "server.concurrent_watches",
+                self.server.concurrent_watches,
+                u32::MAX,
+            ),
             ("server.watch_poll_ms", self.server.watch_poll_ms, 60_000),
-            ("server.watch_stall_seconds", self.server.watch_stall_seconds, 86_400),
+            (
+                "server.watch_stall_seconds",
+                self.server.watch_stall_seconds,
+                86_400,
+            ),
             ("limits.receive_seconds", self.limits.receive_seconds, 3_600),
             ("limits.stall_seconds", self.limits.stall_seconds, 86_400),
-            ("limits.tenant_share_percent", self.limits.tenant_share_percent, 100),
-            ("budget.tenant_share_percent", self.budget.tenant_share_percent, 100),
+            (
+                "limits.tenant_share_percent",
+                self.limits.tenant_share_percent,
+                100,
+            ),
+            (
+                "budget.tenant_share_percent",
+                self.budget.tenant_share_percent,
+                100,
+            ),
             ("breaker.failures", self.breaker.failures, 1_000_000),
-            ("breaker.model_failures", self.breaker.model_failures, 1_000_000),
-            ("breaker.cooldown_seconds", self.breaker.cooldown_seconds, 3_600),
+            (
+                "breaker.model_failures",
+                self.breaker.model_failures,
+                1_000_000,
+            ),
+            (
+                "breaker.cooldown_seconds",
+                self.breaker.cooldown_seconds,
+                3_600,
+            ),
         ];
         for (name, count, most) in counts {
-            anyhow::ensure!(count >= 1 && count <= most, "{name} is {count}; it must be from 1 to {most}");
+            anyhow::ensure!(
+                count >= 1 && count <= most,
+                "{name} is {count}; it must be from 1 to {most}"
+            );
         }
         Ok(())
     }
 
-    /// The database's URL, or what to do when there is none.
+    /// The URL of the database. The error says how to set it.
     pub(crate) fn database_url(&self) -> anyhow::Result<&str> {
         anyhow::ensure!(
             !self.database.url.is_empty(),
@@ -304,8 +376,12 @@ impl Config {
     }
 }
 
-/// The model that a setting names; None where it names none.
-fn served(setting: &str, name: &str, access: &ModelAccess) -> anyhow::Result<Option<Arc<Model>>> {
+/// The model that a setting names; None if the setting is empty.
+fn find_model(
+    setting: &str,
+    name: &str,
+    access: &ModelAccess,
+) -> anyhow::Result<Option<Arc<Model>>> {
     if name.is_empty() {
         return Ok(None);
     }
@@ -323,26 +399,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
-        assert_eq!(without_password("postgres://a:secret@h:1/d"), "postgres://a:***@h:1/d");
-        assert_eq!(without_password("postgres://a:se@cr/et@h:1/d"), "postgres://a:***@h:1/d");
-        assert_eq!(without_password("postgres://a@h/d"), "postgres://a@h/d");
-        assert_eq!(without_password(""), "");
-    }
-
-    #[test]
     fn a_variable_that_names_no_setting_is_refused() {
         let check = |name: &str| check_environment([name.to_owned()].into_iter());
-        assert!(check("ANNEAL_DATABASE_URL").is_ok() && check("ANNEAL_PG_BIN").is_ok() && check("HOME").is_ok());
+        assert!(
+            check("ANNEAL_DATABASE_URL").is_ok()
+                && check("ANNEAL_PG_BIN").is_ok()
+                && check("HOME").is_ok()
+        );
         assert!(check("ANNEAL_INSECURE").is_err() && check("ANNEAL_GRPC_ADDRESS").is_err());
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_contract() {
-        let policy = Config::default().rules().policy(&PolicyOverrides::default(), None);
+    fn the_defaults_are_those_of_the_specification() {
+        let policy = Config::default()
+            .session_settings()
+            .policy(&PolicyOverrides::default(), None);
         assert_eq!(policy.token_threshold.to_string(), "2000000");
         assert_eq!(policy.max_message_count, 50);
         assert_eq!(policy.large_message_threshold.get(), 1_000_000);
-        assert_eq!((policy.keep_recent.to_string().as_str(), policy.hot_zone_radius), ("5 turns", 5));
+        assert_eq!(
+            (
+                policy.keep_recent.to_string().as_str(),
+                policy.hot_zone_radius
+            ),
+            ("5 turns", 5)
+        );
     }
 }

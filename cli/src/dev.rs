@@ -1,4 +1,4 @@
-//! `anneal dev`: a private PostgreSQL in a folder, migrated; server and worker in this process.
+//! `anneal dev`: server and worker in one process, on a private PostgreSQL in a folder.
 
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
@@ -22,13 +22,14 @@ use crate::{
 
 const DATABASE: &str = "anneal";
 
-/// Runs until Ctrl-C; with `--once` imports, waits for the worker, shows, checks, and leaves.
+/// Runs until Ctrl-C. With `--once`: imports, waits for the worker, prints the contexts, verifies
+/// and ends.
 pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::Result<ExitCode> {
     config.log.format = telemetry::LogFormat::Text;
-    // For grpcurl and its like: who tries things out has no .proto files at hand.
+    // For grpcurl and similar tools, which need no .proto files then.
     config.server.reflection = true;
     if arguments.once {
-        // What is shown here is the result; the ports are whatever is free, so that another `anneal dev` may run beside.
+        // Logs would mix with the result. Free ports let another `anneal dev` run at the same time.
         config.log.filter = "warn".into();
         config.server.grpc_address.set_port(0);
         config.server.http_address.set_port(0);
@@ -36,58 +37,66 @@ pub(crate) async fn run(mut config: Config, arguments: DevArguments) -> anyhow::
     let metrics = telemetry::start(&config.log)?;
     let stop = shutdown::on_signals()?;
     let folder = std::path::absolute(&arguments.folder)?;
-    let first = FirstHere::try_lock(&folder)?;
+    let folder_lock = FolderLock::try_lock(&folder)?;
     let postgres = start_postgres(&arguments, &folder).await?;
-    let outcome = on_postgres(&postgres, config, arguments, metrics, stop).await;
-    if first.is_some() {
+    let outcome = run_on_postgres(&postgres, config, arguments, metrics, stop).await;
+    if folder_lock.is_some() {
         postgres.stop(Stop::Fast).await?;
     }
     outcome
 }
 
-/// Whoever runs first in a folder stops its PostgreSQL when it leaves; another `anneal dev` beside it only uses it. The lock
-/// goes with the process, however that ends.
-struct FirstHere {
+/// The lock of the first `anneal dev` in a folder, which stops PostgreSQL at its end. A second one
+/// only uses it. The operating system releases the lock when the process ends.
+struct FolderLock {
     _lock: std::fs::File,
 }
 
-impl FirstHere {
+impl FolderLock {
     fn try_lock(folder: &Path) -> anyhow::Result<Option<Self>> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", show(folder)))?;
-        let lock = std::fs::File::create(folder.join("dev.lock")).context("cannot make the lock file")?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", display(folder)))?;
+        let lock =
+            std::fs::File::create(folder.join("dev.lock")).context("cannot make the lock file")?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Self { _lock: lock })),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),
-            Err(std::fs::TryLockError::Error(error)) => Err(error).context("cannot lock the folder"),
+            Err(std::fs::TryLockError::Error(error)) => {
+                Err(error).context("cannot lock the folder")
+            }
         }
     }
 }
 
-/// Server and worker on a PostgreSQL that runs.
-async fn on_postgres(
+/// Runs server and worker on this PostgreSQL.
+async fn run_on_postgres(
     postgres: &LocalPostgres,
     mut config: Config,
     arguments: DevArguments,
     metrics: PrometheusHandle,
     stop: CancellationToken,
 ) -> anyhow::Result<ExitCode> {
-    config.database.url = database(postgres).await?;
+    config.database.url = migrate_database(postgres).await?;
     processes::fit_connections_to_files(&mut config.server);
-    let store = processes::open(&config).await?;
+    let store = processes::open_store(&config).await?;
     let access = config.model_access()?;
     let model = config.summarizer_model(&access)?;
     let (open, opened) = oneshot::channel();
     let server = tokio::spawn({
-        let (store, stop, setup) = (store.clone(), stop.clone(), config.setup(Arc::clone(&access)));
+        let (store, stop, setup) = (
+            store.clone(),
+            stop.clone(),
+            config.setup(Arc::clone(&access)),
+        );
         async move { serve(store, setup, metrics, open, stop).await }
     });
-    let worker = processes::worker_on(store, &config, access, model);
+    let worker = processes::build_worker(store, &config, access, model);
     let worker = tokio::spawn({
         let stop = stop.clone();
         async move { worker.run(stop).await }
     });
     let outcome = match opened.await {
-        Ok(addresses) => work(postgres, arguments, addresses, &stop).await,
+        Ok(addresses) => import_and_wait(postgres, arguments, addresses, &stop).await,
         Err(_) => Ok(ExitCode::FAILURE),
     };
     stop.cancel();
@@ -96,8 +105,8 @@ async fn on_postgres(
     outcome
 }
 
-/// What happens between start and stop.
-async fn work(
+/// Imports the files. Then waits for a signal, or with `--once` for the worker.
+async fn import_and_wait(
     postgres: &LocalPostgres,
     arguments: DevArguments,
     addresses: Addresses,
@@ -105,26 +114,29 @@ async fn work(
 ) -> anyhow::Result<ExitCode> {
     let server = ServerArguments::at(format!("http://{}", addresses.grpc));
     if !arguments.once {
-        greet(postgres, addresses);
+        print_welcome(postgres, addresses);
     }
     let client = Client::connect(&server).await?;
     let mut imported = Vec::new();
-    let ask = import::Ask { policy: arguments.policy.clone(), ..import::Ask::default() };
+    let options = import::ImportOptions {
+        policy: arguments.policy.clone(),
+        ..import::ImportOptions::default()
+    };
     let mut report = import::Report::default();
     for file in &arguments.import {
-        let ids = import::file(&client, file, &ask, &mut report).await?;
+        let ids = import::import_file(&client, file, &options, &mut report).await?;
         imported.extend(ids.iter().map(ToString::to_string));
     }
-    output::text(&report.remarks());
+    output::print(&report.remarks());
     if !arguments.once {
         stop.cancelled().await;
         return Ok(ExitCode::SUCCESS);
     }
-    settle(&client, stop).await?;
+    wait_for_jobs(&client, stop).await?;
     for conversation in &imported {
-        context::outline(&client, conversation).await?;
+        context::print_outline(&client, conversation).await?;
     }
-    verify::check(&client, &imported, false).await
+    verify::check_conversations(&client, &imported, false).await
 }
 
 async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Result<LocalPostgres> {
@@ -134,57 +146,101 @@ async fn start_postgres(arguments: &DevArguments, folder: &Path) -> anyhow::Resu
     #[cfg(not(feature = "download"))]
     let binaries = Binaries::find(wanted)?;
     let settings = Settings::new(folder.join("postgres"), binaries);
-    LocalPostgres::start(settings).await.with_context(|| format!("no PostgreSQL in {}", show(folder)))
+    LocalPostgres::start(settings)
+        .await
+        .with_context(|| format!("no PostgreSQL in {}", display(folder)))
 }
 
-fn show(folder: &Path) -> std::path::Display<'_> {
+fn display(folder: &Path) -> std::path::Display<'_> {
     folder.display()
 }
 
-/// The URL of the migrated database.
-async fn database(postgres: &LocalPostgres) -> anyhow::Result<String> {
+/// Creates and migrates the database. Returns its URL.
+async fn migrate_database(postgres: &LocalPostgres) -> anyhow::Result<String> {
     create_database(&postgres.url("postgres"), DATABASE, None).await?;
     let url = postgres.url(DATABASE);
-    Migrations::connect(&StoreSettings::at(&url)).await?.run(Duration::from_secs(30)).await.with_context(|| {
-        format!("the schema cannot be brought up to date; to begin anew, remove {}", show(postgres.folder()))
-    })?;
+    Migrations::connect(&StoreSettings::at(&url))
+        .await?
+        .run(Duration::from_secs(30))
+        .await
+        .with_context(|| {
+            format!(
+                "the schema cannot be brought up to date; to begin anew, remove {}",
+                display(postgres.folder())
+            )
+        })?;
     Ok(url)
 }
 
-fn greet(postgres: &LocalPostgres, addresses: Addresses) {
-    let adopted = if postgres.adopted() { ", was running already" } else { "" };
-    output::line("anneal is up. Ctrl-C stops it; the data stays.\n");
-    output::line(format_args!("  gRPC        {}  (reflection is on)", addresses.grpc));
-    output::line(format_args!(
+fn print_welcome(postgres: &LocalPostgres, addresses: Addresses) {
+    let adopted = if postgres.adopted() {
+        ", was running already"
+    } else {
+        ""
+    };
+    output::print_line("anneal is up. Ctrl-C stops it; the data stays.\n");
+    output::print_line(format_args!(
+        "  gRPC        {}  (reflection is on)",
+        addresses.grpc
+    ));
+    output::print_line(format_args!(
         "  HTTP        http://{0}/healthz  http://{0}/readyz  http://{0}/metrics",
         addresses.http
     ));
-    output::line(format_args!("  PostgreSQL  {}  ({}{adopted})", for_a_shell(postgres), postgres.version()));
-    output::line(format_args!("  data        {}", show(postgres.folder())));
-    output::line(format_args!("  log         {}\n", show(&postgres.log_path())));
-    output::line("  anneal import FILE          imports a conversation");
-    output::line("  anneal context CONVERSATION shows what would be sent to the model next\n");
+    output::print_line(format_args!(
+        "  PostgreSQL  {}  ({}{adopted})",
+        shell_url(postgres),
+        postgres.version()
+    ));
+    output::print_line(format_args!("  data        {}", display(postgres.folder())));
+    output::print_line(format_args!(
+        "  log         {}\n",
+        display(&postgres.log_path())
+    ));
+    output::print_line("  anneal import FILE          imports a conversation");
+    output::print_line(
+        "  anneal context CONVERSATION shows what would be sent to the model next\n",
+    );
 }
 
-/// The database's URL, its password for a shell to fill in: `--database-url "…"`.
-fn for_a_shell(postgres: &LocalPostgres) -> String {
-    let file = show(&postgres.password_path()).to_string().replace('\'', r"'\''");
-    postgres.url(DATABASE).replace(postgres.password(), &format!("$(cat '{file}')"))
+/// The URL of the database with a shell expression for the password: `--database-url "…"`.
+fn shell_url(postgres: &LocalPostgres) -> String {
+    let file = display(&postgres.password_path())
+        .to_string()
+        .replace('\'', r"'\''");
+    postgres
+        .url(DATABASE)
+        .replace(postgres.password(), &format!("$(cat '{file}')"))
 }
 
-/// Starts after which a job that still fails ends the waiting.
-const TRIES: i32 = 3;
+/// Failed attempts after which a job ends the waiting.
+const MAX_FAILED_ATTEMPTS: i32 = 3;
 
-/// Waits until no job is left to run, or one fails again and again.
-async fn settle(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
+/// Waits until no job is left, or one fails repeatedly.
+async fn wait_for_jobs(client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
     let progress = ProgressBar::new_spinner().with_message("waiting for the worker");
     while !stop.is_cancelled() {
         progress.tick();
-        let ask = pb::ListJobsRequest { page_size: 500, ..Default::default() };
-        let jobs = client.operators().list_jobs(ask).await.map_err(|status| refusal(&status))?.into_inner().jobs;
-        let failing = jobs.iter().find(|job| job.attempts >= TRIES && !job.last_error.is_empty());
+        let ask = pb::ListJobsRequest {
+            page_size: 500,
+            ..Default::default()
+        };
+        let jobs = client
+            .operators()
+            .list_jobs(ask)
+            .await
+            .map_err(|status| refusal(&status))?
+            .into_inner()
+            .jobs;
+        let failing = jobs
+            .iter()
+            .find(|job| job.attempts >= MAX_FAILED_ATTEMPTS && !job.last_error.is_empty());
         if let Some(job) = failing {
-            anyhow::bail!("a job of {} keeps failing: {}", job.conversation_id, job.last_error);
+            anyhow::bail!(
+                "a job of {} keeps failing: {}",
+                job.conversation_id,
+                job.last_error
+            );
         }
         if jobs.is_empty() {
             progress.finish_and_clear();

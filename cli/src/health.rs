@@ -1,4 +1,4 @@
-//! `anneal health`: for container health checks, which have no curl.
+//! `anneal health`: a health check for containers, which have no curl.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -18,9 +18,9 @@ use crate::{
     output,
 };
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const DEADLINE: Duration = Duration::from_secs(3);
 
-/// Exit code 0 when the process answers `/healthz` with 200.
+/// Exit code 0 if the process answers `/healthz` with 200.
 pub(crate) async fn run(config: &Config, arguments: HealthArguments) -> anyhow::Result<ExitCode> {
     let mut address = match arguments.process {
         Process::Server => match config.server.probe_address {
@@ -33,14 +33,24 @@ pub(crate) async fn run(config: &Config, arguments: HealthArguments) -> anyhow::
     if address.ip().is_unspecified() {
         address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port());
     }
-    let answer = tokio::time::timeout(PATIENCE, ask(address)).await.context("no answer in time")?;
+    let answer = tokio::time::timeout(DEADLINE, request_health(address))
+        .await
+        .context("no answer in time")?;
     let answer = answer.with_context(|| format!("nobody answers on {address}"))?;
     let healthy = answer.starts_with("HTTP/1.1 200");
-    output::line(if healthy { "ok" } else { answer.lines().next().unwrap_or("no answer") });
-    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    output::print_line(if healthy {
+        "ok"
+    } else {
+        answer.lines().next().unwrap_or("no answer")
+    });
+    Ok(if healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-async fn ask(address: SocketAddr) -> std::io::Result<String> {
+async fn request_health(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -1,4 +1,4 @@
-//! `anneal jobs`.
+//! `anneal jobs`: lists, requeues and discards background jobs.
 
 use std::process::ExitCode;
 
@@ -11,19 +11,24 @@ use crate::{
     output,
 };
 
-/// Lists, requeues or discards jobs.
+/// Runs the command.
 pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     match arguments.action.unwrap_or(JobsAction::List { state: None }) {
-        JobsAction::List { state } => list(&client, state).await?,
+        JobsAction::List { state } => list_jobs(&client, state).await?,
         JobsAction::Requeue(job) => {
             let ask = pb::RequeueJobRequest {
                 kind: kind(&job).into(),
                 conversation_id: job.conversation,
                 request_id: String::new(),
             };
-            let job = client.operators().requeue_job(ask).await.map_err(|status| refusal(&status))?.into_inner();
-            output::line(format_args!("requeued {}", line(&job)));
+            let job = client
+                .operators()
+                .requeue_job(ask)
+                .await
+                .map_err(|status| refusal(&status))?
+                .into_inner();
+            output::print_line(format_args!("requeued {}", job_line(&job)));
         }
         JobsAction::Discard(job) => {
             let ask = pb::DiscardJobRequest {
@@ -31,17 +36,25 @@ pub(crate) async fn run(arguments: JobsArguments) -> anyhow::Result<ExitCode> {
                 conversation_id: job.conversation,
                 request_id: String::new(),
             };
-            client.operators().discard_job(ask).await.map_err(|status| refusal(&status))?;
-            output::line("discarded");
+            client
+                .operators()
+                .discard_job(ask)
+                .await
+                .map_err(|status| refusal(&status))?;
+            output::print_line("discarded");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists jobs; above them the figures of all tenants, for those who may see them.
-async fn list(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
-    match client.operators().get_queue_stats(pb::GetQueueStatsRequest {}).await {
-        Ok(figures) => figures.into_inner().queues.iter().for_each(show),
+/// Lists jobs. If the caller may see them, figures of all tenants come first.
+async fn list_jobs(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
+    match client
+        .operators()
+        .get_queue_stats(pb::GetQueueStatsRequest {})
+        .await
+    {
+        Ok(figures) => figures.into_inner().queues.iter().for_each(print_queue),
         Err(status) if status.code() == Code::PermissionDenied => {}
         Err(status) => return Err(refusal(&status)),
     }
@@ -52,10 +65,19 @@ async fn list(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
     });
     let (mut page_token, mut listed) = (String::new(), 0);
     loop {
-        let ask = pb::ListJobsRequest { state: state.into(), page_token, ..Default::default() };
-        let page = client.operators().list_jobs(ask).await.map_err(|status| refusal(&status))?.into_inner();
+        let ask = pb::ListJobsRequest {
+            state: state.into(),
+            page_token,
+            ..Default::default()
+        };
+        let page = client
+            .operators()
+            .list_jobs(ask)
+            .await
+            .map_err(|status| refusal(&status))?
+            .into_inner();
         for job in &page.jobs {
-            output::line(line(job));
+            output::print_line(job_line(job));
         }
         listed += page.jobs.len();
         if page.next_page_token.is_empty() {
@@ -64,14 +86,16 @@ async fn list(client: &Client, state: Option<JobState>) -> anyhow::Result<()> {
         page_token = page.next_page_token;
     }
     if listed == 0 {
-        output::line("no jobs");
+        output::print_line("no jobs");
     }
     Ok(())
 }
 
-fn show(queue: &pb::QueueStats) {
-    let oldest = queue.oldest_ready.map_or(0.0, |age| age.seconds as f64 + f64::from(age.nanos) / 1e9);
-    output::line(format_args!(
+fn print_queue(queue: &pb::QueueStats) {
+    let oldest = queue
+        .oldest_ready
+        .map_or(0.0, |age| age.seconds as f64 + f64::from(age.nanos) / 1e9);
+    output::print_line(format_args!(
         "{:<20} {} waiting ({} ready, oldest {oldest:.1} s), {} running, {} dead",
         kind_name(queue.kind()),
         queue.waiting,
@@ -81,15 +105,24 @@ fn show(queue: &pb::QueueStats) {
     ));
 }
 
-fn line(job: &pb::Job) -> String {
+fn job_line(job: &pb::Job) -> String {
     let state = match job.state() {
         pb::JobState::Waiting => "waiting",
         pb::JobState::Running => "running",
         pb::JobState::Dead => "dead",
         pb::JobState::Unspecified => "?",
     };
-    let error = if job.last_error.is_empty() { String::new() } else { format!(", last error: {}", job.last_error) };
-    format!("{:<20} {} {state}, {} attempts{error}", kind_name(job.kind()), job.conversation_id, job.attempts)
+    let error = if job.last_error.is_empty() {
+        String::new()
+    } else {
+        format!(", last error: {}", job.last_error)
+    };
+    format!(
+        "{:<20} {} {state}, {} attempts{error}",
+        kind_name(job.kind()),
+        job.conversation_id,
+        job.attempts
+    )
 }
 
 const fn kind(job: &JobArguments) -> pb::JobKind {

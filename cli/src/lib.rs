@@ -1,7 +1,8 @@
-//! The one binary of anneal, as a library: [`main`] reads the arguments and runs the command that they name.
+//! The `anneal` binary as a library: [`main`] parses the arguments and runs the command.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod broken_pipe;
 mod chat;
 mod client;
 mod command;
@@ -10,52 +11,60 @@ mod config;
 mod context;
 mod dev;
 mod export;
-mod files;
-mod found;
+mod file_format;
 mod health;
+mod implicit_config;
 mod import;
 mod jobs;
 mod keys;
+mod message_pages;
 mod migrate;
 mod models;
 mod output;
-mod pages;
-mod paint;
 mod policy;
 mod processes;
+mod sanitize;
 mod tenants;
-mod unheard;
+mod terminal_style;
+mod text_format;
+mod url_secrets;
 mod usage;
 mod verify;
-mod words;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use command::{Anneal, Command};
 
-/// Tasks that a thread runs before it polls the sockets, where all threads are busy. A task may take tens of milliseconds (a
-/// request of 4 MB is decoded in one go): with tokio's 61 a neighbour's call waited 1.3 s for the database's answer.
+/// Tasks that a busy thread runs before it polls for events. A task may take tens of milliseconds
+/// (a request of 4 MB is decoded in one step). With tokio's default of 61, a call waited 1.3 s for
+/// an answer of the database.
 const TASKS_BETWEEN_EVENTS: u32 = 8;
 
-/// Runs the command that the process's arguments name. Errors go to standard error, with exit code 1; wrong arguments give 2.
+/// Runs the command. Errors are printed to standard error with exit code 1; wrong arguments give
+/// exit code 2.
 pub fn main() -> ExitCode {
     anneal_process::panics::report_without_content();
-    unheard::end_with_the_reader();
+    broken_pipe::exit_on_closed_stdout();
     let anneal = Anneal::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().event_interval(TASKS_BETWEEN_EVENTS).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .event_interval(TASKS_BETWEEN_EVENTS)
+        .enable_all()
+        .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&anyhow::Error::from(error).context("cannot start the runtime")),
+        Err(error) => {
+            return report_error(&anyhow::Error::from(error).context("cannot start the runtime"));
+        }
     };
     let outcome = runtime.block_on(run(anneal));
-    // A summariser that is still busy must not keep a process from ending that was asked to.
+    // Bounded, so that a running summariser does not delay the end of the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    outcome.unwrap_or_else(|error| failed(&error))
+    outcome.unwrap_or_else(|error| report_error(&error))
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
-    output::note(format_args!("anneal: {error:#}"));
+fn report_error(error: &anyhow::Error) -> ExitCode {
+    output::print_note(format_args!("anneal: {error:#}"));
     ExitCode::FAILURE
 }
 

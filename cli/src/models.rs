@@ -1,4 +1,4 @@
-//! `anneal models`.
+//! `anneal models`: shows the state of the language models.
 
 use std::process::ExitCode;
 
@@ -10,16 +10,19 @@ use crate::{
     output,
 };
 
-/// Shows how the language models are doing.
+/// Runs the command.
 pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&server).await?;
-    let stats = client.operators().get_model_stats(pb::GetModelStatsRequest {}).await;
+    let stats = client
+        .operators()
+        .get_model_stats(pb::GetModelStatsRequest {})
+        .await;
     let stats = stats.map_err(|status| refusal(&status))?.into_inner();
     if stats.models.is_empty() {
-        output::line("no model was called yet");
+        output::print_line("no model was called yet");
     }
     for model in &stats.models {
-        output::line(format_args!(
+        output::print_line(format_args!(
             "{:<28} {} calls under way; today {} calls ({} failed), {} tokens read, {} written{}",
             model.model,
             model.calls_under_way,
@@ -27,34 +30,42 @@ pub(crate) async fn run(server: ServerArguments) -> anyhow::Result<ExitCode> {
             model.failed_calls_today,
             model.input_tokens_today,
             model.output_tokens_today,
-            trouble(model.breaker.as_ref())
+            breaker_text(model.breaker.as_ref())
         ));
         if model.open_tenant_breakers > 0 {
             let tenants = model.open_tenant_breakers;
-            output::line(format_args!("{:<28} open for the calls of {tenants} tenants", model.model));
+            output::print_line(format_args!(
+                "{:<28} open for the calls of {tenants} tenants",
+                model.model
+            ));
         }
-        let own = trouble(model.tenant_breaker.as_ref());
+        let own = breaker_text(model.tenant_breaker.as_ref());
         if !own.is_empty() {
-            output::line(format_args!("{:<28} this tenant{own}", model.model));
+            output::print_line(format_args!("{:<28} this tenant{own}", model.model));
         }
     }
     for state in &stats.conversations {
-        output::line(format_args!(
+        output::print_line(format_args!(
             "{:<28} conversation {}{}",
             state.model,
             state.conversation_id,
-            trouble(state.breaker.as_ref())
+            breaker_text(state.breaker.as_ref())
         ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a breaker has to say; nothing when all is well.
-fn trouble(breaker: Option<&pb::Breaker>) -> String {
-    let Some(breaker) = breaker.filter(|breaker| breaker.failures > 0) else { return String::new() };
+/// The state of a breaker; empty without failures.
+fn breaker_text(breaker: Option<&pb::Breaker>) -> String {
+    let Some(breaker) = breaker.filter(|breaker| breaker.failures > 0) else {
+        return String::new();
+    };
     let state = match &breaker.open_for {
         Some(left) => format!("breaker open for {} s", left.seconds.max(1)),
         None => "breaker not open".to_owned(),
     };
-    format!("; {} failures in a row, {state}, last error: {}", breaker.failures, breaker.last_error)
+    format!(
+        "; {} failures in a row, {state}, last error: {}",
+        breaker.failures, breaker.last_error
+    )
 }

@@ -1,4 +1,4 @@
-//! Policies on the command line: what imported conversations override, and what a preview looks with.
+//! Policy overrides on the command line.
 
 use anneal_core::{
     policy::{Cooling, KeepRecent, LargeSummaries, PolicyOverrides, Profile, TokenThreshold},
@@ -55,11 +55,12 @@ enum LargeSummariesArgument {
 }
 
 fn profile(name: &str) -> Result<Profile, String> {
-    Profile::named(name).ok_or_else(|| format!("there are {}", Profile::ALL.map(Profile::name).join(", ")))
+    Profile::from_name(name)
+        .ok_or_else(|| format!("there are {}", Profile::ALL.map(Profile::name).join(", ")))
 }
 
 impl PolicyArguments {
-    /// The policy as it is sent; None when nothing is overridden.
+    /// The policy for a request; None if nothing is overridden.
     pub(crate) fn policy(&self) -> Option<pb::Policy> {
         let overrides = PolicyOverrides {
             profile: self.profile,

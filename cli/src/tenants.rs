@@ -1,35 +1,41 @@
-//! `anneal tenants`.
+//! `anneal tenants`: creates and lists tenants.
 
 use std::process::ExitCode;
 
 use anneal_store::ListedTenant;
 
-use crate::{command::TenantsAction, config::Config, keys::connect, output};
+use crate::{command::TenantsAction, config::Config, keys::connect_as_owner, output};
 
-/// Names read at once.
+/// Tenants per page.
 const PAGE: i64 = 500;
 
-/// Makes or lists tenants.
+/// Runs the command.
 pub(crate) async fn run(config: &Config, action: TenantsAction) -> anyhow::Result<ExitCode> {
-    let mut owner = connect(config).await?;
+    let mut owner = connect_as_owner(config).await?;
     match action {
         TenantsAction::Create { name } => {
-            let fits =
-                !name.is_empty() && name.len() <= 128 && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+            let fits = !name.is_empty()
+                && name.len() <= 128
+                && !name.chars().any(|c| c.is_control() || c.is_whitespace());
             anyhow::ensure!(fits, "a tenant's name has 1 to 128 bytes, without blanks");
-            anyhow::ensure!(owner.create_tenant(&name).await?, "there is a tenant {name} already");
-            output::line(format_args!("made tenant {name}"));
+            anyhow::ensure!(
+                owner.create_tenant(&name).await?,
+                "there is a tenant {name} already"
+            );
+            output::print_line(format_args!("made tenant {name}"));
         }
         TenantsAction::List { usage } => {
             let mut after = String::new();
             loop {
-                let tenants = owner.tenants(&after, PAGE).await?;
+                let tenants = owner.list_tenants(&after, PAGE).await?;
                 for ListedTenant { name, usage: used } in &tenants {
                     if usage {
                         let (messages, bytes) = (used.messages, used.content_bytes);
-                        output::line(format_args!("{name}\t{messages} messages\t{bytes} bytes"));
+                        output::print_line(format_args!(
+                            "{name}\t{messages} messages\t{bytes} bytes"
+                        ));
                     } else {
-                        output::line(name);
+                        output::print_line(name);
                     }
                 }
                 match tenants.last() {

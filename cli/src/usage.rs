@@ -1,4 +1,4 @@
-//! `anneal usage`: how full the context is, and what contexts have cost.
+//! `anneal usage`: how full the context is, and the cost of contexts.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -9,38 +9,56 @@ use crate::{
     client::{Client, refusal},
     command::UsageArguments,
     context, output,
-    paint::{Bar, Paint, harmless},
-    words::counted,
+    sanitize::sanitize,
+    terminal_style::{Bar, TerminalStyle},
+    text_format::pluralize,
 };
 
-/// Prints the figures of a conversation.
+/// Runs the command.
 pub(crate) async fn run(arguments: UsageArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
-    let about = context::about(&client, &arguments.conversation).await?;
+    let conversation = context::fetch_conversation(&client, &arguments.conversation).await?;
     let ask = pb::GetContextUsageRequest {
         conversation_id: arguments.conversation,
         policy: arguments.policy.policy(),
         economics: arguments.economics,
         ..Default::default()
     };
-    let usage = client.contexts().get_context_usage(ask).await.map_err(|status| refusal(&status))?.into_inner();
-    let paint = Paint::of_output();
-    output::page(&(head(&about, paint) + &full(&usage, paint)));
+    let usage = client
+        .contexts()
+        .get_context_usage(ask)
+        .await
+        .map_err(|status| refusal(&status))?
+        .into_inner();
+    let style = TerminalStyle::of_output();
+    output::print_page(&(head(&conversation, style) + &segments_page(&usage, style)));
     if let Some(economics) = &usage.economics {
-        output::page(&cost(economics, paint));
+        output::print_page(&cost_page(economics, style));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn head(about: &pb::Conversation, paint: Paint) -> String {
-    let title = if about.title.is_empty() { "(no title)".into() } else { harmless(&about.title) };
-    format!("\n{}  {}\n", paint.bold(&title), about.conversation_id)
+fn head(conversation: &pb::Conversation, style: TerminalStyle) -> String {
+    let title = if conversation.title.is_empty() {
+        "(no title)".into()
+    } else {
+        sanitize(&conversation.title)
+    };
+    format!(
+        "\n{}  {}\n",
+        style.bold(&title),
+        conversation.conversation_id
+    )
 }
 
-/// Segments, window, thresholds, and what summaries save.
-fn full(usage: &pb::GetContextUsageResponse, paint: Paint) -> String {
+/// Segments, window, thresholds and savings.
+fn segments_page(usage: &pb::GetContextUsageResponse, style: TerminalStyle) -> String {
     let mut page = String::new();
-    let estimated = if usage.estimated { ", some estimated" } else { "" };
+    let estimated = if usage.estimated {
+        ", some estimated"
+    } else {
+        ""
+    };
     let window = match usage.model_window_tokens {
         0 => "the token threshold, for no window is known",
         _ => "the model's window",
@@ -53,7 +71,7 @@ fn full(usage: &pb::GetContextUsageResponse, paint: Paint) -> String {
         usage.window_tokens
     );
     let bars: Vec<Bar<'_>> = usage.segments.iter().map(bar).collect();
-    page.push_str(&paint.bars(&bars));
+    page.push_str(&style.bars(&bars));
     let messages = match usage.max_message_count {
         0 => format!("{} messages (no threshold)", usage.tail_messages),
         most => format!("{} of {most} messages", usage.tail_messages),
@@ -64,12 +82,24 @@ fn full(usage: &pb::GetContextUsageResponse, paint: Paint) -> String {
         usage.tail_tokens, usage.token_threshold
     );
     if usage.swapped_messages > 0 {
-        let swapped = counted(usage.swapped_messages as usize, "message");
-        let verb = if usage.swapped_messages == 1 { "is" } else { "are" };
-        let _ = writeln!(page, "  {swapped} of the tail {verb} sent in short: {} tokens saved", usage.saved_tokens);
+        let swapped = pluralize(usage.swapped_messages as usize, "message");
+        let verb = if usage.swapped_messages == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        let _ = writeln!(
+            page,
+            "  {swapped} of the tail {verb} sent in short: {} tokens saved",
+            usage.saved_tokens
+        );
     }
     if usage.pending_saved_tokens > 0 {
-        let _ = writeln!(page, "  the next step of stepped cooling saves {} tokens more", usage.pending_saved_tokens);
+        let _ = writeln!(
+            page,
+            "  the next step of stepped cooling saves {} tokens more",
+            usage.pending_saved_tokens
+        );
     }
     page.push('\n');
     page
@@ -83,22 +113,54 @@ fn bar(segment: &pb::SegmentUsage) -> Bar<'_> {
         Segment::CurrentInput | Segment::Unspecified => ("other", "33"),
     };
     let note = match segment.segment() {
-        Segment::Tail => format!(" ({})", counted(segment.messages as usize, "message")),
+        Segment::Tail => format!(" ({})", pluralize(segment.messages as usize, "message")),
         _ => String::new(),
     };
-    Bar { name, tokens: segment.tokens, colour, note }
+    Bar {
+        name,
+        tokens: segment.tokens,
+        colour,
+        note,
+    }
 }
 
-/// What the conversation's model calls have cost under each way of cooling.
-fn cost(economics: &pb::Economics, paint: Paint) -> String {
+/// The cost of the conversation's model calls, by cooling variant.
+fn cost_page(economics: &pb::Economics, style: TerminalStyle) -> String {
     let mut page = String::new();
-    let title = format!("what {} cost", counted(economics.calls as usize, "model call"));
-    let _ = writeln!(page, "{:<26}{:>14}{:>14}{:>14}", paint.bold(&title), "none", "strict", "stepped");
-    let bills = [&economics.none, &economics.strict, &economics.stepped].map(|bill| bill.unwrap_or_default());
-    row(&mut page, "tokens sent", bills.map(|bill| bill.sent_tokens.to_string()));
-    row(&mut page, "from the cache", bills.map(|bill| share(bill.cached_tokens, bill.sent_tokens)));
-    row(&mut page, "billed, in plain tokens", bills.map(|bill| format!("{:.0}", bill.billed_units)));
-    row(&mut page, "breaks of the cache", bills.map(|bill| bill.cache_breaks.to_string()));
+    let title = format!(
+        "what {} cost",
+        pluralize(economics.calls as usize, "model call")
+    );
+    let _ = writeln!(
+        page,
+        "{:<26}{:>14}{:>14}{:>14}",
+        style.bold(&title),
+        "none",
+        "strict",
+        "stepped"
+    );
+    let costs = [&economics.none, &economics.strict, &economics.stepped]
+        .map(|cost| cost.unwrap_or_default());
+    row(
+        &mut page,
+        "tokens sent",
+        costs.map(|cost| cost.sent_tokens.to_string()),
+    );
+    row(
+        &mut page,
+        "from the cache",
+        costs.map(|cost| share(cost.cached_tokens, cost.sent_tokens)),
+    );
+    row(
+        &mut page,
+        "billed, in plain tokens",
+        costs.map(|cost| format!("{:.0}", cost.billed_units)),
+    );
+    row(
+        &mut page,
+        "breaks of the cache",
+        costs.map(|cost| cost.cache_breaks.to_string()),
+    );
     page.push('\n');
     let reported = economics.reported.unwrap_or_default();
     if reported.calls == 0 {
@@ -107,7 +169,7 @@ fn cost(economics: &pb::Economics, paint: Paint) -> String {
         let _ = writeln!(
             page,
             "  reported: {}, {} tokens in ({} cached, {} written), {} out; cold: {}",
-            counted(reported.calls as usize, "call"),
+            pluralize(reported.calls as usize, "call"),
             reported.input_tokens,
             share(reported.cached_tokens, reported.input_tokens),
             reported.written_tokens,
@@ -119,8 +181,8 @@ fn cost(economics: &pb::Economics, paint: Paint) -> String {
     let _ = writeln!(
         page,
         "  summaries: {}, {}; models read {} tokens for them and wrote {}\n",
-        counted(spent.summaries as usize, "large message"),
-        counted(spent.checkpoints as usize, "checkpoint"),
+        pluralize(spent.summaries as usize, "large message"),
+        pluralize(spent.checkpoints as usize, "checkpoint"),
         spent.model_read_tokens,
         spent.model_written_tokens
     );

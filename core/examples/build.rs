@@ -1,5 +1,6 @@
-//! How long contexts take to build and to render: tails of 50, 500 and 5,000 messages of 2 kB, without a budget and with
-//! one of half the tail. `cargo run --release -p anneal-core --example build`
+//! Measures how long contexts take to build and to render: tails of 50, 500 and 5,000 messages of 2
+//! kB, without a budget and with a budget of half the tail. `cargo run --release -p anneal-core
+//! --example build`
 
 use std::{
     hint::black_box,
@@ -7,7 +8,7 @@ use std::{
 };
 
 use anneal_core::{
-    context::{Ask, Body, CheckpointSummary, Made, Material, TailMessage, build},
+    context::{Ask, Body, CheckpointSummary, Material, SummaryOrigin, TailMessage, build},
     message::{MessageId, Part, Role},
     policy::Policy,
     render::{Format, render},
@@ -24,7 +25,11 @@ fn main() {
     );
     for messages in [50, 500, 5_000] {
         let material = material(messages);
-        let tokens: u64 = material.tail.iter().map(|message| message.tokens.get()).sum();
+        let tokens: u64 = material
+            .tail
+            .iter()
+            .map(|message| message.tokens.get())
+            .sum();
         for format in Format::ALL {
             for budget in [None, Some(tokens / 2)] {
                 measure(&material, format, budget);
@@ -33,7 +38,7 @@ fn main() {
     }
 }
 
-/// Prompt, summary, and turns of question, call, result and answer.
+/// System prompt, summary, and turns of question, call, result and answer.
 fn material(messages: usize) -> Material {
     let line = "The tide comes in at noon, the boat leaves at 12:30 from pier 4. ";
     let text: String = line.chars().cycle().take(BYTES).collect();
@@ -43,15 +48,38 @@ fn material(messages: usize) -> Material {
             0 => (Role::User, Part::Text { text: text.clone() }),
             1 => {
                 let input = format!("{{\"path\":\"{text}\"}}");
-                (Role::Assistant, Part::ToolUse { id, name: "read_file".into(), input })
+                (
+                    Role::Assistant,
+                    Part::ToolUse {
+                        id,
+                        name: "read_file".into(),
+                        input,
+                    },
+                )
             }
-            2 => (Role::Tool, Part::ToolResult { id, text: text.clone(), is_error: false, media: Vec::new() }),
+            2 => (
+                Role::Tool,
+                Part::ToolResult {
+                    id,
+                    text: text.clone(),
+                    is_error: false,
+                    media: Vec::new(),
+                },
+            ),
             _ => (Role::Assistant, Part::Text { text: text.clone() }),
         };
         let parts = vec![part];
         let tokens = count_parts(ENCODING, &parts);
         let (id, turn) = (MessageId(index as i64 + 11), (index / 4) as i32 + 1);
-        TailMessage { id, role, turn, tokens, estimated: false, body: Body::Original(parts), ready: None }
+        TailMessage {
+            id,
+            role,
+            turn,
+            tokens,
+            estimated: false,
+            body: Body::Original(parts),
+            ready: None,
+        }
     };
     Material {
         last_message_id: MessageId(messages as i64 + 10),
@@ -67,11 +95,11 @@ fn material(messages: usize) -> Material {
             text: text.clone(),
             tokens: Tokens::new(500),
             saved: Tokens::ZERO,
-            made: Made::Stored,
+            origin: SummaryOrigin::Stored,
         }),
         tail: (0..messages).map(message).collect(),
         prefix: None,
-        left_out: Vec::new(),
+        omitted: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,
@@ -83,7 +111,11 @@ fn measure(material: &Material, format: Format, budget: Option<u64>) {
     let rounds = 200_000 / (material.tail.len() + 150);
     for _ in 0..rounds {
         let material = material.clone();
-        let ask = Ask { format, budget: budget.map(Tokens::new), ..Ask::default() };
+        let ask = Ask {
+            format,
+            budget: budget.map(Tokens::new),
+            ..Ask::default()
+        };
         let start = Instant::now();
         let context = build(material, ask).expect("half of the tail is enough");
         builds.push(start.elapsed());
@@ -93,7 +125,11 @@ fn measure(material: &Material, format: Format, budget: Option<u64>) {
     }
     let budget = budget.map_or_else(|| "none".into(), |budget| budget.to_string());
     let (build, render) = (quantiles(builds), quantiles(renders));
-    println!("{:<20} {:>8} {budget:>8} {build:>24} {render:>24}", format.name(), material.tail.len());
+    println!(
+        "{:<20} {:>8} {budget:>8} {build:>24} {render:>24}",
+        format.name(),
+        material.tail.len()
+    );
 }
 
 /// Median and 99th percentile, in microseconds.

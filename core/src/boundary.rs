@@ -15,9 +15,11 @@ pub enum Boundary {
 }
 
 impl Boundary {
-    /// Chooses between the last separator's place and the last message of the newest checkpoint that holds.
+    /// Chooses between the last separator's position and the last message of the newest valid
+    /// checkpoint.
     ///
-    /// A checkpoint holds when it covers from the separator on; then it is never older than the separator.
+    /// A checkpoint is valid when it covers everything from the separator on. Then it is never
+    /// older than the separator.
     pub fn newest(separator: Option<MessageId>, checkpoint: Option<MessageId>) -> Self {
         match (separator, checkpoint) {
             (_, Some(last)) => Self::Checkpoint(last),
@@ -26,7 +28,7 @@ impl Boundary {
         }
     }
 
-    /// The message after which the context starts; [`MessageId::NONE`] for the first.
+    /// The message after which the context starts; [`MessageId::NONE`] for [`Boundary::Start`].
     pub const fn after(self) -> MessageId {
         match self {
             Self::Start => MessageId::NONE,

@@ -1,13 +1,13 @@
-//! Who asks, and for what.
+//! Identities (tenant, conversation), the permissions of a credential, and the caller of a request.
 
 use uuid::Uuid;
 
-/// The owner of data.
+/// A tenant: the owner of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(pub Uuid);
 
 impl TenantId {
-    /// The tenant of every caller while the server listens on loopback without authentication.
+    /// The tenant of every caller when the server listens on loopback without authentication.
     pub const DEFAULT: Self = Self(Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001));
 }
 
@@ -17,7 +17,7 @@ impl std::fmt::Display for TenantId {
     }
 }
 
-/// A conversation.
+/// A conversation's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConversationId(pub Uuid);
 
@@ -27,16 +27,16 @@ impl std::fmt::Display for ConversationId {
     }
 }
 
-/// What a credential allows.
+/// A permission that a credential grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
-    /// Look: conversations, messages, contexts, usage.
+    /// Read conversations, messages, contexts and usage.
     Read,
-    /// Say and change: conversations, messages, separators, checkpoints, turns.
+    /// Write conversations, messages, separators, checkpoints and turns.
     Append,
-    /// Take away and repair: delete conversations, requeue and discard jobs, verify.
+    /// Delete conversations, requeue and discard jobs, verify.
     Admin,
-    /// See the figures of the whole installation: queues and models of all tenants together.
+    /// Read the figures of the whole installation: queues and models over all tenants.
     Operator,
 }
 
@@ -44,7 +44,7 @@ impl Verb {
     /// Every verb.
     pub const ALL: [Self; 4] = [Self::Read, Self::Append, Self::Admin, Self::Operator];
 
-    /// Its name: what credentials say.
+    /// The name in credentials.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -54,13 +54,13 @@ impl Verb {
         }
     }
 
-    /// The verb of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    /// The verb with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 }
 
-/// A set of verbs. None implies another.
+/// A set of verbs. No verb implies another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Verbs(u8);
 
@@ -68,17 +68,17 @@ impl Verbs {
     /// Every verb.
     pub const ALL: Self = Self(0b1111);
 
-    /// Whether this one is among them.
-    pub const fn allow(self, verb: Verb) -> bool {
+    /// Whether the set contains this verb.
+    pub const fn contains(self, verb: Verb) -> bool {
         self.0 & 1 << verb as u8 != 0
     }
 
-    /// The set as a number, a bit for each verb in their order: what is stored.
+    /// The set as stored: one bit for each verb, in the order of the enum.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The set of these bits; those of verbs that only a newer version knows are left out.
+    /// The set of these bits. Bits of verbs that only a newer version has are dropped.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }
@@ -86,18 +86,26 @@ impl Verbs {
 
 impl FromIterator<Verb> for Verbs {
     fn from_iter<I: IntoIterator<Item = Verb>>(verbs: I) -> Self {
-        Self(verbs.into_iter().fold(0, |bits, verb| bits | 1 << verb as u8))
+        Self(
+            verbs
+                .into_iter()
+                .fold(0, |bits, verb| bits | 1 << verb as u8),
+        )
     }
 }
 
 impl std::fmt::Display for Verbs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = Verb::ALL.into_iter().filter(|verb| self.allow(*verb)).map(Verb::name).collect();
+        let names: Vec<&str> = Verb::ALL
+            .into_iter()
+            .filter(|verb| self.contains(*verb))
+            .map(Verb::name)
+            .collect();
         f.write_str(&names.join(","))
     }
 }
 
-/// Who makes a call, as its credential says. The only way into the store.
+/// The authenticated caller of a request. The store takes no request without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     tenant: TenantId,
@@ -105,25 +113,28 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller that may do everything with what is `tenant`'s. Only what claims a tenant's job, and the open door of
-    /// loopback, makes one.
+    /// A caller with every permission on `tenant`'s data. Only two places make one: the claim of a
+    /// tenant's job, and the server on loopback without authentication.
     pub const fn of(tenant: TenantId) -> Self {
-        Self { tenant, verbs: Verbs::ALL }
+        Self {
+            tenant,
+            verbs: Verbs::ALL,
+        }
     }
 
-    /// A caller that acts for `tenant` within these verbs. Only what reads credentials makes one.
+    /// A caller that acts for `tenant` with these verbs. Only authentication makes one.
     pub const fn with(tenant: TenantId, verbs: Verbs) -> Self {
         Self { tenant, verbs }
     }
 
-    /// Whose data it may see.
+    /// The tenant whose data the caller may read and write.
     pub const fn tenant(self) -> TenantId {
         self.tenant
     }
 
-    /// Whether it may do this.
+    /// Whether the caller has this permission.
     pub const fn may(self, verb: Verb) -> bool {
-        self.verbs.allow(verb)
+        self.verbs.contains(verb)
     }
 }
 
@@ -132,17 +143,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_of_verbs_hold_what_was_put_in_and_nothing_else() {
+    fn a_set_of_verbs_contains_exactly_its_verbs() {
         for bits in 0..16_u8 {
-            let verbs: Verbs = Verb::ALL.into_iter().filter(|verb| bits & 1 << *verb as u8 != 0).collect();
+            let verbs: Verbs = Verb::ALL
+                .into_iter()
+                .filter(|verb| bits & 1 << *verb as u8 != 0)
+                .collect();
             assert_eq!(verbs.bits(), bits);
             assert_eq!(verbs, Verbs::from_bits(bits | 0b1111_0000));
             for verb in Verb::ALL {
-                assert_eq!(verbs.allow(verb), bits & 1 << verb as u8 != 0);
-                assert_eq!(Verb::named(verb.name()), Some(verb));
+                assert_eq!(verbs.contains(verb), bits & 1 << verb as u8 != 0);
+                assert_eq!(Verb::from_name(verb.name()), Some(verb));
             }
         }
-        assert_eq!(Verb::named("root"), None);
-        assert_eq!([Verb::Read, Verb::Admin].into_iter().collect::<Verbs>().to_string(), "read,admin");
+        assert_eq!(Verb::from_name("root"), None);
+        assert_eq!(
+            [Verb::Read, Verb::Admin]
+                .into_iter()
+                .collect::<Verbs>()
+                .to_string(),
+            "read,admin"
+        );
     }
 }

@@ -1,20 +1,33 @@
-//! Boundary cases of triggers and cuts, each by name.
+//! Boundary cases of triggers and cuts.
 
 use proptest::prelude::*;
 
 use super::*;
 
 fn item(id: i64, role: Role, turn: i32, tokens: u64) -> TailItem {
-    TailItem { id: MessageId(id), role, turn, tokens: Tokens::new(tokens), bytes: tokens * 4, outline: Vec::new() }
+    TailItem {
+        id: MessageId(id),
+        role,
+        turn,
+        tokens: Tokens::new(tokens),
+        bytes: tokens * 4,
+        outline: Vec::new(),
+    }
 }
 
 fn calling(mut item: TailItem, id: &str) -> TailItem {
-    item.outline.push(ToolMark::Call { id: id.into(), name: "look".into() });
+    item.outline.push(ToolMark::Call {
+        id: id.into(),
+        name: "look".into(),
+    });
     item
 }
 
 fn answering(mut item: TailItem, id: &str) -> TailItem {
-    item.outline.push(ToolMark::Result { id: id.into(), is_error: false });
+    item.outline.push(ToolMark::Result {
+        id: id.into(),
+        is_error: false,
+    });
     item
 }
 
@@ -22,8 +35,11 @@ fn answering(mut item: TailItem, id: &str) -> TailItem {
 fn chat(turns: i64, tokens: u64) -> Vec<TailItem> {
     (0..turns)
         .flat_map(|n| {
-            let turn = i32::try_from(n + 1).expect("small");
-            [item(2 * n + 1, Role::User, turn, tokens), item(2 * n + 2, Role::Assistant, turn, tokens)]
+            let turn = i32::try_from(n + 1).expect("the number of turns is small");
+            [
+                item(2 * n + 1, Role::User, turn, tokens),
+                item(2 * n + 2, Role::Assistant, turn, tokens),
+            ]
         })
         .collect()
 }
@@ -36,8 +52,12 @@ fn policy(tokens: u64, messages: u32) -> Policy {
     }
 }
 
-fn size(tokens: u64, messages: u64) -> ThresholdContext {
-    ThresholdContext { tail: Tokens::new(tokens), messages, ..ThresholdContext::default() }
+fn size(tokens: u64, messages: u64) -> TailFigures {
+    TailFigures {
+        tail: Tokens::new(tokens),
+        messages,
+        ..TailFigures::default()
+    }
 }
 
 fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger) -> Option<Cut> {
@@ -45,26 +65,46 @@ fn plan(tail: &[TailItem], policy: &Policy, trigger: Trigger) -> Option<Cut> {
 }
 
 fn keeping(keep: KeepRecent, tokens: u64) -> Policy {
-    Policy { keep_recent: keep, ..policy(tokens, 0) }
+    Policy {
+        keep_recent: keep,
+        ..policy(tokens, 0)
+    }
 }
 
 #[test]
 fn tokens_one_below_the_threshold_are_not_due_and_at_it_are() {
-    assert_eq!(due(&size(7_999, 1), &policy(8_000, 50)), None);
-    assert_eq!(due(&size(8_000, 1), &policy(8_000, 50)), Some(Trigger::Tokens));
+    assert_eq!(due_trigger(&size(7_999, 1), &policy(8_000, 50)), None);
+    assert_eq!(
+        due_trigger(&size(8_000, 1), &policy(8_000, 50)),
+        Some(Trigger::Tokens)
+    );
 }
 
 #[test]
 fn forty_nine_messages_are_not_due_and_fifty_are() {
-    assert_eq!(due(&size(1, 49), &policy(8_000, 50)), None);
-    assert_eq!(due(&size(1, 50), &policy(8_000, 50)), Some(Trigger::Messages));
-    assert_eq!(due(&size(1, 50), &policy(8_000, 0)), None, "0 turns the count off");
+    assert_eq!(due_trigger(&size(1, 49), &policy(8_000, 50)), None);
+    assert_eq!(
+        due_trigger(&size(1, 50), &policy(8_000, 50)),
+        Some(Trigger::Messages)
+    );
+    assert_eq!(
+        due_trigger(&size(1, 50), &policy(8_000, 0)),
+        None,
+        "0 turns the count off"
+    );
 }
 
 #[test]
 fn five_turns_are_kept_when_they_fit_in_half_of_the_thresholds() {
     let cut = plan(&chat(25, 10), &policy(8_000, 50), Trigger::Messages).expect("a cut");
-    assert_eq!(cut, Cut { last: MessageId(40), quoted: vec![], kept: Tokens::new(100) });
+    assert_eq!(
+        cut,
+        Cut {
+            last: MessageId(40),
+            quoted: vec![],
+            kept: Tokens::new(100)
+        }
+    );
 }
 
 #[test]
@@ -83,16 +123,31 @@ fn a_turn_longer_than_every_threshold_is_split_and_its_user_message_quoted() {
     }
     let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
     assert_eq!(cut.quoted, [MessageId(1)]);
-    assert_eq!(cut.kept, Tokens::new(4_000), "half of the threshold, whole exchanges");
-    assert_eq!(cut.last.0 % 2, 1, "a cut stands after a result, never between a call and it");
+    assert_eq!(
+        cut.kept,
+        Tokens::new(4_000),
+        "half of the threshold, whole exchanges"
+    );
+    assert_eq!(
+        cut.last.0 % 2,
+        1,
+        "a cut stands after a result, never between a call and it"
+    );
 }
 
 #[test]
-fn nothing_fits_and_the_least_is_kept() {
-    let tail = vec![item(1, Role::User, 1, 10), item(2, Role::Assistant, 1, 10), item(3, Role::User, 2, 90_000)];
+fn if_nothing_fits_the_least_is_kept() {
+    let tail = vec![
+        item(1, Role::User, 1, 10),
+        item(2, Role::Assistant, 1, 10),
+        item(3, Role::User, 2, 90_000),
+    ];
     let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
     assert_eq!(cut.last, MessageId(2));
-    assert!(plan(&tail[2..], &policy(8_000, 50), Trigger::Tokens).is_none(), "one message cannot be cut: no progress");
+    assert!(
+        plan(&tail[2..], &policy(8_000, 50), Trigger::Tokens).is_none(),
+        "one message cannot be cut: no progress"
+    );
 }
 
 #[test]
@@ -117,31 +172,54 @@ fn a_call_that_waits_for_its_result_is_not_left_behind_in_the_newest_turn() {
         item(5, Role::Assistant, 2, 10),
     ];
     let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
-    assert_eq!(cut.last, MessageId(3), "the call stays with what may answer it");
+    assert_eq!(
+        cut.last,
+        MessageId(3),
+        "the call stays with what may answer it"
+    );
 }
 
 #[test]
 fn an_unanswered_call_of_an_older_turn_does_not_stop_compaction() {
     let mut tail = chat(10, 1_000);
     tail[1] = calling(tail[1].clone(), "orphan");
-    assert_eq!(plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut").last, MessageId(18));
+    assert_eq!(
+        plan(&tail, &policy(8_000, 50), Trigger::Tokens)
+            .expect("a cut")
+            .last,
+        MessageId(18)
+    );
 }
 
 #[test]
 fn a_manual_compaction_of_a_short_conversation_keeps_the_last_turn() {
-    assert_eq!(plan(&chat(3, 10), &policy(8_000, 50), Trigger::Manual).expect("a cut").last, MessageId(4));
+    assert_eq!(
+        plan(&chat(3, 10), &policy(8_000, 50), Trigger::Manual)
+            .expect("a cut")
+            .last,
+        MessageId(4)
+    );
 }
 
 #[test]
-fn a_range_too_long_for_one_checkpoint_is_cut_where_it_can_be_read() {
+fn a_range_too_long_for_one_checkpoint_is_cut_at_the_last_place_it_can_read() {
     let mut tail = chat(10, 1_000);
     for item in &mut tail {
         item.bytes = CHECKPOINT_BYTES / 4;
     }
-    assert_eq!(plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut").last, MessageId(4));
+    assert_eq!(
+        plan(&tail, &policy(8_000, 50), Trigger::Tokens)
+            .expect("a cut")
+            .last,
+        MessageId(4)
+    );
     tail[0].bytes = 2 * CHECKPOINT_BYTES;
     let cut = plan(&tail, &policy(8_000, 50), Trigger::Tokens).expect("a cut");
-    assert_eq!(cut.last, MessageId(1), "one message that is too long by itself still moves the boundary");
+    assert_eq!(
+        cut.last,
+        MessageId(1),
+        "one message that is too long by itself still moves the boundary"
+    );
 }
 
 #[test]
@@ -150,15 +228,22 @@ fn an_exchange_that_no_checkpoint_can_read_is_not_cut_off() {
     tail[1] = calling(tail[1].clone(), "slow");
     tail[14] = answering(tail[14].clone(), "slow");
     let cut = |bytes, tail: &mut [TailItem]| {
-        let long = tail.iter_mut().find(|item| item.id == MessageId(9)).expect("it is there");
+        let long = tail
+            .iter_mut()
+            .find(|item| item.id == MessageId(9))
+            .expect("message 9 is in the tail");
         long.bytes = bytes;
         plan(tail, &policy(8_000, 50), Trigger::Tokens).map(|cut| cut.last)
     };
-    // The first message can be cut off by itself.
-    assert_eq!(cut(2 * CHECKPOINT_MOST_BYTES, &mut tail), Some(MessageId(1)));
+    // The first message can be covered by itself.
+    assert_eq!(cut(2 * CHECKPOINT_MAX_BYTES, &mut tail), Some(MessageId(1)));
     tail.remove(0);
-    assert_eq!(cut(CHECKPOINT_MOST_BYTES / 2, &mut tail), Some(MessageId(15)), "it cannot be parted");
-    assert_eq!(cut(CHECKPOINT_MOST_BYTES, &mut tail), None);
+    assert_eq!(
+        cut(CHECKPOINT_MAX_BYTES / 2, &mut tail),
+        Some(MessageId(15)),
+        "the exchange cannot be split"
+    );
+    assert_eq!(cut(CHECKPOINT_MAX_BYTES, &mut tail), None);
 }
 
 #[test]
@@ -173,20 +258,46 @@ fn a_share_keeps_the_newest_half_and_never_less_than_four_messages() {
         item.tokens = Tokens::new(200);
     }
     let cut = plan(&tail, &halves, Trigger::Tokens).expect("a cut");
-    assert_eq!((cut.last.0, cut.kept.get()), (13, 640), "more goes where the newer half is too large");
+    assert_eq!(
+        (cut.last.0, cut.kept.get()),
+        (13, 640),
+        "more goes where the newer half is too large"
+    );
 }
 
 #[test]
-fn tokens_keep_the_newest_messages_from_the_start_of_a_turn_where_that_keeps_half() {
-    let cut = |tokens| plan(&chat(20, 100), &keeping(KeepRecent::Tokens(Tokens::new(tokens)), 4_000), Trigger::Tokens);
-    assert_eq!(cut(1_000).map(|cut| (cut.last.0, cut.kept.get())), Some((30, 1_000)));
-    assert_eq!(cut(1_100).map(|cut| (cut.last.0, cut.kept.get())), Some((30, 1_000)), "a turn is not split for 100");
-    assert_eq!(cut(20_000).map(|cut| cut.kept.get()), Some(2_000), "half of the threshold at most");
+fn a_token_limit_keeps_whole_turns_if_that_keeps_at_least_half() {
+    let cut = |tokens| {
+        plan(
+            &chat(20, 100),
+            &keeping(KeepRecent::Tokens(Tokens::new(tokens)), 4_000),
+            Trigger::Tokens,
+        )
+    };
+    assert_eq!(
+        cut(1_000).map(|cut| (cut.last.0, cut.kept.get())),
+        Some((30, 1_000))
+    );
+    assert_eq!(
+        cut(1_100).map(|cut| (cut.last.0, cut.kept.get())),
+        Some((30, 1_000)),
+        "a turn is not split for 100"
+    );
+    assert_eq!(
+        cut(20_000).map(|cut| cut.kept.get()),
+        Some(2_000),
+        "half of the threshold at most"
+    );
     let mut tail = chat(2, 10);
     for n in 0..20_i64 {
         tail.push(item(5 + n, Role::Assistant, 2, 100));
     }
-    let cut = plan(&tail, &keeping(KeepRecent::Tokens(Tokens::new(500)), 4_000), Trigger::Tokens).expect("a cut");
+    let cut = plan(
+        &tail,
+        &keeping(KeepRecent::Tokens(Tokens::new(500)), 4_000),
+        Trigger::Tokens,
+    )
+    .expect("a cut");
     assert_eq!(
         (cut.kept.get(), cut.quoted),
         (500, vec![MessageId(3)]),
@@ -205,11 +316,20 @@ fn the_last_user_message_is_never_cut_off_from_what_follows() {
     }
     for trigger in [Trigger::Tokens, Trigger::Manual] {
         let cut = plan(&tail, &last_user, trigger).expect("a cut");
-        assert_eq!(cut.last.0, 10, "before the last user messages, however long their turn is");
+        assert_eq!(
+            cut.last.0, 10,
+            "before the last user messages, however long their turn is"
+        );
     }
-    assert!(plan(&tail[10..], &last_user, Trigger::Tokens).is_none(), "nothing stands before it");
+    assert!(
+        plan(&tail[10..], &last_user, Trigger::Tokens).is_none(),
+        "nothing stands before it"
+    );
     let silent: Vec<_> = (1..9).map(|id| item(id, Role::Assistant, 0, 900)).collect();
-    assert!(plan(&silent, &last_user, Trigger::Tokens).is_none(), "there is no user message");
+    assert!(
+        plan(&silent, &last_user, Trigger::Tokens).is_none(),
+        "there is no user message"
+    );
 }
 
 fn arbitrary_keep() -> impl Strategy<Value = KeepRecent> {

@@ -12,7 +12,7 @@ pub fn of_content(content: &str) -> Digest {
     Sha256::digest(content.as_bytes()).into()
 }
 
-/// Digest of what an append asked to store: two appends with one digest ask for the same messages.
+/// Digest of an append request. Two appends with equal digests ask for the same messages.
 pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
     let mut digest = Sha256::new();
     for (message, content) in messages.iter().zip(contents) {
@@ -27,7 +27,7 @@ pub fn of_append(messages: &[Message], contents: &[String]) -> Digest {
     digest.finalize().into()
 }
 
-/// Digest of a request's fields, in a fixed order.
+/// Digest of a request's fields, in the given order.
 pub fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut digest = Sha256::new();
     for field in fields {
@@ -36,19 +36,20 @@ pub fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     digest.finalize().into()
 }
 
-/// Digest of the messages that a checkpoint's summariser read: their ids and content digests, in id order.
+/// Digest of the messages that a checkpoint's summariser read: ids and content digests, in id
+/// order.
 pub fn of_sources<'a>(sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) -> Digest {
     let mut digest = SourceDigest::default();
     digest.add(sources);
     digest.finish()
 }
 
-/// The same of messages that come one part after the other.
+/// [`of_sources`] for messages that arrive in batches.
 #[derive(Debug, Clone, Default)]
 pub struct SourceDigest(Sha256);
 
 impl SourceDigest {
-    /// Takes in the next messages.
+    /// Adds the next messages.
     pub fn add<'a>(&mut self, sources: impl IntoIterator<Item = (MessageId, &'a [u8])>) {
         for (id, content) in sources {
             self.0.update(id.0.to_be_bytes());
@@ -56,13 +57,13 @@ impl SourceDigest {
         }
     }
 
-    /// The digest of all of them.
+    /// The digest of all added messages.
     pub fn finish(self) -> Digest {
         self.0.finalize().into()
     }
 }
 
-/// Length first, so that no two lists of fields run together.
+/// Writes the length before the bytes, so that two lists of fields never have the same encoding.
 fn feed(digest: &mut Sha256, bytes: &[u8]) {
     digest.update((bytes.len() as u64).to_be_bytes());
     digest.update(bytes);

@@ -1,25 +1,25 @@
-//! Background work: its kinds, and how long a failed one waits.
+//! Background jobs: their kinds, leases, and the backoff after a failure.
 
 use std::time::Duration;
 
-/// Seconds that a claim holds without a heartbeat.
+/// Seconds that a lease lasts without a heartbeat.
 pub const LEASE_SECONDS: u32 = 15;
 /// Seconds between heartbeats.
 pub const HEARTBEAT_SECONDS: u32 = 5;
-/// Starts without success after which a job is dead.
+/// Failed starts after which a job is dead.
 pub const MAX_ATTEMPTS: i16 = 12;
-/// The longest wait between two tries.
-pub const BACKOFF_MOST: Duration = Duration::from_mins(5);
-const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+/// The longest backoff between two attempts.
+pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
+const BACKOFF_BASE: Duration = Duration::from_millis(500);
 
-/// What a job does. At most one job of a kind waits or runs for a conversation.
+/// The kind of a job. At most one job of a kind is queued or running for a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobKind {
-    /// Counts the tokens of new messages, then looks at the triggers.
+    /// Counts the tokens of new messages, then evaluates the triggers.
     CountTokens,
     /// Summarises the older part of the tail.
     Checkpoint,
-    /// Summarises the large messages that have no summary.
+    /// Summarises the large messages that have no summary yet.
     SummarizeMessages,
 }
 
@@ -27,7 +27,7 @@ impl JobKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::CountTokens, Self::Checkpoint, Self::SummarizeMessages];
 
-    /// The number it is stored as.
+    /// The number stored in `ai_job`.
     pub const fn code(self) -> i16 {
         match self {
             Self::CountTokens => 1,
@@ -51,11 +51,14 @@ impl JobKind {
     }
 }
 
-/// How long a job waits after its `attempts`-th start failed: doubling from half a second to [`BACKOFF_MOST`], of which
-/// `jitter` (0 to 1) picks a point in the upper half, so that jobs which failed together do not return together.
+/// The backoff after the `attempts`-th start failed. It doubles from half a second up to
+/// [`BACKOFF_MAX`]. `jitter` (0 to 1) picks a point in its upper half, so that jobs which failed
+/// together do not retry together.
 pub fn backoff(attempts: i16, jitter: f64) -> Duration {
-    let doublings = u32::try_from(attempts.saturating_sub(1).max(0)).unwrap_or(0).min(20);
-    let full = BACKOFF_FIRST.saturating_mul(1 << doublings).min(BACKOFF_MOST);
+    let doublings = u32::try_from(attempts.saturating_sub(1).max(0))
+        .unwrap_or(0)
+        .min(20);
+    let full = BACKOFF_BASE.saturating_mul(1 << doublings).min(BACKOFF_MAX);
     full.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
 }
 
@@ -68,7 +71,7 @@ mod tests {
         assert_eq!(backoff(1, 1.0), Duration::from_millis(500));
         assert_eq!(backoff(1, 0.0), Duration::from_millis(250));
         assert_eq!(backoff(2, 1.0), Duration::from_secs(1));
-        assert_eq!(backoff(i16::MAX, 1.0), BACKOFF_MOST);
+        assert_eq!(backoff(i16::MAX, 1.0), BACKOFF_MAX);
     }
 
     #[test]

@@ -1,10 +1,26 @@
-//! What anneal decides. Pure: no async, no I/O, no clock, no protobuf, no SQL.
+//! Pure decisions of anneal: no async, no I/O, no clock, no protobuf, no SQL.
+//!
+//! - `context`: what to send to the model next. `render`: the same in a provider's format.
+//! - `provider_format`: the formats, and what providers accept in each of them.
+//! - `boundary`, `turn`: where a context starts, where a turn starts.
+//! - `cooling`: when a message is large, cool, and swapped for its summary.
+//! - `trigger`, `cut`: when a checkpoint is due, and where it cuts. `checkpoint_import`: whether
+//!   another system's summary may be a checkpoint.
+//! - `policy`, `model`: the settings, windows and prices in force for a conversation.
+//!   `policy_error`: why a setting is refused.
+//! - `tokens`: counts and estimates. `usage`: calibration by providers' usage reports.
+//! - `economics`: what model calls cost under each variant of cooling.
+//! - `admission`, `breaker`: whether a model may be called now.
+//! - `media_access`: which media addresses a provider may receive.
+//! - `caller`: identities and permissions. `session_key`: which session a chat belongs to.
+//! - `message`, `title`, `digest`, `job`, `limits`: messages and their parts, titles, digests,
+//!   kinds of jobs and their backoff, limits.
 
 pub mod admission;
-pub mod adoption;
 pub mod boundary;
 pub mod breaker;
 pub mod caller;
+pub mod checkpoint_import;
 pub mod context;
 pub mod cooling;
 pub mod cut;
@@ -16,6 +32,8 @@ pub mod media_access;
 pub mod message;
 pub mod model;
 pub mod policy;
+mod policy_error;
+mod provider_format;
 pub mod render;
 pub mod session_key;
 pub mod title;

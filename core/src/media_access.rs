@@ -1,28 +1,30 @@
-//! Which addresses of media a provider is told. Whoever fetches them does so from its own network and with its own
-//! credentials: a provider that the operator runs must not fetch what a tenant names.
+//! Which media addresses a provider may receive. A provider fetches an address from its own
+//! network, with its own credentials. So a provider that the operator runs must not fetch addresses
+//! that a tenant chooses.
 
 use std::sync::Arc;
 
-/// Which media go out by their address. What lies in a `data:` URI always may.
+/// Which media are sent by their address. Media in a `data:` URI are always sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum MediaAccess {
-    /// All: the caller sends the request itself.
+    /// All addresses: the caller sends the request itself.
     #[default]
     Any,
-    /// None.
+    /// No address.
     Inline,
-    /// Those at `https` whose host is a public name, but not the provider's own host: it reads its files with the
-    /// operator's credentials.
+    /// `https` addresses whose host is a public name. The provider's own host is excluded, because
+    /// the provider reads its files with the operator's credentials.
     PublicNames {
         /// The provider's host, in lower case.
-        own: Arc<str>,
+        provider_host: Arc<str>,
     },
-    /// Those at `https` of these hosts, in lower case; `*.example.com` stands for all hosts below `example.com`.
+    /// `https` addresses of these hosts, in lower case. `*.example.com` matches every host below
+    /// `example.com`.
     Hosts(Arc<[String]>),
 }
 
-/// Last labels of names that are not public: reserved ones, and those that are usual in private networks.
-const PRIVATE: [&str; 13] = [
+/// Last labels of names that are not public: reserved ones, and common ones of private networks.
+const PRIVATE_LAST_LABELS: [&str; 13] = [
     "arpa",
     "corp",
     "home",
@@ -39,59 +41,77 @@ const PRIVATE: [&str; 13] = [
 ];
 
 const SCHEME: &str = "https://";
-/// Bytes of a host and of one label of it (RFC 1035).
+/// Most bytes of a host, and of one of its labels (RFC 1035).
 const HOST_BYTES: usize = 253;
 const LABEL_BYTES: usize = 63;
 
 impl MediaAccess {
-    /// Whether a provider may be told this address.
+    /// Whether a provider may receive this address.
     pub fn allows(&self, address: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Inline => false,
-            Self::PublicNames { own } => host(address).is_some_and(|host| is_public(&host) && host != **own),
-            Self::Hosts(hosts) => host(address).is_some_and(|host| hosts.iter().any(|entry| stands_for(entry, &host))),
+            Self::PublicNames { provider_host } => {
+                host(address).is_some_and(|host| is_public(&host) && host != **provider_host)
+            }
+            Self::Hosts(hosts) => host(address)
+                .is_some_and(|host| hosts.iter().any(|entry| matches_entry(entry, &host))),
         }
     }
 }
 
-/// Whether a text is an entry of [`MediaAccess::Hosts`].
+/// Whether a text is a valid entry of [`MediaAccess::Hosts`].
 pub fn is_host_entry(text: &str) -> bool {
     let name = text.strip_prefix("*.").unwrap_or(text);
     is_name(name) && !name.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
-fn stands_for(entry: &str, host: &str) -> bool {
-    entry.strip_prefix('*').map_or_else(|| entry == host, |below| host.len() > below.len() && host.ends_with(below))
+fn matches_entry(entry: &str, host: &str) -> bool {
+    entry.strip_prefix('*').map_or_else(
+        || entry == host,
+        |below| host.len() > below.len() && host.ends_with(below),
+    )
 }
 
-/// The host of an `https` address in lower case; None where it is no name, or where two readers might take the address for
-/// two: users, ports, escapes, brackets, backslashes, blanks and control characters have no place in one.
+/// The host of an `https` address, in lower case; None if it is no name, or if two parsers could
+/// read different hosts from the address. Users, ports, escapes, brackets, backslashes, blanks and
+/// control characters are refused.
 fn host(address: &str) -> Option<String> {
-    let rest = address.get(..SCHEME.len()).filter(|scheme| scheme.eq_ignore_ascii_case(SCHEME)).map(str::len);
+    let rest = address
+        .get(..SCHEME.len())
+        .filter(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
+        .map(str::len);
     let rest = &address[rest?..];
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let is_plain = rest[end..].bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let is_plain = rest[end..]
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     (is_plain && is_name(&rest[..end])).then(|| rest[..end].to_ascii_lowercase())
 }
 
-/// Whether it is a name of at least two labels, and no number in any writing.
+/// Whether it is a name of at least two labels, and not a number in any notation.
 fn is_name(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_BYTES).contains(&label.len())
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     // Resolvers read a host that ends in a number as an address: 10.0.0.1, 0x7f.1.
     let ends_in_a_name = |last: &str| last.starts_with(|first: char| first.is_ascii_alphabetic());
     host.len() <= HOST_BYTES
         && host.split('.').all(is_label)
-        && host.rsplit_once('.').is_some_and(|(_, last)| ends_in_a_name(last))
+        && host
+            .rsplit_once('.')
+            .is_some_and(|(_, last)| ends_in_a_name(last))
 }
 
 fn is_public(host: &str) -> bool {
-    host.rsplit('.').next().is_some_and(|last| !PRIVATE.contains(&last))
+    host.rsplit('.')
+        .next()
+        .is_some_and(|last| !PRIVATE_LAST_LABELS.contains(&last))
 }
 
 #[cfg(test)]
@@ -99,13 +119,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_that_every_reader_takes_for_the_same_public_name_are_told() {
-        let access = MediaAccess::PublicNames { own: "api.example.org".into() };
+    fn only_addresses_with_one_unambiguous_public_host_are_allowed() {
+        let access = MediaAccess::PublicNames {
+            provider_host: "api.example.org".into(),
+        };
         for good in [
             "https://example.com",
             "https://example.com/a.png?size=1#x",
             "HTTPS://Img.Example.COM/a@b:c",
-            "https://xn--bcher-kva.example/ä".split('ä').next().unwrap_or_default(),
+            "https://xn--bcher-kva.example/ä"
+                .split('ä')
+                .next()
+                .unwrap_or_default(),
             "https://1.example.com?",
         ] {
             assert!(access.allows(good), "{good}");
@@ -155,29 +180,44 @@ mod tests {
     }
 
     #[test]
-    fn listed_hosts_are_those_that_are_named_and_those_below_a_star() {
+    fn a_host_list_allows_its_names_and_those_below_a_star() {
         let hosts = ["*.example.com".to_owned(), "files.example.net".to_owned()];
         let access = MediaAccess::Hosts(hosts.into());
-        for good in ["https://a.example.com/", "https://a.b.EXAMPLE.com/", "https://files.example.net/x"] {
+        for good in [
+            "https://a.example.com/",
+            "https://a.b.EXAMPLE.com/",
+            "https://files.example.net/x",
+        ] {
             assert!(access.allows(good), "{good}");
         }
-        for bad in
-            ["https://example.com/", "https://notexample.com/", "https://a.files.example.net/", "http://a.example.com/"]
-        {
+        for bad in [
+            "https://example.com/",
+            "https://notexample.com/",
+            "https://a.files.example.net/",
+            "http://a.example.com/",
+        ] {
             assert!(!access.allows(bad), "{bad}");
         }
         for good in ["*.example.com", "example.com", "minio.internal"] {
             assert!(is_host_entry(good), "{good}");
         }
-        for bad in
-            ["", "*", "*.", "localhost", "10.0.0.1", "https://example.com", "example.com/", "Example.com", "a.*.com"]
-        {
+        for bad in [
+            "",
+            "*",
+            "*.",
+            "localhost",
+            "10.0.0.1",
+            "https://example.com",
+            "example.com/",
+            "Example.com",
+            "a.*.com",
+        ] {
             assert!(!is_host_entry(bad), "{bad}");
         }
     }
 
     #[test]
-    fn no_address_is_told_where_media_come_inline() {
+    fn inline_access_allows_no_address() {
         assert!(!MediaAccess::Inline.allows("https://example.com/a.png"));
         assert!(MediaAccess::Any.allows("http://10.0.0.1/"));
     }

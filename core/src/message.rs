@@ -1,11 +1,15 @@
-//! A message: who spoke, and the parts of what was said. The serde form is the stored form (`ai_message.content`).
+//! A message: a role and its parts. The serde form of a part is the stored form
+//! (`ai_message.content`).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Place of a message in its conversation: 1, 2, 3 … without gaps, in commit order. 0 means "before the first".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
+/// Position of a message in its conversation: 1, 2, 3 … without gaps, in commit order. 0 means
+/// "before the first".
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
+)]
 #[serde(transparent)]
 pub struct MessageId(pub i64);
 
@@ -19,14 +23,14 @@ impl MessageId {
     /// Before the first message.
     pub const NONE: Self = Self(0);
 
-    /// The id that follows.
+    /// The next id.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -34,7 +38,7 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
-    /// What ran a tool for the model: carries tool results.
+    /// The application that ran a tool for the model. The message carries tool results.
     Tool,
     /// An instruction of the application in the middle of a conversation.
     System,
@@ -52,36 +56,39 @@ impl Role {
     }
 }
 
-/// A file or picture that the message refers to; its bytes live elsewhere.
+/// A file or picture that a message refers to. Its bytes are stored elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {
-    /// Where it lies.
+    /// Its address.
     pub uri: String,
     /// IANA media type, for example `image/png`.
     pub media_type: String,
-    /// Its size in bytes; 0 when not known.
+    /// Its size in bytes; 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// What the provider will charge for it, as the caller says; 0 when not known.
+    /// What the provider charges for it, in tokens, as the caller states; 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// One piece of a message.
+/// One part of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     /// Plain text.
     Text {
-        /// The text, byte for byte; may hold NUL.
+        /// The text, byte for byte. It may contain NUL.
         text: String,
     },
-    /// A call that the model makes.
+    /// A tool call of the model.
     ToolUse {
         /// The call's id, as the provider gave it.
         id: String,
@@ -90,49 +97,51 @@ pub enum Part {
         /// Its arguments: JSON text, kept byte for byte.
         input: String,
     },
-    /// What a tool answered.
+    /// The result of a tool call.
     ToolResult {
-        /// Id of the call that this answers.
+        /// Id of the call that it answers.
         id: String,
-        /// The answer's text.
+        /// The result's text.
         text: String,
         /// Whether the tool failed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
-        /// Pictures and files among the answer.
+        /// Pictures and files of the result.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         media: Vec<Media>,
     },
     /// A file or picture.
     Media(Media),
-    /// What the model thought before it answered.
+    /// The model's reasoning before its answer.
     Reasoning {
-        /// Readable thoughts; may be empty when the provider hides them.
+        /// The readable reasoning; empty if the provider hides it.
         text: String,
-        /// The provider's opaque signature or ciphertext, needed to send the block back; empty when there is none.
+        /// The provider's opaque signature or ciphertext, which it requires to accept the part
+        /// again; empty if there is none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         signature: String,
-        /// Who signed it, and so who may get it back: `anthropic`, `openai`, `gemini`; empty when not known.
+        /// The provider that signed it, and the only one that accepts it again: `anthropic`,
+        /// `openai`, `gemini`; empty if unknown.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         provider: String,
-        /// Whether the provider hides the thoughts, and `signature` is their ciphertext.
+        /// Whether the provider hides the reasoning, so that `signature` is its ciphertext.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redacted: bool,
     },
 }
 
-/// What is said in one row: role, parts and the caller's labels.
+/// The content of one stored message: role, parts and the caller's labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said, in order.
+    /// The parts, in order.
     pub parts: Vec<Part>,
-    /// The caller's labels; never sent to a model.
+    /// The caller's labels. They are never sent to a model.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What a context must know of a message's tools without reading its content.
+/// What a context needs to know of a message's tools when its content is not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolMark {
@@ -160,15 +169,33 @@ impl Message {
     }
 }
 
-/// The messages as a conversation that keeps no tools stores them, each with its place: no tool results, no calls, and
-/// nothing of a message that only called.
+/// The messages as a conversation that keeps no tools stores them, each with its index. Tool
+/// results and calls are removed, and so are messages that hold nothing else.
 pub fn without_tools(messages: &[Message]) -> Vec<(usize, Message)> {
-    let kept =
-        messages.iter().enumerate().filter(|(_, message)| message.role != Role::Tool).filter_map(|(place, message)| {
-            let parts: Vec<Part> =
-                message.parts.iter().filter(|part| !matches!(part, Part::ToolUse { .. })).cloned().collect();
-            let said = parts.iter().any(|part| matches!(part, Part::Text { .. } | Part::Media(_)));
-            said.then(|| (place, Message { role: message.role, parts, metadata: message.metadata.clone() }))
+    let kept = messages
+        .iter()
+        .enumerate()
+        .filter(|(_, message)| message.role != Role::Tool)
+        .filter_map(|(place, message)| {
+            let parts: Vec<Part> = message
+                .parts
+                .iter()
+                .filter(|part| !matches!(part, Part::ToolUse { .. }))
+                .cloned()
+                .collect();
+            let has_content = parts
+                .iter()
+                .any(|part| matches!(part, Part::Text { .. } | Part::Media(_)));
+            has_content.then(|| {
+                (
+                    place,
+                    Message {
+                        role: message.role,
+                        parts,
+                        metadata: message.metadata.clone(),
+                    },
+                )
+            })
         });
     kept.collect()
 }
@@ -178,14 +205,20 @@ pub fn outline(parts: &[Part]) -> Vec<ToolMark> {
     parts
         .iter()
         .filter_map(|part| match part {
-            Part::ToolUse { id, name, .. } => Some(ToolMark::Call { id: id.clone(), name: name.clone() }),
-            Part::ToolResult { id, is_error, .. } => Some(ToolMark::Result { id: id.clone(), is_error: *is_error }),
+            Part::ToolUse { id, name, .. } => Some(ToolMark::Call {
+                id: id.clone(),
+                name: name.clone(),
+            }),
+            Part::ToolResult { id, is_error, .. } => Some(ToolMark::Result {
+                id: id.clone(),
+                is_error: *is_error,
+            }),
             Part::Text { .. } | Part::Media(_) | Part::Reasoning { .. } => None,
         })
         .collect()
 }
 
-/// The text of one part: what is read, counted and cut. Media have none.
+/// The text of one part, which is what is read, counted and clipped; empty for media.
 pub fn part_text(part: &Part) -> &str {
     match part {
         Part::Text { text } | Part::ToolResult { text, .. } | Part::Reasoning { text, .. } => text,
@@ -194,25 +227,33 @@ pub fn part_text(part: &Part) -> &str {
     }
 }
 
-/// Bytes of everything that a part holds, roughly: what it takes to read it.
+/// Approximate bytes of everything that a part holds.
 pub fn part_bytes(part: &Part) -> usize {
     let of_media = |media: &Media| media.uri.len() + media.media_type.len();
     part_text(part).len()
         + match part {
             Part::Text { .. } => 0,
             Part::ToolUse { id, name, .. } => id.len() + name.len(),
-            Part::ToolResult { id, media, .. } => id.len() + media.iter().map(of_media).sum::<usize>(),
+            Part::ToolResult { id, media, .. } => {
+                id.len() + media.iter().map(of_media).sum::<usize>()
+            }
             Part::Media(media) => of_media(media),
             Part::Reasoning { signature, .. } => signature.len(),
         }
 }
 
-/// Stands between two parts in a message's plain text.
+/// Separates two parts in a message's plain text.
 pub const PART_JOIN: &str = "\n\n";
 
-/// A message's plain text: its parts' texts, joined by a blank line. Byte ranges count in it.
+/// A message's plain text: its parts' texts, joined by a blank line. Byte ranges of a message refer
+/// to it.
 pub fn plain_text(parts: &[Part]) -> String {
-    parts.iter().map(part_text).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(PART_JOIN)
+    parts
+        .iter()
+        .map(part_text)
+        .filter(|text| !text.is_empty())
+        .collect::<Vec<_>>()
+        .join(PART_JOIN)
 }
 
 /// Bytes of [`plain_text`], without building it.

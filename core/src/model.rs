@@ -1,64 +1,83 @@
-//! What is known of models: their context windows, and what their providers ask for cached input.
+//! Known facts about models: context windows, and prices of cached input.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{policy::PolicyError, tokens::Tokens};
+use crate::{policy_error::PolicyError, tokens::Tokens};
 
-/// Prices of input that a provider caches, in thousandths of the price of plain input.
+/// Prices of cached input, in thousandths of the price of plain input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
-    /// Of input that is read from the cache.
+    /// Price of input that is read from the cache.
     pub cached: u32,
-    /// Of input that is written to it.
+    /// Price of input that is written to the cache.
     pub write: u32,
 }
 
 impl Default for Prices {
-    /// Anthropic's.
+    /// Anthropic's prices.
     fn default() -> Self {
-        Self { cached: 100, write: 1_250 }
+        Self {
+            cached: 100,
+            write: 1_250,
+        }
     }
 }
 
 impl Prices {
-    /// How much dearer it is to write a token than to read it from the cache: `(write - cached) / cached`.
+    /// The relative cost of writing a token to the cache instead of reading it:
+    /// `(write - cached) / cached`.
     pub fn rho(self) -> f64 {
         f64::from(self.write.saturating_sub(self.cached)) / f64::from(self.cached.max(1))
     }
 
     pub(crate) const fn with(self, cached: Option<u32>, write: Option<u32>) -> Self {
         Self {
-            cached: if let Some(price) = cached { price } else { self.cached },
-            write: if let Some(price) = write { price } else { self.write },
+            cached: if let Some(price) = cached {
+                price
+            } else {
+                self.cached
+            },
+            write: if let Some(price) = write {
+                price
+            } else {
+                self.write
+            },
         }
     }
 
     pub(crate) fn check(self) -> Result<(), PolicyError> {
         if self.cached == 0 || self.cached > 10_000 {
-            return Err(PolicyError::new("cache_read_price", "from 1 to 10000 (thousandths of plain input's price)"));
+            return Err(PolicyError::new(
+                "cache_read_price",
+                "from 1 to 10000 (thousandths of plain input's price)",
+            ));
         }
         if self.write == 0 || self.write > 10_000 {
-            return Err(PolicyError::new("cache_write_price", "from 1 to 10000 (thousandths of plain input's price)"));
+            return Err(PolicyError::new(
+                "cache_write_price",
+                "from 1 to 10000 (thousandths of plain input's price)",
+            ));
         }
         Ok(())
     }
 }
 
-/// One model's figures; None where they are not known.
+/// Window and prices of one model; None if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Model {
-    /// Its context window.
+    /// Its context window, in tokens.
     pub window: Option<Tokens>,
     /// Its provider's prices for cached input.
     pub prices: Option<Prices>,
 }
 
 impl Model {
-    /// The same with the window that a provider has named, where that is smaller or the only one.
+    /// The same model with the window that its provider named in an error, if that is smaller or
+    /// the only one.
     #[must_use]
-    pub fn with_learnt(self, learnt: Option<Tokens>) -> Self {
+    pub fn with_learnt_window(self, learnt: Option<Tokens>) -> Self {
         let window = match (self.window, learnt) {
             (Some(window), Some(learnt)) => Some(window.min(learnt)),
             (window, learnt) => window.or(learnt),
@@ -67,60 +86,78 @@ impl Model {
     }
 }
 
-/// What the operator says of a model, in the configuration.
+/// The operator's settings for a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
-    /// The provider that serves it, by its name in the configuration; None: this model is not called from here.
+    /// The name of the configured provider that serves it; None: anneal never calls this model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// What the provider calls it; None: the same name.
+    /// The provider's name for it; None: the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served_as: Option<String>,
-    /// Most tokens that it may be asked to write.
+    /// Most output tokens of one call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<Tokens>,
-    /// Calls of it that all processes together may have under way.
+    /// Most calls in flight, over all processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent_calls: Option<u32>,
     /// Its context window, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// Price of input read from the cache, in thousandths of plain input's.
+    /// Price of input read from the cache, in thousandths of plain input's price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read_price: Option<u32>,
-    /// Price of input written to the cache, in thousandths of plain input's.
+    /// Price of input written to the cache, in thousandths of plain input's price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write_price: Option<u32>,
 }
 
-/// The models that the configuration speaks of; others come from the shipped table.
+/// The configured models. Other models are looked up in the shipped table.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Models(BTreeMap<String, ModelSettings>);
 
 impl Models {
-    /// What is known of a model: the configuration's entry for exactly this name, then the shipped table's longest prefix.
-    /// A provider in front (`anthropic/claude-…`) and letter case do not matter to the table.
+    /// Window and prices of a model: from the configuration's entry with exactly this name, then
+    /// from the longest matching prefix in the shipped table. The table ignores a provider before
+    /// the name (`anthropic/claude-…`) and letter case.
     pub fn find(&self, name: &str) -> Model {
-        let known = known(name);
-        let Some(said) = self.0.get(name) else { return known };
-        let says_prices = said.cache_read_price.or(said.cache_write_price).is_some();
-        let prices = (says_prices || known.prices.is_some())
-            .then(|| known.prices.unwrap_or_default().with(said.cache_read_price, said.cache_write_price));
-        Model { window: said.window_tokens.or(known.window), prices }
+        let known = known_model(name);
+        let Some(settings) = self.0.get(name) else {
+            return known;
+        };
+        let says_prices = settings
+            .cache_read_price
+            .or(settings.cache_write_price)
+            .is_some();
+        let prices = (says_prices || known.prices.is_some()).then(|| {
+            known
+                .prices
+                .unwrap_or_default()
+                .with(settings.cache_read_price, settings.cache_write_price)
+        });
+        Model {
+            window: settings.window_tokens.or(known.window),
+            prices,
+        }
     }
 
-    /// What the configuration says, model by model.
-    pub fn said(&self) -> impl Iterator<Item = (&str, &ModelSettings)> {
-        self.0.iter().map(|(name, said)| (name.as_str(), said))
+    /// The configured models, with their settings.
+    pub fn configured(&self) -> impl Iterator<Item = (&str, &ModelSettings)> {
+        self.0
+            .iter()
+            .map(|(name, settings)| (name.as_str(), settings))
     }
 
-    /// Checks that every entry makes sense.
+    /// Checks that every entry is valid.
     pub fn check(&self) -> Result<(), PolicyError> {
-        for (name, said) in &self.0 {
+        for (name, settings) in &self.0 {
             self.find(name).prices.unwrap_or_default().check()?;
-            if said.window_tokens.is_some_and(|window| window == Tokens::ZERO) {
+            if settings
+                .window_tokens
+                .is_some_and(|window| window == Tokens::ZERO)
+            {
                 return Err(PolicyError::new("window_tokens", "at least 1"));
             }
         }
@@ -128,11 +165,12 @@ impl Models {
     }
 }
 
-/// Prefix of the name, window, prices of cached and of written input.
-type Known = (&'static str, u64, Option<(u32, u32)>);
+/// Prefix of the name, window in tokens, and prices of cached and of written input.
+type KnownModel = (&'static str, u64, Option<(u32, u32)>);
 
-/// Models as their providers published them in November 2026. Those of open weights cost what their host asks: no prices.
-pub(crate) const KNOWN: [Known; 34] = [
+/// Models as their providers published them in November 2026. Models with open weights have no
+/// prices here, because each host sets its own.
+pub(crate) const KNOWN_MODELS: [KnownModel; 34] = [
     ("claude-", 200_000, Some((100, 1_250))),
     ("gpt-5", 400_000, Some((100, 1_000))),
     ("gpt-4.1", 1_047_576, Some((250, 1_000))),
@@ -169,11 +207,18 @@ pub(crate) const KNOWN: [Known; 34] = [
     ("gemma-3", 131_072, None),
 ];
 
-fn known(name: &str) -> Model {
+fn known_model(name: &str) -> Model {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
-    let fitting = KNOWN.iter().filter(|(prefix, ..)| name.starts_with(prefix));
-    let Some((_, window, prices)) = fitting.max_by_key(|(prefix, ..)| prefix.len()) else { return Model::default() };
-    Model { window: Some(Tokens::new(*window)), prices: prices.map(|(cached, write)| Prices { cached, write }) }
+    let fitting = KNOWN_MODELS
+        .iter()
+        .filter(|(prefix, ..)| name.starts_with(prefix));
+    let Some((_, window, prices)) = fitting.max_by_key(|(prefix, ..)| prefix.len()) else {
+        return Model::default();
+    };
+    Model {
+        window: Some(Tokens::new(*window)),
+        prices: prices.map(|(cached, write)| Prices { cached, write }),
+    }
 }
 
 #[cfg(test)]
@@ -191,18 +236,44 @@ mod tests {
 
     #[test]
     fn the_configuration_wins_over_the_table_and_a_provider_may_lower_both() {
-        let said = ModelSettings { window_tokens: Some(Tokens::new(32_000)), ..ModelSettings::default() };
-        let models = Models(BTreeMap::from([("gpt-4o".to_owned(), said)]));
+        let settings = ModelSettings {
+            window_tokens: Some(Tokens::new(32_000)),
+            ..ModelSettings::default()
+        };
+        let models = Models(BTreeMap::from([("gpt-4o".to_owned(), settings)]));
         let model = models.find("gpt-4o");
         assert_eq!(model.window, Some(Tokens::new(32_000)));
-        assert_eq!(model.prices, Some(Prices { cached: 500, write: 1_000 }));
-        assert_eq!(model.with_learnt(Some(Tokens::new(8_000))).window, Some(Tokens::new(8_000)));
-        assert_eq!(Model::default().with_learnt(Some(Tokens::new(8_000))).window, Some(Tokens::new(8_000)));
+        assert_eq!(
+            model.prices,
+            Some(Prices {
+                cached: 500,
+                write: 1_000
+            })
+        );
+        assert_eq!(
+            model.with_learnt_window(Some(Tokens::new(8_000))).window,
+            Some(Tokens::new(8_000))
+        );
+        assert_eq!(
+            Model::default()
+                .with_learnt_window(Some(Tokens::new(8_000)))
+                .window,
+            Some(Tokens::new(8_000))
+        );
     }
 
     #[test]
-    fn rho_is_what_writing_costs_against_reading() {
+    fn rho_is_the_relative_cost_of_writing() {
         assert!((Prices::default().rho() - 11.5).abs() < 1e-9);
-        assert!((Prices { cached: 20, write: 1_000 }.rho() - 49.0).abs() < 1e-9);
+        assert!(
+            (Prices {
+                cached: 20,
+                write: 1_000
+            }
+            .rho()
+                - 49.0)
+                .abs()
+                < 1e-9
+        );
     }
 }

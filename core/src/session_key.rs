@@ -1,28 +1,29 @@
-//! Which conversation belongs to a chat: from what a channel says of it to one name, the session key.
+//! Session keys: which conversation belongs to a chat, from what its channel says about it.
 //!
-//! `agent:{agent}:{channel}:{account}:` and then what decides, the first that is there: `thread:{group}:{thread}`,
-//! `group:{group}` or `direct:{sender}`. A thread without a group lies in the direct chat of its sender,
-//! `direct:{sender}:thread:{thread}`: channels number threads within a chat, so two people's may bear one id. Parts are
-//! escaped, and so no two scopes share a key.
+//! A key is `agent:{agent}:{channel}:{account}:`, followed by the first of these that the scope
+//! has: `thread:{group}:{thread}`, `group:{group}` or `direct:{sender}`. A thread without a group
+//! belongs to the direct chat of its sender, `direct:{sender}:thread:{thread}`: channels number
+//! threads within a chat, so threads of two people may have the same id. Parts are escaped, so no
+//! two scopes share a key.
 
 use std::fmt::Write as _;
 
 use crate::limits::ID_BYTES;
 
-/// Kinds of chats that channels have.
+/// The kind of a chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChatType {
-    /// Not named, or by a name that is not known.
+    /// No name, or an unknown name.
     Unknown,
     /// One person and the agent.
     Direct,
-    /// Many people in one stream.
+    /// Many people in one chat.
     Group,
     /// A thread or topic.
     Thread,
 }
 
-/// What channels call their chats, in lower case and without `-`, `_` and blanks.
+/// Names that channels use, in lower case and without `-`, `_` and blanks.
 pub const ALIASES: [(&str, ChatType); 46] = [
     ("direct", ChatType::Direct),
     ("directmessage", ChatType::Direct),
@@ -73,28 +74,34 @@ pub const ALIASES: [(&str, ChatType); 46] = [
 ];
 
 impl ChatType {
-    /// What a channel's name for it means; case, `-`, `_` and blanks do not matter.
+    /// The kind with this name. Case, `-`, `_` and blanks are ignored.
     pub fn of(name: &str) -> Self {
-        let letters = name.chars().filter(|letter| !matches!(letter, '-' | '_') && !letter.is_whitespace());
+        let letters = name
+            .chars()
+            .filter(|letter| !matches!(letter, '-' | '_') && !letter.is_whitespace());
         let plain: String = letters.flat_map(char::to_lowercase).collect();
-        ALIASES.iter().find(|(alias, _)| *alias == plain).map_or(Self::Unknown, |(_, kind)| *kind)
+        ALIASES
+            .iter()
+            .find(|(alias, _)| *alias == plain)
+            .map_or(Self::Unknown, |(_, kind)| *kind)
     }
 }
 
-/// Who talks where, as a channel says it; '' for what it does not say.
+/// The participants of a chat, as its channel names them. A field is empty if the channel does not
+/// name it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Scope {
-    /// The agent that is talked to.
+pub struct SessionScope {
+    /// The agent that takes part.
     pub agent: String,
-    /// The channel; upper and lower case are the same.
+    /// The channel. Case is ignored.
     pub channel: String,
     /// The agent's account in the channel.
     pub account: String,
-    /// What the channel calls the chat.
+    /// The channel's name for the kind of chat.
     pub chat_type: String,
     /// The thread or topic.
     pub thread: String,
-    /// The group, room or channel that it happens in.
+    /// The group, room or channel that the chat takes place in.
     pub group: String,
     /// The person who writes.
     pub sender: String,
@@ -106,47 +113,47 @@ pub enum ScopeError {
     /// The field is longer than an id may be.
     #[error("{0} has more than {ID_BYTES} bytes")]
     TooLong(&'static str),
-    /// The field holds NUL, which no id does.
+    /// The field contains NUL.
     #[error("{0} holds NUL")]
     Nul(&'static str),
-    /// There is no agent.
+    /// The scope names no agent.
     #[error("there is no agent")]
     NoAgent,
-    /// There is neither a group nor a sender.
+    /// The scope names neither a group nor a sender.
     #[error("there is neither a group nor a sender")]
-    Nowhere,
-    /// The chat type says that many people talk there, and nothing says where.
+    NoGroupOrSender,
+    /// The chat type is one of many people, and the scope names neither group nor thread.
     #[error("there is no group")]
     NoGroup,
 }
 
-/// The name of a scope: two scopes have the same one only where they mean the same chat.
+/// The key of a scope. Two scopes have the same key only if they mean the same chat.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(String);
 
-/// The place that a scope comes to.
+/// The session that a scope resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Its name.
+pub struct ResolvedScope {
+    /// The session's key.
     pub key: SessionKey,
-    /// What its chat type means.
+    /// The kind of chat.
     pub chat_type: ChatType,
-    /// The person whose direct chat it is; '' where it is a group's.
+    /// The person whose direct chat it is; empty for a group's chat.
     pub person: String,
 }
 
 impl SessionKey {
-    /// The key as it is stored and shown: at most 2,000 bytes, which fits an index.
+    /// The key as stored and shown. It has at most 2,000 bytes, which fits an index.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The same as a text of its own.
+    /// The key as an owned string.
     pub fn into_string(self) -> String {
         self.0
     }
 
-    /// This key and these parts.
+    /// Appends these parts, escaped.
     fn with(mut self, parts: &[&str]) -> Self {
         for part in parts {
             self.0.push(':');
@@ -156,21 +163,21 @@ impl SessionKey {
     }
 }
 
-impl Scope {
-    /// The place that it comes to.
-    pub fn place(&self) -> Result<Place, ScopeError> {
+impl SessionScope {
+    /// Resolves the scope to a session.
+    pub fn resolve(&self) -> Result<ResolvedScope, ScopeError> {
         self.check()?;
         let chat_type = ChatType::of(&self.chat_type);
         let channel = self.channel.to_lowercase();
         let base = SessionKey("agent".to_owned()).with(&[&self.agent, &channel, &self.account]);
         let is_shared = matches!(chat_type, ChatType::Group | ChatType::Thread);
         if is_shared && self.group.is_empty() && self.thread.is_empty() {
-            // A group whose id was left out: what is said there belongs into nobody's direct chat.
+            // A group without its id: its messages belong to no direct chat.
             return Err(ScopeError::NoGroup);
         }
         let in_group = !self.group.is_empty() && chat_type != ChatType::Direct;
         if !in_group && self.sender.is_empty() {
-            return Err(ScopeError::Nowhere);
+            return Err(ScopeError::NoGroupOrSender);
         }
         let key = match (in_group, self.thread.as_str()) {
             (true, "") => base.with(&["group", &self.group]),
@@ -178,8 +185,16 @@ impl Scope {
             (false, "") => base.with(&["direct", &self.sender]),
             (false, thread) => base.with(&["direct", &self.sender, "thread", thread]),
         };
-        let person = if in_group { String::new() } else { self.sender.clone() };
-        Ok(Place { key, chat_type, person })
+        let person = if in_group {
+            String::new()
+        } else {
+            self.sender.clone()
+        };
+        Ok(ResolvedScope {
+            key,
+            chat_type,
+            person,
+        })
     }
 
     fn check(&self) -> Result<(), ScopeError> {
@@ -200,11 +215,15 @@ impl Scope {
                 return Err(ScopeError::Nul(name));
             }
         }
-        if self.agent.is_empty() { Err(ScopeError::NoAgent) } else { Ok(()) }
+        if self.agent.is_empty() {
+            Err(ScopeError::NoAgent)
+        } else {
+            Ok(())
+        }
     }
 }
 
-/// Writes a part so that it holds no `:` and no control characters, and no other part is written the same.
+/// Appends a part without `:` and control characters. No two parts are escaped to the same text.
 fn escape(part: &str, key: &mut String) {
     for letter in part.chars() {
         if letter == '%' || letter == ':' || letter.is_control() {
@@ -222,68 +241,154 @@ fn escape(part: &str, key: &mut String) {
 mod tests {
     use super::*;
 
-    fn scope() -> Scope {
-        Scope { agent: "main".into(), channel: "Telegram".into(), account: "bot".into(), ..Scope::default() }
+    fn scope() -> SessionScope {
+        SessionScope {
+            agent: "main".into(),
+            channel: "Telegram".into(),
+            account: "bot".into(),
+            ..SessionScope::default()
+        }
     }
 
-    fn key(scope: &Scope) -> String {
-        scope.place().expect("a place").key.as_str().to_owned()
+    fn key(scope: &SessionScope) -> String {
+        scope
+            .resolve()
+            .expect("the scope resolves")
+            .key
+            .as_str()
+            .to_owned()
     }
 
     #[test]
-    fn what_decides_is_thread_before_group_before_sender() {
-        let sender = Scope { sender: "u1".into(), ..scope() };
-        let group = Scope { group: "-100:7".into(), ..sender.clone() };
-        let thread = Scope { thread: "5%".into(), ..group.clone() };
+    fn a_thread_takes_precedence_over_a_group_and_a_group_over_a_sender() {
+        let sender = SessionScope {
+            sender: "u1".into(),
+            ..scope()
+        };
+        let group = SessionScope {
+            group: "-100:7".into(),
+            ..sender.clone()
+        };
+        let thread = SessionScope {
+            thread: "5%".into(),
+            ..group.clone()
+        };
         assert_eq!(key(&sender), "agent:main:telegram:bot:direct:u1");
         assert_eq!(key(&group), "agent:main:telegram:bot:group:-100%3A7");
         assert_eq!(key(&thread), "agent:main:telegram:bot:thread:-100%3A7:5%25");
-        let private = Scope { chat_type: "DM".into(), ..thread.clone() };
-        assert_eq!(key(&private), "agent:main:telegram:bot:direct:u1:thread:5%25", "the group of a direct chat");
-        let plain = Scope { thread: String::new(), ..private };
+        let private = SessionScope {
+            chat_type: "DM".into(),
+            ..thread.clone()
+        };
+        assert_eq!(
+            key(&private),
+            "agent:main:telegram:bot:direct:u1:thread:5%25",
+            "the group of a direct chat is ignored"
+        );
+        let plain = SessionScope {
+            thread: String::new(),
+            ..private
+        };
         assert_eq!(key(&plain), key(&sender));
     }
 
     #[test]
     fn a_thread_without_a_group_is_its_senders_own() {
-        let thread = |sender: &str| Scope { thread: "1".into(), sender: sender.into(), ..scope() };
+        let thread = |sender: &str| SessionScope {
+            thread: "1".into(),
+            sender: sender.into(),
+            ..scope()
+        };
         assert_ne!(key(&thread("anna")), key(&thread("bert")));
-        assert_eq!(thread("").place(), Err(ScopeError::Nowhere));
+        assert_eq!(thread("").resolve(), Err(ScopeError::NoGroupOrSender));
     }
 
     #[test]
-    fn what_makes_no_place_is_refused() {
-        assert_eq!(scope().place(), Err(ScopeError::Nowhere));
-        let nobody = Scope { agent: String::new(), sender: "u".into(), ..scope() };
-        assert_eq!(nobody.place(), Err(ScopeError::NoAgent));
-        let direct = Scope { chat_type: "private".into(), group: "g".into(), ..scope() };
-        assert_eq!(direct.place(), Err(ScopeError::Nowhere), "with a direct chat the group does not count");
-        let long = Scope { sender: "a".repeat(ID_BYTES + 1), ..scope() };
-        assert_eq!(long.place(), Err(ScopeError::TooLong("sender_id")));
-        let nul = Scope { sender: "u".into(), account: "a\0".into(), ..scope() };
-        assert_eq!(nul.place(), Err(ScopeError::Nul("account_id")));
+    fn a_scope_without_agent_group_or_sender_is_refused() {
+        assert_eq!(scope().resolve(), Err(ScopeError::NoGroupOrSender));
+        let without_agent = SessionScope {
+            agent: String::new(),
+            sender: "u".into(),
+            ..scope()
+        };
+        assert_eq!(without_agent.resolve(), Err(ScopeError::NoAgent));
+        let direct = SessionScope {
+            chat_type: "private".into(),
+            group: "g".into(),
+            ..scope()
+        };
+        assert_eq!(
+            direct.resolve(),
+            Err(ScopeError::NoGroupOrSender),
+            "the group of a direct chat is ignored"
+        );
+        let long = SessionScope {
+            sender: "a".repeat(ID_BYTES + 1),
+            ..scope()
+        };
+        assert_eq!(long.resolve(), Err(ScopeError::TooLong("sender_id")));
+        let nul = SessionScope {
+            sender: "u".into(),
+            account: "a\0".into(),
+            ..scope()
+        };
+        assert_eq!(nul.resolve(), Err(ScopeError::Nul("account_id")));
     }
 
     #[test]
-    fn a_group_or_thread_without_its_id_is_nobodys_direct_chat() {
+    fn a_group_or_thread_without_its_id_is_not_a_direct_chat() {
         for (alias, kind) in ALIASES {
-            let named = Scope { chat_type: alias.into(), sender: "u".into(), ..scope() };
-            let wanted = if kind == ChatType::Direct { Ok(()) } else { Err(ScopeError::NoGroup) };
-            assert_eq!(named.place().map(drop), wanted, "{alias}");
-            for known in [Scope { group: "g".into(), ..named.clone() }, Scope { thread: "t".into(), ..named }] {
-                assert!(known.place().is_ok(), "{known:?}");
+            let named = SessionScope {
+                chat_type: alias.into(),
+                sender: "u".into(),
+                ..scope()
+            };
+            let wanted = if kind == ChatType::Direct {
+                Ok(())
+            } else {
+                Err(ScopeError::NoGroup)
+            };
+            assert_eq!(named.resolve().map(drop), wanted, "{alias}");
+            for known in [
+                SessionScope {
+                    group: "g".into(),
+                    ..named.clone()
+                },
+                SessionScope {
+                    thread: "t".into(),
+                    ..named
+                },
+            ] {
+                assert!(known.resolve().is_ok(), "{known:?}");
             }
         }
-        let unknown = Scope { chat_type: "telepathy".into(), sender: "u".into(), ..scope() };
-        assert_eq!(key(&unknown), "agent:main:telegram:bot:direct:u", "what is not known says nothing");
+        let unknown = SessionScope {
+            chat_type: "telepathy".into(),
+            sender: "u".into(),
+            ..scope()
+        };
+        assert_eq!(
+            key(&unknown),
+            "agent:main:telegram:bot:direct:u",
+            "an unknown chat type is ignored"
+        );
     }
 
     #[test]
     fn every_alias_is_found_however_it_is_written_and_nothing_else_is() {
         for (index, (alias, kind)) in ALIASES.into_iter().enumerate() {
             assert_eq!(ChatType::of(alias), kind, "{alias}");
-            assert_eq!(ChatType::of(&format!(" {}-", alias.to_uppercase())), kind, "{alias}");
-            assert!(!ALIASES[..index].iter().any(|(earlier, _)| *earlier == alias), "{alias} stands twice");
+            assert_eq!(
+                ChatType::of(&format!(" {}-", alias.to_uppercase())),
+                kind,
+                "{alias}"
+            );
+            assert!(
+                !ALIASES[..index]
+                    .iter()
+                    .any(|(earlier, _)| *earlier == alias),
+                "{alias} is listed twice"
+            );
         }
         for (written, kind) in [
             ("super_group", ChatType::Group),
@@ -300,8 +405,12 @@ mod tests {
 
     #[test]
     fn the_longest_key_fits_an_index() {
-        for part in [":".repeat(ID_BYTES), "\u{85}".repeat(ID_BYTES / 2), "İ".repeat(ID_BYTES / 2)] {
-            let all = Scope {
+        for part in [
+            ":".repeat(ID_BYTES),
+            "\u{85}".repeat(ID_BYTES / 2),
+            "İ".repeat(ID_BYTES / 2),
+        ] {
+            let all = SessionScope {
                 agent: part.clone(),
                 channel: part.clone(),
                 account: part.clone(),
@@ -310,7 +419,10 @@ mod tests {
                 sender: part.clone(),
                 chat_type: String::new(),
             };
-            let direct = Scope { group: String::new(), ..all.clone() };
+            let direct = SessionScope {
+                group: String::new(),
+                ..all.clone()
+            };
             for scope in [all, direct] {
                 assert!(key(&scope).len() <= 2_000, "{} bytes", key(&scope).len());
             }

@@ -1,4 +1,4 @@
-//! A conversation's title, made from the first thing that its user says.
+//! A conversation's title, made from its first user message.
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -7,20 +7,24 @@ use crate::{
     message::{Message, Part, Role},
 };
 
-/// Characters of a title, as people count them (grapheme clusters).
+/// Most characters of a title, counted as grapheme clusters.
 pub const TITLE_CHARACTERS: usize = 30;
 
-/// The title that these messages give: the beginning of the first user message with a text to see; None: there is none.
+/// The title from these messages: the beginning of the first user message with visible text; None
+/// if there is none.
 pub fn of_messages(messages: &[Message]) -> Option<String> {
-    let asked = messages.iter().filter(|message| message.role == Role::User);
-    asked.flat_map(|message| &message.parts).find_map(|part| match part {
-        Part::Text { text } => of_text(text),
-        _ => None,
-    })
+    let user_messages = messages.iter().filter(|message| message.role == Role::User);
+    user_messages
+        .flat_map(|message| &message.parts)
+        .find_map(|part| match part {
+            Part::Text { text } => of_text(text),
+            _ => None,
+        })
 }
 
-/// The beginning of a text as a title: up to [`TITLE_CHARACTERS`] whole characters and [`TITLE_BYTES`] bytes, on one line,
-/// without control and bidirectional characters. None: the text shows nothing.
+/// The beginning of a text as a title: at most [`TITLE_CHARACTERS`] whole characters and
+/// [`TITLE_BYTES`] bytes, on one line, without control and bidirectional characters; None if the
+/// text has no visible character.
 pub fn of_text(text: &str) -> Option<String> {
     let line = one_line(text)?;
     let mut title = String::new();
@@ -31,13 +35,13 @@ pub fn of_text(text: &str) -> Option<String> {
         title.push_str(character);
     }
     if title.is_empty() {
-        // One character with marks beyond all measure: as many of them as there is room for.
+        // One character with too many combining marks: keep as many marks as fit.
         title.push_str(&line[..line.floor_char_boundary(TITLE_BYTES)]);
     }
     Some(title.trim_end().to_owned())
 }
 
-/// As much of the text as a title may need, on one line, from the first thing to see on.
+/// As much of the text as a title may need, on one line, from the first visible character on.
 fn one_line(text: &str) -> Option<String> {
     let mut line = String::new();
     let (mut blank, mut plain) = (false, true);
@@ -46,15 +50,17 @@ fn one_line(text: &str) -> Option<String> {
             blank = !line.is_empty();
             continue;
         }
-        if letter.is_control() || is_bidirectional(letter) || (line.is_empty() && !is_seen(letter)) {
+        if letter.is_control() || is_bidirectional(letter) || (line.is_empty() && !is_seen(letter))
+        {
             continue;
         }
         if std::mem::take(&mut blank) {
             line.push(' ');
         }
         line.push(letter);
-        // A whole character more than fits, so that the last one in the title is not cut. ASCII letters are whole by
-        // themselves, and most texts are long: every append of a user asks for a title.
+        // Collects one character more than fits, so that the title's last character is complete.
+        // ASCII letters are always complete. Stopping early for them matters, because most texts
+        // are long and every append of a user message computes a title.
         plain &= letter.is_ascii();
         if line.len() > 2 * TITLE_BYTES || (plain && line.len() > TITLE_CHARACTERS) {
             break;
@@ -63,12 +69,12 @@ fn one_line(text: &str) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// What turns the direction of a text: in a list it would turn what follows.
+/// Characters that change the text direction. In a list they would affect the text that follows.
 const fn is_bidirectional(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether it leaves a mark of its own: characters that only join, hide or fill do not.
+/// Whether the character is visible by itself. Joiners, fillers and format characters are not.
 fn is_seen(letter: char) -> bool {
     let hidden = matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -87,12 +93,27 @@ mod tests {
 
     #[test]
     fn a_title_is_thirty_whole_characters_on_one_line() {
-        assert_eq!(title("  How do I\r\n\tfix\u{2028} this?  "), "How do I fix this?");
-        assert_eq!(title(&"ab ".repeat(30)), "ab ab ab ab ab ab ab ab ab ab", "no blank at the end");
+        assert_eq!(
+            title("  How do I\r\n\tfix\u{2028} this?  "),
+            "How do I fix this?"
+        );
+        assert_eq!(
+            title(&"ab ".repeat(30)),
+            "ab ab ab ab ab ab ab ab ab ab",
+            "no blank at the end"
+        );
         let accented = format!("{}\u{301}", "a".repeat(30));
-        assert_eq!(title(&format!("{accented}b")), accented, "the last character is whole");
+        assert_eq!(
+            title(&format!("{accented}b")),
+            accented,
+            "the last character is whole"
+        );
         let family = "👩‍👩‍👧‍👦";
-        assert_eq!(title(&family.repeat(40)), family.repeat(20), "TITLE_BYTES are reached first");
+        assert_eq!(
+            title(&family.repeat(40)),
+            family.repeat(20),
+            "TITLE_BYTES are reached first"
+        );
         let flag = "🇨🇭";
         assert_eq!(title(&flag.repeat(40)), flag.repeat(30));
         assert_eq!(title(&"नमस्ते दुनिया ".repeat(9)).graphemes(true).count(), 30);
@@ -104,21 +125,37 @@ mod tests {
 
     #[test]
     fn control_and_bidirectional_characters_are_left_out() {
-        assert_eq!(title("a\0b\u{1b}[31mc\u{202e}d\u{2066}e\u{200f}f"), "ab[31mcdef");
+        assert_eq!(
+            title("a\0b\u{1b}[31mc\u{202e}d\u{2066}e\u{200f}f"),
+            "ab[31mcdef"
+        );
         assert_eq!(title("\u{feff}\u{200b}hello"), "hello");
     }
 
     #[test]
-    fn marks_beyond_measure_do_not_make_a_title_long_or_empty() {
+    fn excessive_combining_marks_do_not_make_a_title_long_or_empty() {
         let zalgo = format!("Z{}", "\u{301}".repeat(10_000));
-        let made = title(&zalgo);
-        assert!(made.starts_with('Z') && made.len() <= TITLE_BYTES && made.len() > TITLE_BYTES - 4, "{}", made.len());
+        let shortened = title(&zalgo);
+        assert!(
+            shortened.starts_with('Z')
+                && shortened.len() <= TITLE_BYTES
+                && shortened.len() > TITLE_BYTES - 4,
+            "{}",
+            shortened.len()
+        );
         assert_eq!(title(&format!("ab {zalgo}")), "ab");
     }
 
     #[test]
-    fn what_shows_nothing_gives_no_title() {
-        for text in ["", "  \n", "\0\u{1}", "\u{200b}\u{feff}", "\u{202e} \u{2066}", "\u{3164}\u{2800}"] {
+    fn a_text_without_visible_characters_gives_no_title() {
+        for text in [
+            "",
+            "  \n",
+            "\0\u{1}",
+            "\u{200b}\u{feff}",
+            "\u{202e} \u{2066}",
+            "\u{3164}\u{2800}",
+        ] {
             assert_eq!(of_text(text), None, "{text:?}");
         }
     }
@@ -127,17 +164,19 @@ mod tests {
     fn the_first_user_message_with_a_text_gives_the_title() {
         let message = |role, text: &str| Message {
             role,
-            parts: vec![Part::Text { text: text.to_owned() }],
+            parts: vec![Part::Text {
+                text: text.to_owned(),
+            }],
             metadata: std::collections::BTreeMap::new(),
         };
-        let said = [
+        let messages = [
             message(Role::System, "be short"),
             message(Role::Assistant, "welcome"),
             message(Role::User, " \u{200b}"),
             message(Role::User, "the first"),
             message(Role::User, "the second"),
         ];
-        assert_eq!(of_messages(&said).as_deref(), Some("the first"));
-        assert_eq!(of_messages(&said[..3]), None);
+        assert_eq!(of_messages(&messages).as_deref(), Some("the first"));
+        assert_eq!(of_messages(&messages[..3]), None);
     }
 }

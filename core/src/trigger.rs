@@ -1,24 +1,25 @@
-//! What a change of a conversation causes: the jobs to queue.
+//! Triggers: which jobs the state of a conversation's tail calls for.
 
 use crate::{
     cut,
     job::JobKind,
     message::MessageId,
-    policy::{LargeSummaries, Policy, ThresholdContext},
+    policy::{LargeSummaries, Policy, TailFigures},
     tokens::Tokens,
 };
 
-/// What the triggers look at.
+/// The state of a tail that triggers evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailState {
-    /// The settings in force.
+    /// The settings in force for the conversation.
     pub policy: Policy,
-    /// The newest message.
+    /// The newest message of the conversation.
     pub last_message_id: MessageId,
-    /// The newest message when compaction last made no progress; [`MessageId::NONE`] if it never did.
+    /// The newest message at the time when compaction last made no progress; [`MessageId::NONE`] if
+    /// that never happened.
     pub stalled: MessageId,
-    /// The conversation's figures, cool large messages taken with their summaries' size.
-    pub figures: ThresholdContext,
+    /// The tail's figures. Cool large messages count with the size of their summaries.
+    pub figures: TailFigures,
     /// Large messages of the tail that have no summary.
     pub unsummarized: u64,
     /// Those among them that are cool, or will be within a turn or two model calls.
@@ -26,60 +27,70 @@ pub struct TailState {
 }
 
 impl TailState {
-    /// Which large messages are to be summarised now.
-    pub fn summarize(&self) -> Summarize {
-        let half_full = || self.figures.tail.get() >= self.policy.threshold(&self.figures).get() / 2;
+    /// Which large messages to summarise now.
+    pub fn summary_scope(&self) -> SummaryScope {
+        let half_full =
+            || self.figures.tail.get() >= self.policy.threshold(&self.figures).get() / 2;
         if self.policy.large_summaries == LargeSummaries::Eager || half_full() {
-            Summarize::All
+            SummaryScope::All
         } else {
-            Summarize::NearlyCool
+            SummaryScope::NearlyCool
         }
     }
 }
 
-/// Which large messages are to be summarised.
+/// Which large messages to summarise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Summarize {
-    /// Every one of the tail.
+pub enum SummaryScope {
+    /// Every large message of the tail.
     All,
-    /// Those that are cool, or soon will be.
+    /// Large messages that are cool or nearly cool.
     NearlyCool,
 }
 
-/// How far appends and counts alone can take a conversation before a trigger may be reached: until then nobody needs to look at
-/// its tail. Whatever else changes it (settings, a separator, a checkpoint) ends this. When this or what it goes by changes,
-/// so must `VERSION`.
+/// Bounds within which appends and token counts cannot reach a trigger. While they hold, the tail
+/// need not be read. Any other change of the conversation (settings, a separator, a checkpoint)
+/// invalidates them; the store then clears them. A change of this type, or of the rules that it is
+/// computed from, requires a new `TRIGGER_RULES_VERSION` (`policy::session_settings`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quiet {
-    /// The newest message must stay before this one.
+pub struct TriggerBounds {
+    /// The newest message must be before this one.
     pub message: MessageId,
-    /// Tokens of all messages must stay below this.
+    /// Tokens of all messages must be below this.
     pub total: Tokens,
-    /// No message that is counted meanwhile may have more tokens.
+    /// No message counted since then may have more tokens.
     pub large: Tokens,
 }
 
-/// The version of these rules: what an older one has worked out is not believed.
-pub(crate) const VERSION: u64 = 1;
-
-impl Quiet {
-    /// Whether it still holds: the newest message, the tokens of all, those of the largest that was counted.
+impl TriggerBounds {
+    /// Whether the bounds hold for this newest message, token total, and largest counted message.
     pub fn holds(&self, last: MessageId, total: Tokens, largest: Tokens) -> bool {
         last < self.message && total < self.total && largest <= self.large
     }
 }
 
 impl TailState {
-    /// How far it is to the next trigger, where all messages count `total` and those up to `counted` will count no other than
-    /// that. None where it is not known, or no way: large messages wait, or the next message may reach a threshold.
-    pub fn quiet(&self, counted: MessageId, total: Tokens) -> Option<Quiet> {
-        // What is counted before the tail moves the total, and not the tail.
-        let boundary = MessageId(self.last_message_id.0.saturating_sub_unsigned(self.figures.messages));
-        // Which large message is nearly cool changes with every turn and call.
-        if counted < boundary || self.unsummarized > 0 || cut::due(&self.figures, &self.policy).is_some() {
+    /// The bounds up to the next trigger. `total` is the token count of all messages; the counts of
+    /// messages up to `counted` are final. None if counts before the tail are not final, if large
+    /// messages wait for a summary, or if the next message may reach a threshold.
+    pub fn trigger_bounds(&self, counted: MessageId, total: Tokens) -> Option<TriggerBounds> {
+        // A count before the tail would change the total, but not the tail.
+        let boundary = MessageId(
+            self.last_message_id
+                .0
+                .saturating_sub_unsigned(self.figures.messages),
+        );
+        // With each turn and call, another large message may become nearly cool.
+        if counted < boundary
+            || self.unsummarized > 0
+            || cut::due_trigger(&self.figures, &self.policy).is_some()
+        {
             return None;
         }
-        let left = self.policy.least_threshold(self.figures.head).less(self.figures.tail);
+        let left = self
+            .policy
+            .min_threshold(self.figures.head)
+            .less(self.figures.tail);
         if left == Tokens::ZERO {
             return None;
         }
@@ -89,19 +100,26 @@ impl TailState {
         };
         let total = Tokens::new(total.get().saturating_add(left.get()).min(i64::MAX as u64));
         let large = self.policy.large_message_threshold;
-        (self.last_message_id.next() < message).then_some(Quiet { message, total, large })
+        (self.last_message_id.next() < message).then_some(TriggerBounds {
+            message,
+            total,
+            large,
+        })
     }
 }
 
-/// The jobs that the state of a tail calls for. A compaction that made no progress waits for new messages.
-pub fn jobs(state: &TailState) -> Vec<JobKind> {
+/// The jobs that the state of a tail calls for. A compaction that made no progress is not repeated
+/// until there are new messages.
+pub fn due_jobs(state: &TailState) -> Vec<JobKind> {
     let mut jobs = Vec::new();
-    if cut::due(&state.figures, &state.policy).is_some() && state.stalled < state.last_message_id {
+    if cut::due_trigger(&state.figures, &state.policy).is_some()
+        && state.stalled < state.last_message_id
+    {
         jobs.push(JobKind::Checkpoint);
     }
-    let wanted = match state.summarize() {
-        Summarize::All => state.unsummarized,
-        Summarize::NearlyCool => state.nearly_cool,
+    let wanted = match state.summary_scope() {
+        SummaryScope::All => state.unsummarized,
+        SummaryScope::NearlyCool => state.nearly_cool,
     };
     if wanted > 0 {
         jobs.push(JobKind::SummarizeMessages);
@@ -116,10 +134,17 @@ mod tests {
 
     fn state(tokens: u64, stalled: i64) -> TailState {
         TailState {
-            policy: Policy { token_threshold: TokenThreshold::Tokens(Tokens::new(100)), ..Policy::default() },
+            policy: Policy {
+                token_threshold: TokenThreshold::Tokens(Tokens::new(100)),
+                ..Policy::default()
+            },
             last_message_id: MessageId(9),
             stalled: MessageId(stalled),
-            figures: ThresholdContext { tail: Tokens::new(tokens), messages: 9, ..ThresholdContext::default() },
+            figures: TailFigures {
+                tail: Tokens::new(tokens),
+                messages: 9,
+                ..TailFigures::default()
+            },
             unsummarized: 0,
             nearly_cool: 0,
         }
@@ -127,33 +152,48 @@ mod tests {
 
     #[test]
     fn a_full_tail_causes_a_checkpoint() {
-        assert_eq!(jobs(&state(100, 0)), [JobKind::Checkpoint]);
-        assert_eq!(jobs(&state(99, 0)), []);
+        assert_eq!(due_jobs(&state(100, 0)), [JobKind::Checkpoint]);
+        assert_eq!(due_jobs(&state(99, 0)), []);
     }
 
     #[test]
     fn a_compaction_without_progress_waits_for_new_messages() {
-        assert_eq!(jobs(&state(100, 9)), []);
-        assert_eq!(jobs(&state(100, 8)), [JobKind::Checkpoint]);
+        assert_eq!(due_jobs(&state(100, 9)), []);
+        assert_eq!(due_jobs(&state(100, 8)), [JobKind::Checkpoint]);
     }
 
     #[test]
     fn a_large_message_without_summary_is_summarised() {
-        assert_eq!(jobs(&TailState { unsummarized: 1, ..state(0, 0) }), [JobKind::SummarizeMessages]);
+        assert_eq!(
+            due_jobs(&TailState {
+                unsummarized: 1,
+                ..state(0, 0)
+            }),
+            [JobKind::SummarizeMessages]
+        );
     }
 
     #[test]
-    fn a_lazy_summary_waits_until_its_message_nears_cool_or_the_tail_is_half_full() {
-        let policy = Policy { large_summaries: LargeSummaries::Lazy, ..state(0, 0).policy };
-        let lazy = |tokens, nearly_cool| TailState { policy, unsummarized: 1, nearly_cool, ..state(tokens, 0) };
-        assert_eq!(jobs(&lazy(49, 0)), []);
-        assert_eq!(jobs(&lazy(50, 0)), [JobKind::SummarizeMessages]);
-        assert_eq!(jobs(&lazy(0, 1)), [JobKind::SummarizeMessages]);
+    fn a_lazy_summary_waits_until_its_message_is_nearly_cool_or_the_tail_is_half_full() {
+        let policy = Policy {
+            large_summaries: LargeSummaries::Lazy,
+            ..state(0, 0).policy
+        };
+        let lazy = |tokens, nearly_cool| TailState {
+            policy,
+            unsummarized: 1,
+            nearly_cool,
+            ..state(tokens, 0)
+        };
+        assert_eq!(due_jobs(&lazy(49, 0)), []);
+        assert_eq!(due_jobs(&lazy(50, 0)), [JobKind::SummarizeMessages]);
+        assert_eq!(due_jobs(&lazy(0, 1)), [JobKind::SummarizeMessages]);
     }
 
-    /// A state in which `messages` of 10 tokens were appended to `state`, every other one a call, every fifth a turn.
+    /// The state after `messages` messages of 10 tokens were appended to `state`: every second one
+    /// a call, every fifth one a turn.
     fn grown(state: &TailState, messages: u64) -> TailState {
-        let figures = ThresholdContext {
+        let figures = TailFigures {
             tail: state.figures.tail + Tokens::new(messages * 10),
             messages: state.figures.messages + messages,
             calls: state.figures.calls + messages / 2,
@@ -161,68 +201,135 @@ mod tests {
             ..state.figures
         };
         let last_message_id = MessageId(state.last_message_id.0 + messages as i64);
-        TailState { last_message_id, figures, ..*state }
+        TailState {
+            last_message_id,
+            figures,
+            ..*state
+        }
     }
 
     #[test]
-    fn while_it_is_quiet_no_trigger_is_reached() {
-        let keeps = [KeepRecent::Tokens(Tokens::new(300)), KeepRecent::Turns(5), KeepRecent::Share(50)];
+    fn while_the_bounds_hold_no_trigger_is_reached() {
+        let keeps = [
+            KeepRecent::Tokens(Tokens::new(300)),
+            KeepRecent::Turns(5),
+            KeepRecent::Share(50),
+        ];
         let thresholds = [
             TokenThreshold::Tokens(Tokens::new(1_000)),
             TokenThreshold::Auto,
             TokenThreshold::BelowWindow(Tokens::new(3_000)),
         ];
-        let mut quiet_for = 0;
-        for (keep_recent, token_threshold) in
-            keeps.into_iter().flat_map(|keep| thresholds.map(|threshold| (keep, threshold)))
+        let mut checked = 0;
+        for (keep_recent, token_threshold) in keeps
+            .into_iter()
+            .flat_map(|keep| thresholds.map(|threshold| (keep, threshold)))
         {
             for (max_message_count, head) in [(0, 0), (0, 500), (40, 500)] {
                 let window = Tokens::new(5_000);
-                let policy = Policy { token_threshold, max_message_count, keep_recent, window, ..Policy::default() };
-                let first = TailState { policy, ..state(90, 0) };
-                let first =
-                    TailState { figures: ThresholdContext { head: Tokens::new(head), ..first.figures }, ..first };
-                let Some(quiet) = first.quiet(MessageId(9), Tokens::new(7_000)) else { continue };
+                let policy = Policy {
+                    token_threshold,
+                    max_message_count,
+                    keep_recent,
+                    window,
+                    ..Policy::default()
+                };
+                let first = TailState {
+                    policy,
+                    ..state(90, 0)
+                };
+                let first = TailState {
+                    figures: TailFigures {
+                        head: Tokens::new(head),
+                        ..first.figures
+                    },
+                    ..first
+                };
+                let Some(bounds) = first.trigger_bounds(MessageId(9), Tokens::new(7_000)) else {
+                    continue;
+                };
                 for messages in 0..1_000 {
                     let later = grown(&first, messages);
                     let total = Tokens::new(7_000 + messages * 10);
-                    if quiet.holds(later.last_message_id, total, Tokens::new(10)) {
-                        assert_eq!(jobs(&later), [], "{policy:?} after {messages} messages");
-                        quiet_for += 1;
+                    if bounds.holds(later.last_message_id, total, Tokens::new(10)) {
+                        assert_eq!(due_jobs(&later), [], "{policy:?} after {messages} messages");
+                        checked += 1;
                     }
                 }
             }
         }
-        assert!(quiet_for > 1_000, "quiet for {quiet_for} messages in all");
+        assert!(checked > 1_000, "checked only {checked} messages");
     }
 
     #[test]
-    fn the_message_that_reaches_a_trigger_ends_the_quiet() {
-        let policy = Policy { max_message_count: 12, ..state(90, 0).policy };
-        let quiet = TailState { policy, ..state(90, 0) }.quiet(MessageId(9), Tokens::new(90)).unwrap();
+    fn the_message_that_reaches_a_trigger_exceeds_the_bounds() {
+        let policy = Policy {
+            max_message_count: 12,
+            ..state(90, 0).policy
+        };
+        let bounds = TailState {
+            policy,
+            ..state(90, 0)
+        }
+        .trigger_bounds(MessageId(9), Tokens::new(90))
+        .unwrap();
         let large = policy.large_message_threshold;
-        assert!(quiet.holds(MessageId(11), Tokens::new(99), large));
-        assert!(!quiet.holds(MessageId(12), Tokens::new(99), large), "as many messages as the threshold");
-        assert!(!quiet.holds(MessageId(11), Tokens::new(100), large), "as many tokens as the threshold");
-        assert!(!quiet.holds(MessageId(11), Tokens::new(99), large + Tokens::new(1)), "a large message");
-    }
-
-    #[test]
-    fn what_waits_for_a_summary_or_a_checkpoint_is_not_quiet() {
-        assert_eq!(TailState { unsummarized: 1, ..state(0, 0) }.quiet(MessageId(9), Tokens::ZERO), None);
-        assert_eq!(state(100, 9).quiet(MessageId(9), Tokens::new(100)), None);
-        let policy = Policy { max_message_count: 10, ..state(0, 0).policy };
-        assert_eq!(
-            TailState { policy, ..state(0, 0) }.quiet(MessageId(9), Tokens::ZERO),
-            None,
-            "the next is the tenth"
+        assert!(bounds.holds(MessageId(11), Tokens::new(99), large));
+        assert!(
+            !bounds.holds(MessageId(12), Tokens::new(99), large),
+            "as many messages as the threshold"
+        );
+        assert!(
+            !bounds.holds(MessageId(11), Tokens::new(100), large),
+            "as many tokens as the threshold"
+        );
+        assert!(
+            !bounds.holds(MessageId(11), Tokens::new(99), large + Tokens::new(1)),
+            "a large message"
         );
     }
 
     #[test]
-    fn nothing_is_known_while_messages_before_the_tail_are_not_counted() {
-        let state = TailState { last_message_id: MessageId(20), ..state(90, 0) };
-        assert!(state.quiet(MessageId(11), Tokens::new(200)).is_some(), "the tail's nine may wait");
-        assert_eq!(state.quiet(MessageId(10), Tokens::new(200)), None);
+    fn a_conversation_that_waits_for_a_summary_or_a_checkpoint_has_no_bounds() {
+        assert_eq!(
+            TailState {
+                unsummarized: 1,
+                ..state(0, 0)
+            }
+            .trigger_bounds(MessageId(9), Tokens::ZERO),
+            None
+        );
+        assert_eq!(
+            state(100, 9).trigger_bounds(MessageId(9), Tokens::new(100)),
+            None
+        );
+        let policy = Policy {
+            max_message_count: 10,
+            ..state(0, 0).policy
+        };
+        assert_eq!(
+            TailState {
+                policy,
+                ..state(0, 0)
+            }
+            .trigger_bounds(MessageId(9), Tokens::ZERO),
+            None,
+            "the next message is the tenth"
+        );
+    }
+
+    #[test]
+    fn there_are_no_bounds_while_messages_before_the_tail_are_not_counted() {
+        let state = TailState {
+            last_message_id: MessageId(20),
+            ..state(90, 0)
+        };
+        assert!(
+            state
+                .trigger_bounds(MessageId(11), Tokens::new(200))
+                .is_some(),
+            "the tail's nine messages may be uncounted"
+        );
+        assert_eq!(state.trigger_bounds(MessageId(10), Tokens::new(200)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Turns: where they start.
+//! Where turns start.
 
 use crate::message::Role;
 
@@ -7,7 +7,7 @@ pub fn starts(role: Role, predecessor: Option<Role>) -> bool {
     role == Role::User && predecessor != Some(Role::User)
 }
 
-/// The turn that messages with these roles end in, when they follow `turn` and `predecessor`.
+/// The last turn after messages with these roles are appended to `turn` and `predecessor`.
 pub fn after(turn: i32, predecessor: Option<Role>, roles: impl IntoIterator<Item = Role>) -> i32 {
     let mut turn = turn;
     let mut predecessor = predecessor;
@@ -28,7 +28,11 @@ mod tests {
         assert_eq!(after(0, None, [User]), 1);
         assert_eq!(after(0, None, [User, User]), 1);
         assert_eq!(after(0, None, [User, Assistant, Tool, Assistant, User]), 2);
-        assert_eq!(after(0, None, [Assistant, System]), 0, "what comes before the first user message is turn 0");
+        assert_eq!(
+            after(0, None, [Assistant, System]),
+            0,
+            "what comes before the first user message is turn 0"
+        );
         assert_eq!(after(3, Some(User), [User, Assistant]), 3);
         assert_eq!(after(3, Some(Tool), [User]), 4);
     }

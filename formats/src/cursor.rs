@@ -1,50 +1,51 @@
-//! A file by its bytes: lines and JSON values, found without holding more than one of them.
+//! Reads lines and JSON values from a file, one at a time, without parsing the JSON.
 
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use anneal_core::limits::{MESSAGE_BYTES, REQUEST_BYTES};
 
-use crate::brackets::Brackets;
+use crate::json_scanner::JsonScanner;
 
-/// Bytes of one line or value, escapes counted as what they stand for: the largest message, and what is said around it.
+/// Longest line or value in bytes, with an escape sequence counted as one byte: the largest message
+/// and the fields around it.
 pub(crate) const ELEMENT_BYTES: usize = MESSAGE_BYTES + 2 * REQUEST_BYTES;
-/// Lines after a first one that leaves a bracket open which are looked at.
-const OPEN_LINES: usize = 100;
-/// Bytes read from the file at once.
+/// Lines that are examined after a first line with an open bracket.
+const MAX_LAYOUT_LINES: usize = 100;
+/// Size of the read buffer.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Bytes before it.
+    /// Bytes before the position.
     pub(crate) offset: u64,
-    /// The line that it is on, from 1 on.
+    /// The line of the position, from 1.
     pub(crate) line: u64,
 }
 
-/// What was found where a line or a value was looked for.
+/// The result of a scan for a line or a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Scanned {
-    /// Its bytes; empty when it was only passed over.
+    /// The bytes; empty if they were only skipped.
     Bytes(Vec<u8>),
-    /// It is longer than it may be, and was passed over.
-    Long,
-    /// The file ends, or the list or object around it, before it begins.
-    Nothing,
-    /// The file ends in the middle of it.
-    Torn,
+    /// The line or value is longer than the limit, and was skipped.
+    TooLong,
+    /// There is none: the file ends before it, or the list or object around it does.
+    Absent,
+    /// The file ends in the middle of the value.
+    Truncated,
 }
 
-/// How the file is laid out.
+/// The layout of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// One JSON value.
-    Whole,
+    SingleValue,
     /// A JSON value on each line.
     Lines,
 }
 
-/// Where the reading of a file is.
+/// A file and the position up to which it has been read.
 pub(crate) struct Cursor<R> {
     input: BufReader<R>,
     at: Position,
@@ -52,10 +53,14 @@ pub(crate) struct Cursor<R> {
 }
 
 impl<R: Read + Seek> Cursor<R> {
-    /// At the file's beginning, after a byte order mark.
+    /// Starts at the beginning of the file, after a byte order mark.
     pub(crate) fn new(file: R) -> io::Result<Self> {
         let input = BufReader::with_capacity(BUFFER_BYTES, file);
-        let mut cursor = Self { input, at: Position { offset: 0, line: 1 }, end: u64::MAX };
+        let mut cursor = Self {
+            input,
+            at: Position { offset: 0, line: 1 },
+            end: u64::MAX,
+        };
         if cursor.input.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             cursor.input.consume(3);
             cursor.at.offset = 3;
@@ -63,25 +68,25 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(cursor)
     }
 
-    /// Where it is.
-    pub(crate) const fn place(&self) -> Position {
+    pub(crate) const fn position(&self) -> Position {
         self.at
     }
 
-    /// Goes to a place that was seen before.
-    pub(crate) fn go(&mut self, place: Position) -> io::Result<()> {
-        let by = i64::try_from(place.offset).unwrap_or(i64::MAX) - i64::try_from(self.at.offset).unwrap_or(i64::MAX);
+    /// Seeks to a position that was returned by [`Self::position`].
+    pub(crate) fn seek_to(&mut self, position: Position) -> io::Result<()> {
+        let by = i64::try_from(position.offset).unwrap_or(i64::MAX)
+            - i64::try_from(self.at.offset).unwrap_or(i64::MAX);
         self.input.seek_relative(by)?;
-        self.at = place;
+        self.at = position;
         Ok(())
     }
 
-    /// Reads nothing from this offset on.
+    /// Treats this offset as the end of the file.
     pub(crate) const fn end_at(&mut self, offset: u64) {
         self.end = offset;
     }
 
-    /// Bytes at hand before the end.
+    /// The buffered bytes before the end.
     fn chunk(&mut self) -> io::Result<&[u8]> {
         let left = usize::try_from(self.end.saturating_sub(self.at.offset)).unwrap_or(usize::MAX);
         loop {
@@ -96,22 +101,28 @@ impl<R: Read + Seek> Cursor<R> {
     }
 
     fn consume(&mut self, bytes: usize) {
-        let lines = self.input.buffer()[..bytes].split(|byte| *byte == b'\n').count() - 1;
+        let lines = self.input.buffer()[..bytes]
+            .split(|byte| *byte == b'\n')
+            .count()
+            - 1;
         self.input.consume(bytes);
         self.at.offset += bytes as u64;
         self.at.line += lines as u64;
     }
 
-    /// The next byte, still unread.
+    /// The next byte, without consuming it.
     pub(crate) fn peek(&mut self) -> io::Result<Option<u8>> {
         Ok(self.chunk()?.first().copied())
     }
 
-    /// The next byte that is no blank, still unread.
-    pub(crate) fn peek_after_blanks(&mut self) -> io::Result<Option<u8>> {
+    /// The next byte that is not a blank, without consuming it. Consumes the blanks.
+    pub(crate) fn peek_non_blank(&mut self) -> io::Result<Option<u8>> {
         loop {
             let chunk = self.chunk()?;
-            let blanks = chunk.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            let blanks = chunk
+                .iter()
+                .take_while(|byte| byte.is_ascii_whitespace())
+                .count();
             let (next, whole) = (chunk.get(blanks).copied(), chunk.is_empty());
             self.consume(blanks);
             if next.is_some() || whole {
@@ -120,131 +131,147 @@ impl<R: Read + Seek> Cursor<R> {
         }
     }
 
-    /// Passes over the byte, if it comes next after blanks.
-    pub(crate) fn pass(&mut self, byte: u8) -> io::Result<bool> {
-        let here = self.peek_after_blanks()? == Some(byte);
+    /// Consumes blanks and then this byte, if it is next. Returns whether it was.
+    pub(crate) fn consume_if(&mut self, byte: u8) -> io::Result<bool> {
+        let here = self.peek_non_blank()? == Some(byte);
         if here {
             self.consume(1);
         }
         Ok(here)
     }
 
-    /// The rest of this line without its end, and passes over it; `most` bytes are kept, escapes counted as what they are.
+    /// Reads the rest of the line, without its line end. At most `most` bytes are kept, with an
+    /// escape sequence counted as one byte.
     pub(crate) fn line(&mut self, most: usize) -> io::Result<Scanned> {
-        let mut kept = Kept::new(most);
+        let mut buffer = BoundedBytes::new(most);
         if self.peek()?.is_none() {
-            return Ok(Scanned::Nothing);
+            return Ok(Scanned::Absent);
         }
         loop {
             let chunk = self.chunk()?;
             if chunk.is_empty() {
-                return Ok(kept.scanned());
+                return Ok(buffer.scanned());
             }
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let bytes = end.unwrap_or(chunk.len());
-            kept.take(&chunk[..bytes]);
+            buffer.take(&chunk[..bytes]);
             self.consume(end.map_or(bytes, |end| end + 1));
             if end.is_some() {
-                return Ok(kept.scanned());
+                return Ok(buffer.scanned());
             }
         }
     }
 
-    /// The next JSON value by its brackets and quotes alone, after blanks; `most` bytes are kept.
+    /// Skips blanks and reads the next JSON value by its brackets and quotes. At most `most` bytes
+    /// are kept.
     pub(crate) fn value(&mut self, most: usize) -> io::Result<Scanned> {
-        if matches!(self.peek_after_blanks()?, None | Some(b']' | b'}' | b',' | b':')) {
-            return Ok(Scanned::Nothing);
+        if matches!(
+            self.peek_non_blank()?,
+            None | Some(b']' | b'}' | b',' | b':')
+        ) {
+            return Ok(Scanned::Absent);
         }
-        let mut kept = Kept::new(most);
-        let mut brackets = Brackets::default();
+        let mut buffer = BoundedBytes::new(most);
+        let mut scanner = JsonScanner::default();
         loop {
             let chunk = self.chunk()?;
             if chunk.is_empty() {
-                return Ok(if brackets.ended() { kept.scanned() } else { Scanned::Torn });
+                return Ok(if scanner.can_end() {
+                    buffer.scanned()
+                } else {
+                    Scanned::Truncated
+                });
             }
-            let (bytes, whole) = brackets.follow(chunk);
-            kept.take(&chunk[..bytes]);
+            let (bytes, whole) = scanner.scan(chunk);
+            buffer.take(&chunk[..bytes]);
             self.consume(bytes);
             if whole {
-                return Ok(kept.scanned());
+                return Ok(buffer.scanned());
             }
         }
     }
 
-    /// Passes over the next JSON value.
+    /// Skips the next JSON value.
     pub(crate) fn skip(&mut self) -> io::Result<Scanned> {
         Ok(match self.value(0)? {
-            Scanned::Long => Scanned::Bytes(Vec::new()),
+            Scanned::TooLong => Scanned::Bytes(Vec::new()),
             other => other,
         })
     }
 
-    /// How the file is laid out; the cursor is where it was. A first line that breaks off within a text is a torn one,
-    /// not the beginning of a value that goes on; nor is one that objects on lines of their own cannot follow.
+    /// The layout of the file. The cursor stays where it is. A first line that ends within a string
+    /// is a truncated line, not the beginning of a value over several lines. So is a first line
+    /// with an open bracket that is followed by objects without commas between them.
     pub(crate) fn layout(&mut self) -> io::Result<Layout> {
-        self.peek_after_blanks()?;
-        let start = self.place();
-        let mut brackets = Brackets::default();
+        self.peek_non_blank()?;
+        let start = self.position();
+        let mut scanner = JsonScanner::default();
         let layout = loop {
             let chunk = self.chunk()?;
             if chunk.is_empty() {
-                break Layout::Whole;
+                break Layout::SingleValue;
             }
-            let end = chunk.iter().position(|byte| *byte == b'\n').unwrap_or(chunk.len());
-            let (followed, whole) = brackets.follow(&chunk[..end]);
+            let end = chunk
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .unwrap_or(chunk.len());
+            let (followed, whole) = scanner.scan(&chunk[..end]);
             let line_ends = end < chunk.len();
             self.consume(if whole { followed } else { end });
             if whole {
-                break self.after_first()?;
+                break self.layout_after_first_value()?;
             }
             if line_ends {
-                break if brackets.ended() || brackets.within_text() {
-                    self.after_first()?
+                break if scanner.can_end() || scanner.within_text() {
+                    self.layout_after_first_value()?
                 } else {
-                    self.after_open(brackets.within_list())?
+                    self.layout_after_open_line(scanner.within_list())?
                 };
             }
         };
-        self.go(start)?;
+        self.seek_to(start)?;
         Ok(layout)
     }
 
-    /// The same after a first line that leaves a bracket open. Within one value a comma or a bracket follows an object;
-    /// where another one does, each line is for itself. A few lines tell: one that is torn has others after it.
-    fn after_open(&mut self, within_list: bool) -> io::Result<Layout> {
-        for index in 0..OPEN_LINES {
-            let alone = self.peek_after_blanks()? == Some(b'{') && self.pass_object_on_its_line()?;
-            match self.peek_after_blanks()? {
-                Some(b'{' | b'[') if alone => return Ok(Layout::Lines),
-                None if alone && index == 0 && !within_list => return Ok(Layout::Lines),
-                Some(b',' | b']' | b'}') if alone => return Ok(Layout::Whole),
-                None => return Ok(Layout::Whole),
+    /// The layout of a file whose first line leaves a bracket open. Inside one value, an object is
+    /// followed by a comma or a bracket. An object that is followed by another object means one
+    /// value per line. Several lines are examined because a truncated line may be followed by more
+    /// of them.
+    fn layout_after_open_line(&mut self, within_list: bool) -> io::Result<Layout> {
+        for index in 0..MAX_LAYOUT_LINES {
+            let is_single = self.peek_non_blank()? == Some(b'{') && self.skip_one_line_object()?;
+            match self.peek_non_blank()? {
+                Some(b'{' | b'[') if is_single => return Ok(Layout::Lines),
+                None if is_single && index == 0 && !within_list => return Ok(Layout::Lines),
+                Some(b',' | b']' | b'}') if is_single => return Ok(Layout::SingleValue),
+                None => return Ok(Layout::SingleValue),
                 Some(_) => drop(self.line(0)?),
             }
         }
-        Ok(Layout::Whole)
+        Ok(Layout::SingleValue)
     }
 
-    /// Passes over the object that comes next. Whether it ends on the line that it begins on; otherwise nothing is passed.
-    fn pass_object_on_its_line(&mut self) -> io::Result<bool> {
-        let start = self.place();
+    /// Skips the next object if it ends on the line on which it begins. Returns whether it does;
+    /// otherwise nothing is skipped.
+    fn skip_one_line_object(&mut self) -> io::Result<bool> {
+        let start = self.position();
         self.line(0)?;
-        let next = self.place();
-        self.go(start)?;
+        let next = self.position();
+        self.seek_to(start)?;
         self.end_at(next.offset);
         let ends = matches!(self.skip()?, Scanned::Bytes(_));
         self.end_at(u64::MAX);
         if !ends {
-            self.go(start)?;
+            self.seek_to(start)?;
         }
         Ok(ends)
     }
 
-    /// Goes on after something that is no JSON: to the next line that begins with an object or a list. Says how many lines
-    /// it passes, the rest of this one included.
-    pub(crate) fn pass_to_next_value(&mut self) -> io::Result<u64> {
+    /// Skips to the next line that begins with an object or a list. Returns the number of lines
+    /// skipped, including the rest of the current one.
+    pub(crate) fn skip_to_next_value(&mut self) -> io::Result<u64> {
         let mut lines = 0;
-        while self.line(0)? != Scanned::Nothing {
+        while self.line(0)? != Scanned::Absent {
             lines += 1;
             if matches!(self.peek()?, None | Some(b'[' | b'{')) {
                 break;
@@ -253,25 +280,35 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(lines)
     }
 
-    /// Whether more follows what was the first line.
-    fn after_first(&mut self) -> io::Result<Layout> {
-        Ok(if self.peek_after_blanks()?.is_some() { Layout::Lines } else { Layout::Whole })
+    /// The layout after a first value that ended on the first line: lines, if more follows.
+    fn layout_after_first_value(&mut self) -> io::Result<Layout> {
+        Ok(if self.peek_non_blank()?.is_some() {
+            Layout::Lines
+        } else {
+            Layout::SingleValue
+        })
     }
 }
 
-/// Bytes that are kept as long as they are not too many. An escape counts as one byte.
-struct Kept {
+/// Collects bytes up to a limit. An escape sequence counts as one byte.
+struct BoundedBytes {
     bytes: Vec<u8>,
     most: usize,
     weight: usize,
-    /// Bytes of an escape that are still to come.
+    /// Bytes of the current escape sequence that are still to come.
     escape: usize,
     long: bool,
 }
 
-impl Kept {
+impl BoundedBytes {
     const fn new(most: usize) -> Self {
-        Self { bytes: Vec::new(), most, weight: 0, escape: 0, long: false }
+        Self {
+            bytes: Vec::new(),
+            most,
+            weight: 0,
+            escape: 0,
+            long: false,
+        }
     }
 
     fn take(&mut self, bytes: &[u8]) {
@@ -282,9 +319,9 @@ impl Kept {
             match (self.escape, byte) {
                 (0, b'\\') => (self.escape, self.weight) = (1, self.weight + 1),
                 (0, _) => self.weight += 1,
-                // the first byte after the backslash: four digits follow a `u`
+                // The first byte after the backslash. Four digits follow a `u`.
                 (1, b'u') => self.escape = 5,
-                // the last digit is at 2
+                // The last digit is reached at 2.
                 (1 | 2, _) => self.escape = 0,
                 (_, _) => self.escape -= 1,
             }
@@ -298,7 +335,11 @@ impl Kept {
     }
 
     fn scanned(self) -> Scanned {
-        if self.long { Scanned::Long } else { Scanned::Bytes(self.bytes) }
+        if self.long {
+            Scanned::TooLong
+        } else {
+            Scanned::Bytes(self.bytes)
+        }
     }
 }
 
@@ -317,47 +358,62 @@ mod tests {
     #[test]
     fn values_end_where_their_brackets_and_quotes_do() {
         let mut cursor = cursor("\u{feff} {\"a\":\"}\\\"]\"} [1,[2]]\n\"x\\\\\" 12,");
-        assert_eq!(cursor.value(99).expect("reads"), bytes("{\"a\":\"}\\\"]\"}"));
+        assert_eq!(
+            cursor.value(99).expect("reads"),
+            bytes("{\"a\":\"}\\\"]\"}")
+        );
         assert_eq!(cursor.value(99).expect("reads"), bytes("[1,[2]]"));
         assert_eq!(cursor.value(99).expect("reads"), bytes("\"x\\\\\""));
-        assert_eq!((cursor.value(99).expect("reads"), cursor.place().line), (bytes("12"), 2));
-        assert_eq!(cursor.value(99).expect("reads"), Scanned::Nothing);
+        assert_eq!(
+            (cursor.value(99).expect("reads"), cursor.position().line),
+            (bytes("12"), 2)
+        );
+        assert_eq!(cursor.value(99).expect("reads"), Scanned::Absent);
     }
 
     #[test]
-    fn what_is_too_long_is_passed_over_and_an_escape_counts_once() {
+    fn long_values_are_skipped_and_an_escape_counts_once() {
         let mut long = cursor("[\"0123456789\"]\n[1]\n");
-        assert_eq!(long.line(5).expect("reads"), Scanned::Long);
+        assert_eq!(long.line(5).expect("reads"), Scanned::TooLong);
         assert_eq!(long.line(5).expect("reads"), bytes("[1]"));
-        assert_eq!(long.line(5).expect("reads"), Scanned::Nothing);
+        assert_eq!(long.line(5).expect("reads"), Scanned::Absent);
         let text = r#""\u0000\u0000\n\\""#;
         assert_eq!(cursor(text).value(6).expect("reads"), bytes(text));
-        assert_eq!(cursor(text).value(5).expect("reads"), Scanned::Long);
+        assert_eq!(cursor(text).value(5).expect("reads"), Scanned::TooLong);
     }
 
     #[test]
-    fn a_value_that_breaks_off_is_torn() {
-        assert_eq!(cursor("{\"a\": [1, 2").value(99).expect("reads"), Scanned::Torn);
-        assert_eq!(cursor("\"abc").value(99).expect("reads"), Scanned::Torn);
+    fn an_incomplete_value_is_truncated() {
+        assert_eq!(
+            cursor("{\"a\": [1, 2").value(99).expect("reads"),
+            Scanned::Truncated
+        );
+        assert_eq!(
+            cursor("\"abc").value(99).expect("reads"),
+            Scanned::Truncated
+        );
     }
 
     #[test]
-    fn the_layout_is_seen_without_parsing() {
+    fn the_layout_is_found_without_parsing() {
         let cases = [
-            ("[1,\n2]\n", Layout::Whole),
-            ("{}\n\n", Layout::Whole),
+            ("[1,\n2]\n", Layout::SingleValue),
+            ("{}\n\n", Layout::SingleValue),
             ("{}\r\n{}", Layout::Lines),
             ("{\"a\":\"torn\n{}\n", Layout::Lines),
-            ("{\n\"a\":1}\n", Layout::Whole),
+            ("{\n\"a\":1}\n", Layout::SingleValue),
             ("nonsense\n{}\n", Layout::Lines),
             ("{\"a\":\n{\"b\":1}\n{\"b\":2}\n", Layout::Lines),
             ("{\"a\":1,\n{\"b\":1}\n", Layout::Lines),
-            ("{\"a\":[{\"c\":1},\n{\"a\":\n{\"b\":1}\n\n{\"b\":2}", Layout::Lines),
-            ("[{\"a\":1},\n{\"b\":1}\n]\n{}", Layout::Whole),
-            ("{\"a\":[\n{\"b\":1},\n{\"b\":1}", Layout::Whole),
-            ("[\n{\"b\":1}\n", Layout::Whole),
-            ("{\"a\":\n{\"b\":1}\n}\n", Layout::Whole),
-            ("", Layout::Whole),
+            (
+                "{\"a\":[{\"c\":1},\n{\"a\":\n{\"b\":1}\n\n{\"b\":2}",
+                Layout::Lines,
+            ),
+            ("[{\"a\":1},\n{\"b\":1}\n]\n{}", Layout::SingleValue),
+            ("{\"a\":[\n{\"b\":1},\n{\"b\":1}", Layout::SingleValue),
+            ("[\n{\"b\":1}\n", Layout::SingleValue),
+            ("{\"a\":\n{\"b\":1}\n}\n", Layout::SingleValue),
+            ("", Layout::SingleValue),
         ];
         for (text, layout) in cases {
             assert_eq!(cursor(text).layout().expect("reads"), layout, "{text:?}");

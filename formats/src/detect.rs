@@ -1,4 +1,4 @@
-//! What kind of file it is.
+//! Detects the format of a file.
 
 use std::{
     fs::File,
@@ -8,38 +8,44 @@ use std::{
 
 use crate::{
     Format, ReadError,
+    conversation_extra::ConversationExtra,
     cursor::{Cursor, Layout, Scanned},
     json::{self, Fields, Notes},
-    talks::{About, outline},
+    message_list::outline,
 };
 
-/// What a SQLite database begins with.
+/// The first bytes of a SQLite database.
 const SQLITE: &[u8] = b"SQLite format 3\0";
-/// Messages that are looked at, at most; most files tell earlier.
-const LOOKS: usize = 200;
-/// Bytes of a field or a message that is looked into.
-const LOOK_BYTES: usize = 1024 * 1024;
-/// Names under which an object holds messages.
+/// Most messages examined. Most files are decided earlier.
+const MAX_SAMPLES: usize = 200;
+/// Largest field or message examined, in bytes.
+const SAMPLE_BYTES: usize = 1024 * 1024;
+/// The names of fields that hold a list of messages, in all formats.
 const LISTS: [&str; 4] = ["conversations", "messages", "history", "traj"];
 
-/// The format of a file, by its content; its name's ending decides only where the content leaves it open.
+/// The format of a file, by its content. The file extension decides only if the content does not.
 pub fn detect(path: &Path) -> Result<Format, ReadError> {
     let mut file = File::open(path)?;
     let mut magic = Vec::new();
-    file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut magic)?;
+    file.by_ref()
+        .take(SQLITE.len() as u64)
+        .read_to_end(&mut magic)?;
     if magic == SQLITE {
         return Ok(Format::ZeroClaw);
     }
     file.rewind()?;
-    let mut look = Look { guess: None, looks: 0 };
-    look.file(&mut Cursor::new(file)?)?;
-    match look.guess {
-        Some(Guess::Surely(format) | Guess::Perhaps(format)) => Ok(format),
-        None => by_ending(path).ok_or(ReadError::Unknown),
+    let mut detector = Detector {
+        guess: None,
+        samples: 0,
+    };
+    detector.read_file(&mut Cursor::new(file)?)?;
+    match detector.guess {
+        Some(Guess::Certain(format) | Guess::Likely(format)) => Ok(format),
+        None => format_of_extension(path).ok_or(ReadError::Unknown),
     }
 }
 
-fn by_ending(path: &Path) -> Option<Format> {
+fn format_of_extension(path: &Path) -> Option<Format> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     match ending.as_str() {
         "traj" => Some(Format::OpenAi),
@@ -48,129 +54,149 @@ fn by_ending(path: &Path) -> Option<Format> {
     }
 }
 
-/// What the file seems to be.
+/// The format, and whether it is certain.
 #[derive(Debug, Clone, Copy)]
 enum Guess {
-    Surely(Format),
-    Perhaps(Format),
+    Certain(Format),
+    Likely(Format),
 }
 
-struct Look {
+struct Detector {
     guess: Option<Guess>,
-    looks: usize,
+    samples: usize,
 }
 
-impl Look {
-    const fn goes_on(&self) -> bool {
-        !matches!(self.guess, Some(Guess::Surely(_))) && self.looks < LOOKS
+impl Detector {
+    const fn is_undecided(&self) -> bool {
+        !matches!(self.guess, Some(Guess::Certain(_))) && self.samples < MAX_SAMPLES
     }
 
-    fn take(&mut self, guess: Option<Guess>) {
-        self.looks += 1;
+    fn record_guess(&mut self, guess: Option<Guess>) {
+        self.samples += 1;
         match (guess, self.guess) {
-            (Some(Guess::Surely(_)), _) | (Some(_), None) => self.guess = guess,
+            (Some(Guess::Certain(_)), _) | (Some(_), None) => self.guess = guess,
             _ => {}
         }
     }
 
-    fn file<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
+    fn read_file<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
         let layout = cursor.layout()?;
-        while self.goes_on() && cursor.peek_after_blanks()?.is_some() {
-            if layout == Layout::Whole {
-                return self.value(cursor);
+        while self.is_undecided() && cursor.peek_non_blank()?.is_some() {
+            if layout == Layout::SingleValue {
+                return self.read_value(cursor);
             }
-            let start = cursor.place();
+            let start = cursor.position();
             cursor.line(0)?;
-            let next = cursor.place();
-            cursor.go(start)?;
+            let next = cursor.position();
+            cursor.seek_to(start)?;
             cursor.end_at(next.offset);
-            self.value(cursor)?;
+            self.read_value(cursor)?;
             cursor.end_at(u64::MAX);
-            cursor.go(next)?;
+            cursor.seek_to(next)?;
         }
         Ok(())
     }
 
-    /// An object, or the objects of a list, or of a list within a list.
-    fn value<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
+    /// Examines an object, the objects of a list, or the objects of nested lists.
+    fn read_value<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
         let mut lists = 0;
-        while cursor.pass(b'[')? {
+        while cursor.consume_if(b'[')? {
             lists += 1;
         }
         loop {
-            if cursor.peek_after_blanks()? == Some(b'{') {
-                self.object(cursor)?;
+            if cursor.peek_non_blank()? == Some(b'{') {
+                self.read_object(cursor)?;
             } else if !matches!(cursor.skip()?, Scanned::Bytes(_)) {
                 return Ok(());
             }
-            if lists == 0 || !self.goes_on() || !cursor.pass(b',')? {
+            if lists == 0 || !self.is_undecided() || !cursor.consume_if(b',')? {
                 return Ok(());
             }
         }
     }
 
-    fn object<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
-        let found = outline(cursor, &LISTS, LOOK_BYTES)?;
-        let after = cursor.place();
+    fn read_object<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> io::Result<()> {
+        let found = outline(cursor, &LISTS, SAMPLE_BYTES)?;
+        let after = cursor.position();
         let fields = found.fields();
-        if let Ok(Some(format)) = About::of(&fields).map(|about| about.and_then(|about| about.written())) {
-            self.guess = Some(Guess::Surely(format));
+        if let Ok(Some(format)) =
+            ConversationExtra::of(&fields).map(|about| about.and_then(|about| about.format()))
+        {
+            self.guess = Some(Guess::Certain(format));
             return Ok(());
         }
         let Some(list) = found.list else {
-            self.take(of_record(&fields));
+            self.record_guess(guess_record(&fields));
             return Ok(());
         };
         if fields.has("system") {
-            self.take(Some(Guess::Surely(Format::Anthropic)));
+            self.record_guess(Some(Guess::Certain(Format::Anthropic)));
             return Ok(());
         }
-        cursor.go(list)?;
-        cursor.pass(b'[')?;
-        while self.goes_on() {
-            let Scanned::Bytes(bytes) = cursor.value(LOOK_BYTES)? else { break };
-            let guess =
-                json::read(bytes, &mut Notes::new(), |text, _| Fields::parse(text).map(|said| of_record(&said)));
-            self.take(guess.unwrap_or_default());
-            cursor.pass(b',')?;
+        cursor.seek_to(list)?;
+        cursor.consume_if(b'[')?;
+        while self.is_undecided() {
+            let Scanned::Bytes(bytes) = cursor.value(SAMPLE_BYTES)? else {
+                break;
+            };
+            let guess = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {
+                Fields::parse(text).map(|record| guess_record(&record))
+            });
+            self.record_guess(guess.unwrap_or_default());
+            cursor.consume_if(b',')?;
         }
-        cursor.go(after)
+        cursor.seek_to(after)
     }
 }
 
-/// What a line or a message seems to be of.
-fn of_record(record: &Fields) -> Option<Guess> {
+/// The format of a line or message, by its field names.
+fn guess_record(record: &Fields) -> Option<Guess> {
     let kind = record.text("type").ok().flatten().unwrap_or_default();
     let has = |name: &str| record.0.contains_key(name);
     if has("role") {
-        return of_message(record);
+        return guess_message(record);
     }
     match kind.as_str() {
         "session" | "compaction" | "model_change" | "custom_message" | "branch_summary" => {
-            Some(Guess::Surely(Format::Pi))
+            Some(Guess::Certain(Format::Pi))
         }
-        "message" if has("message") => Some(Guess::Surely(Format::Pi)),
-        "user" | "assistant" if has("content") => Some(Guess::Surely(Format::Claw0)),
-        "tool_use" | "tool_result" if has("tool_use_id") => Some(Guess::Surely(Format::Claw0)),
-        _ if has("from") && has("value") => Some(Guess::Surely(Format::ShareGpt)),
+        "message" if has("message") => Some(Guess::Certain(Format::Pi)),
+        "user" | "assistant" if has("content") => Some(Guess::Certain(Format::Claw0)),
+        "tool_use" | "tool_result" if has("tool_use_id") => Some(Guess::Certain(Format::Claw0)),
+        _ if has("from") && has("value") => Some(Guess::Certain(Format::ShareGpt)),
         _ => None,
     }
 }
 
-/// A chat message: OpenAI's unless its content says otherwise.
-fn of_message(message: &Fields) -> Option<Guess> {
+/// The format of a chat message: OpenAI, unless its content blocks belong to another format.
+fn guess_message(message: &Fields) -> Option<Guess> {
     let role = message.text("role").ok().flatten()?;
-    let own = ["tool_calls", "function_call", "tool_call_id", "tool_call_ids"];
-    if matches!(role.as_str(), "tool" | "function" | "developer" | "system") || own.iter().any(|name| message.has(name))
+    let openai_fields = [
+        "tool_calls",
+        "function_call",
+        "tool_call_id",
+        "tool_call_ids",
+    ];
+    if matches!(role.as_str(), "tool" | "function" | "developer" | "system")
+        || openai_fields.iter().any(|name| message.has(name))
     {
-        return Some(Guess::Surely(Format::OpenAi));
+        return Some(Guess::Certain(Format::OpenAi));
     }
     let blocks = message.list("content").unwrap_or_default();
-    let kinds = blocks.into_iter().filter_map(|block| Fields::parse(block).ok()?.text("type").ok()?);
-    let surely = kinds.filter_map(|kind| match kind.as_str() {
-        "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "image" | "document" => Some(Format::Anthropic),
+    let kinds = blocks
+        .into_iter()
+        .filter_map(|block| Fields::parse(block).ok()?.text("type").ok()?);
+    let certain = kinds.filter_map(|kind| match kind.as_str() {
+        "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "image" | "document" => {
+            Some(Format::Anthropic)
+        }
         "image_url" | "input_audio" | "file" | "refusal" => Some(Format::OpenAi),
         _ => None,
     });
-    Some(surely.map(Guess::Surely).next().unwrap_or(Guess::Perhaps(Format::OpenAi)))
+    Some(
+        certain
+            .map(Guess::Certain)
+            .next()
+            .unwrap_or(Guess::Likely(Format::OpenAi)),
+    )
 }

@@ -1,102 +1,114 @@
-//! JSON that others wrote: mended where it can be, taken apart a level at a time, so that nothing is as deep as the
-//! file says, and its numbers and key orders stay as they stand.
+//! Tolerant JSON parsing. Values are parsed one level at a time, so that nesting depth is limited
+//! and numbers and key order stay as written. Invalid UTF-8 and lone surrogates are replaced.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use crate::Fate;
+use crate::ImportOutcome;
 
-/// Levels of JSON that are read.
+/// Deepest nesting that is accepted.
 const LEVELS: usize = 128;
-/// Bytes of a name that a remark repeats.
+/// Longest name that a remark quotes, in bytes.
 const NAME_BYTES: usize = 40;
 
-/// Why something cannot be read: a sentence that names fields and kinds, never content.
+/// Why an item cannot be read. The sentence names fields and kinds, never content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bad(pub(crate) String);
+pub(crate) struct Unreadable(pub(crate) String);
 
-impl Bad {
-    /// This sentence.
+impl Unreadable {
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self(what.into())
     }
 }
 
-/// What is to be said of something that is kept.
+/// Remarks about an item that is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// What became of parts of it.
-    pub(crate) said: Vec<(Fate, String)>,
-    /// Fields of it that nothing reads; they come with message after message, and are said once in a file.
+    /// What happened to parts of the item.
+    pub(crate) remarks: Vec<(ImportOutcome, String)>,
+    /// Fields that no reader uses. Every message may have them, so they are reported once per file.
     pub(crate) unread: Vec<String>,
 }
 
 impl Notes {
-    /// None yet.
     pub(crate) const fn new() -> Self {
-        Self { said: Vec::new(), unread: Vec::new() }
+        Self {
+            remarks: Vec::new(),
+            unread: Vec::new(),
+        }
     }
 
-    /// One more.
-    pub(crate) fn push(&mut self, note: (Fate, String)) {
-        self.said.push(note);
+    pub(crate) fn push(&mut self, note: (ImportOutcome, String)) {
+        self.remarks.push(note);
     }
 
-    /// Those of something else, too.
     pub(crate) fn extend(&mut self, others: Self) {
-        self.said.extend(others.said);
+        self.remarks.extend(others.remarks);
         self.unread.extend(others.unread);
     }
 
-    /// Each field but the `read` ones, as one of `whose`.
+    /// Notes each field that is not in `read`, as a field of `whose`.
     pub(crate) fn unread(&mut self, fields: &Fields, read: &[&str], whose: &str) {
-        fields.names().filter(|name| !read.contains(name)).for_each(|name| self.unread_field(name, whose));
+        fields
+            .names()
+            .filter(|name| !read.contains(name))
+            .for_each(|name| self.unread_field(name, whose));
     }
 
-    /// The field as one of `whose`.
+    /// Notes the field as a field of `whose`.
     pub(crate) fn unread_field(&mut self, name: &str, whose: &str) {
-        self.unread.push(format!("field {} of {whose}", named(name)));
+        self.unread
+            .push(format!("field {} of {whose}", short_name(name)));
     }
 }
 
-/// A kind's name as a remark repeats it: short, on one line.
-pub(crate) fn named(kind: &str) -> String {
+/// The name for a remark: shortened, with control characters escaped.
+pub(crate) fn short_name(kind: &str) -> String {
     let end = kind.floor_char_boundary(NAME_BYTES.min(kind.len()));
     kind[..end].escape_debug().to_string()
 }
 
-/// Reads a line or value. Bytes that are no UTF-8 become U+FFFD, and so do lone surrogates where the reading fails
-/// without; both are noted.
-pub(crate) fn read<T>(
+/// Parses a line or a value. Replaces bytes that are not UTF-8 with U+FFFD. If parsing fails,
+/// replaces lone surrogates with U+FFFD and parses again. Notes both.
+pub(crate) fn parse_bytes<T>(
     bytes: Vec<u8>,
     notes: &mut Notes,
-    mut parse: impl FnMut(&str, &mut Notes) -> Result<T, Bad>,
-) -> Result<T, Bad> {
+    mut parse: impl FnMut(&str, &mut Notes) -> Result<T, Unreadable>,
+) -> Result<T, Unreadable> {
     let text = String::from_utf8(bytes).unwrap_or_else(|error| {
-        notes.push((Fate::Changed, "bytes that are not UTF-8 became U+FFFD".into()));
+        notes.push((
+            ImportOutcome::Changed,
+            "bytes that are not UTF-8 became U+FFFD".into(),
+        ));
         String::from_utf8_lossy(error.as_bytes()).into_owned()
     });
     if is_deep(&text) {
-        return Err(Bad(format!("it is nested deeper than {LEVELS} levels")));
+        return Err(Unreadable(format!(
+            "it is nested deeper than {LEVELS} levels"
+        )));
     }
-    let before = (notes.said.len(), notes.unread.len());
+    let before = (notes.remarks.len(), notes.unread.len());
     parse(&text, notes).or_else(|bad| {
-        let mended = without_lone_surrogates(&text).ok_or(bad)?;
-        notes.said.truncate(before.0);
+        let repaired = without_lone_surrogates(&text).ok_or(bad)?;
+        notes.remarks.truncate(before.0);
         notes.unread.truncate(before.1);
-        notes.push((Fate::Changed, "lone surrogates became U+FFFD".into()));
-        parse(&mended, notes)
+        notes.push((
+            ImportOutcome::Changed,
+            "lone surrogates became U+FFFD".into(),
+        ));
+        parse(&repaired, notes)
     })
 }
 
-/// The text of bytes, with U+FFFD for what is no UTF-8 and for each lone surrogate.
-pub(crate) fn mended(bytes: Vec<u8>) -> String {
-    let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+/// The bytes as text, with U+FFFD for invalid UTF-8 and for lone surrogates.
+pub(crate) fn repaired_text(bytes: Vec<u8>) -> String {
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     without_lone_surrogates(&text).unwrap_or(text)
 }
 
-/// Whether brackets are nested deeper than is read.
+/// Whether brackets are nested deeper than [`LEVELS`].
 pub(crate) fn is_deep(text: &str) -> bool {
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     for byte in text.bytes() {
@@ -115,14 +127,16 @@ pub(crate) fn is_deep(text: &str) -> bool {
     false
 }
 
-/// The text with U+FFFD for each escaped surrogate that has no partner; None when there is none.
+/// The text with U+FFFD for each escaped surrogate without a partner. None if there is none.
 fn without_lone_surrogates(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let unit = |at: usize| -> Option<u16> {
-        let digits = bytes.get(at..at + 6).filter(|six| six.starts_with(b"\\u"))?;
+        let digits = bytes
+            .get(at..at + 6)
+            .filter(|six| six.starts_with(b"\\u"))?;
         u16::from_str_radix(std::str::from_utf8(&digits[2..]).ok()?, 16).ok()
     };
-    let mut mended = String::new();
+    let mut repaired = String::new();
     let (mut at, mut copied) = (0, 0);
     while at < bytes.len() {
         if bytes[at] != b'\\' {
@@ -132,46 +146,55 @@ fn without_lone_surrogates(text: &str) -> Option<String> {
         match unit(at) {
             Some(0xD800..=0xDBFF) if matches!(unit(at + 6), Some(0xDC00..=0xDFFF)) => at += 12,
             Some(0xD800..=0xDFFF) => {
-                mended.push_str(&text[copied..at]);
-                mended.push_str("\\ufffd");
+                repaired.push_str(&text[copied..at]);
+                repaired.push_str("\\ufffd");
                 at += 6;
                 copied = at;
             }
             _ => at += 2,
         }
     }
-    (copied > 0).then(|| mended + &text[copied..])
+    (copied > 0).then(|| repaired + &text[copied..])
 }
 
-/// An object's fields. Of fields with one name the last one stands.
+/// The fields of a JSON object. The last of several fields with one name counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields<'a>(pub(crate) BTreeMap<String, &'a RawValue>);
 
 impl<'a> Fields<'a> {
-    /// Those of this JSON text.
-    pub(crate) fn parse(text: &'a str) -> Result<Self, Bad> {
+    /// Parses a JSON text, one level deep.
+    pub(crate) fn parse(text: &'a str) -> Result<Self, Unreadable> {
         if !text.trim_start().starts_with('{') {
-            return Err(Bad::new("it is not a JSON object"));
+            return Err(Unreadable::new("it is not a JSON object"));
         }
-        serde_json::from_str(text).map(Self).map_err(|_| Bad::new("it is not JSON"))
+        serde_json::from_str(text)
+            .map(Self)
+            .map_err(|_| Unreadable::new("it is not JSON"))
     }
 
-    /// A field as it stands; None when absent or null.
+    /// A field as raw JSON; None if absent or null.
     pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
-        self.0.get(key).map(|raw| raw.get()).filter(|raw| *raw != "null")
+        self.0
+            .get(key)
+            .map(|raw| raw.get())
+            .filter(|raw| *raw != "null")
     }
 
-    /// A text; None when absent or something else.
-    pub(crate) fn text(&self, key: &str) -> Result<Option<String>, Bad> {
-        self.raw(key).filter(|raw| is_text(raw)).map(text).transpose()
+    /// A string; None if the field is absent or not a string.
+    pub(crate) fn text(&self, key: &str) -> Result<Option<String>, Unreadable> {
+        self.raw(key)
+            .filter(|raw| is_text(raw))
+            .map(text)
+            .transpose()
     }
 
-    /// A text that must be there.
-    pub(crate) fn must(&self, key: &str) -> Result<String, Bad> {
-        self.text(key)?.ok_or_else(|| Bad(format!("it needs a text `{key}`")))
+    /// A string; an error if the field is absent or not a string.
+    pub(crate) fn required_text(&self, key: &str) -> Result<String, Unreadable> {
+        self.text(key)?
+            .ok_or_else(|| Unreadable(format!("it needs a text `{key}`")))
     }
 
-    /// Whether a field is there and not null.
+    /// Whether a field is present and not null.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.raw(key).is_some()
     }
@@ -181,60 +204,74 @@ impl<'a> Fields<'a> {
         self.raw(key) == Some("true")
     }
 
-    /// The elements of a list; none when absent or something else.
-    pub(crate) fn list(&self, key: &str) -> Result<Vec<&'a str>, Bad> {
-        self.raw(key).filter(|raw| raw.starts_with('[')).map_or_else(|| Ok(Vec::new()), list)
+    /// The elements of a list as raw JSON; empty if the field is absent or not a list.
+    pub(crate) fn list(&self, key: &str) -> Result<Vec<&'a str>, Unreadable> {
+        self.raw(key)
+            .filter(|raw| raw.starts_with('['))
+            .map_or_else(|| Ok(Vec::new()), list)
     }
 
-    /// A value as a label: a text as it reads, anything else as it stands.
-    pub(crate) fn label(&self, key: &str) -> Result<Option<String>, Bad> {
+    /// A field as a metadata value: a string unescaped, anything else as raw JSON.
+    pub(crate) fn label(&self, key: &str) -> Result<Option<String>, Unreadable> {
         self.raw(key).map(label).transpose()
     }
 
-    /// The names of all fields.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
-/// Whether the value is a text.
+/// Whether the raw value is a string.
 pub(crate) fn is_text(raw: &str) -> bool {
     raw.starts_with('"')
 }
 
-/// A JSON text's own text.
-pub(crate) fn text(raw: &str) -> Result<String, Bad> {
-    serde_json::from_str(raw).map_err(|_| Bad::new("a text in it cannot be read"))
+/// The content of a JSON string.
+pub(crate) fn text(raw: &str) -> Result<String, Unreadable> {
+    serde_json::from_str(raw).map_err(|_| Unreadable::new("a text in it cannot be read"))
 }
 
-/// A value as a label: a text as it reads, anything else as it stands.
-pub(crate) fn label(raw: &str) -> Result<String, Bad> {
-    if is_text(raw) { text(raw) } else { Ok(raw.to_owned()) }
+/// A raw value as a metadata value: a string unescaped, anything else as raw JSON.
+pub(crate) fn label(raw: &str) -> Result<String, Unreadable> {
+    if is_text(raw) {
+        text(raw)
+    } else {
+        Ok(raw.to_owned())
+    }
 }
 
-/// The elements of a JSON list, as they stand.
-pub(crate) fn list(raw: &str) -> Result<Vec<&str>, Bad> {
-    let elements: Vec<&RawValue> = serde_json::from_str(raw).map_err(|_| Bad::new("a list in it cannot be read"))?;
+/// The elements of a JSON list, as raw JSON.
+pub(crate) fn list(raw: &str) -> Result<Vec<&str>, Unreadable> {
+    let elements: Vec<&RawValue> =
+        serde_json::from_str(raw).map_err(|_| Unreadable::new("a list in it cannot be read"))?;
     Ok(elements.into_iter().map(RawValue::get).collect())
 }
 
-/// A text as JSON.
+/// The text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text is always JSON")
 }
 
-/// A tool's input as a JSON object on one line: as it stands, its line ends as blanks; or under `input` where it is something
-/// else.
+/// A tool's input as a JSON object on one line, with line ends replaced by blanks. Any other input
+/// is wrapped as `{"input": …}`.
 pub(crate) fn object(input: &str) -> Box<RawValue> {
-    // outside of texts they are blanks, and within them no JSON
-    let line = input.trim_matches(['\n', '\r', '\t', ' ']).replace(['\n', '\r'], " ");
-    let is_object = line.starts_with('{') && !is_deep_within(&line) && serde_json::from_str::<&RawValue>(input).is_ok();
-    let text = if is_object { line } else { format!("{{\"input\":{}}}", quoted(input)) };
-    RawValue::from_string(text).expect("it was parsed, or is an object made of one text")
+    // Line ends are blanks outside of strings. Inside strings they are not valid JSON.
+    let line = input
+        .trim_matches(['\n', '\r', '\t', ' '])
+        .replace(['\n', '\r'], " ");
+    let is_object = line.starts_with('{')
+        && !is_too_deep_inside_a_message(&line)
+        && serde_json::from_str::<&RawValue>(input).is_ok();
+    let text = if is_object {
+        line
+    } else {
+        format!("{{\"input\":{}}}", quoted(input))
+    };
+    RawValue::from_string(text).expect("the text was parsed, or is an object with one string")
 }
 
-/// Whether it would be too deep within a message.
-fn is_deep_within(input: &str) -> bool {
+/// Whether the input would exceed the nesting limit inside a message.
+fn is_too_deep_inside_a_message(input: &str) -> bool {
     is_deep(&format!("{}{input}", "[".repeat(16)))
 }
 
@@ -243,31 +280,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lone_surrogates_are_mended_and_pairs_stay() {
+    fn lone_surrogates_are_replaced_and_pairs_stay() {
         let text = r#"{"a":"\ud83d\ude00 \ud800 \\ud800 \udc00\ud800"}"#;
-        let mended = r#"{"a":"\ud83d\ude00 \ufffd \\ud800 \ufffd\ufffd"}"#;
-        assert_eq!(without_lone_surrogates(text).as_deref(), Some(mended));
+        let repaired = r#"{"a":"\ud83d\ude00 \ufffd \\ud800 \ufffd\ufffd"}"#;
+        assert_eq!(without_lone_surrogates(text).as_deref(), Some(repaired));
         assert_eq!(without_lone_surrogates(r#""\ud83d\ude00 \\ud800""#), None);
     }
 
     #[test]
     fn nesting_is_counted_outside_of_texts() {
-        assert!(!is_deep(&format!("{}\"{}\"{}", "[".repeat(128), "[".repeat(999), "]".repeat(128))));
+        assert!(!is_deep(&format!(
+            "{}\"{}\"{}",
+            "[".repeat(128),
+            "[".repeat(999),
+            "]".repeat(128)
+        )));
         assert!(is_deep(&"[".repeat(129)));
     }
 
     #[test]
-    fn the_last_of_equal_fields_stands() {
+    fn the_last_of_duplicate_fields_counts() {
         let fields = Fields::parse(r#"{"a":"1","a":"2"}"#).expect("parses");
-        assert_eq!(fields.must("a").expect("a text"), "2");
+        assert_eq!(fields.required_text("a").expect("a text"), "2");
     }
 
     #[test]
-    fn an_object_stays_one_and_anything_else_is_wrapped() {
+    fn objects_stay_and_other_inputs_are_wrapped() {
         assert_eq!(object("{\"n\": 1e2}").get(), "{\"n\": 1e2}");
-        assert_eq!(object(" {\r\n\t\"a\\n\":\n[1]}\n").get(), "{  \t\"a\\n\": [1]}");
+        assert_eq!(
+            object(" {\r\n\t\"a\\n\":\n[1]}\n").get(),
+            "{  \t\"a\\n\": [1]}"
+        );
         for input in ["", "[1]", "{\"a\":\"\n\"}", "{\n}}", "{", "7", "\u{a0}{}"] {
-            assert_eq!(object(input).get(), format!("{{\"input\":{}}}", quoted(input)));
+            assert_eq!(
+                object(input).get(),
+                format!("{{\"input\":{}}}", quoted(input))
+            );
         }
     }
 }

@@ -1,32 +1,50 @@
-//! Conversations in the files of other systems: read and written, a line at a time.
+//! Reads and writes conversations in the file formats of other systems, one message at a time.
 //!
-//! [`detect`] says what a file is, [`read`] gives what is in it to a [`Sink`], [`writer`] makes such a file. Whatever a
-//! format cannot say is written beside its own fields, in an object `anneal` that other readers pass over, so that every
-//! message comes back as it was.
+//! [`detect`] finds the format of a file, [`read`] sends its items to a [`Sink`] as [`FileEvent`]s,
+//! and [`writer`] writes a file. Data that a format has no field for goes into an extra object
+//! `anneal`, which other readers ignore, so that anneal reads every message back unchanged.
+//!
+//! One folder per format: `anthropic`, `claw0`, `openai`, `pi`, `sharegpt`, `zeroclaw`.
+//! `message_list` is shared by the formats that store a list of messages.
+//!
+//! - `read`, `write`: which code reads or writes a format.
+//! - `read_options`, `read_error`: how a file is read, and why it is not read to its end.
+//! - `format_writer`: the interface of the writers, and why a file is not written to its end.
 
+mod added_parts;
 mod anthropic;
 mod blocks;
-mod brackets;
 mod claw0;
+mod conversation_extra;
 mod cursor;
 mod detect;
-mod extra;
-mod fit;
-mod growth;
+mod emitter;
+mod event;
+mod format;
+mod format_writer;
 mod json;
+mod json_scanner;
+mod message_extra;
+mod message_list;
 mod openai;
-mod out;
 mod pi;
-mod port;
 mod read;
+mod read_error;
+mod read_options;
+mod remark;
 mod sharegpt;
-mod talks;
+mod storage_limits;
 mod time;
 mod write;
 mod zeroclaw;
 
+pub use added_parts::added_parts;
 pub use detect::detect;
-pub use growth::grown;
-pub use port::{Fate, Format, Found, Head, Place, Remark, Scope, Sink, Stopped, Stored, Summary};
-pub use read::{Branches, ReadError, ReadOptions, Strictness, read, read_from};
-pub use write::{Output, WriteError, Writer, writer};
+pub use event::{FileEvent, Head, Sink, Stopped, StoredMessage, Summary};
+pub use format::Format;
+pub use format_writer::WriteError;
+pub use read::{read, read_from};
+pub use read_error::ReadError;
+pub use read_options::{Branches, ReadOptions, Strictness};
+pub use remark::{ImportOutcome, Location, Remark, Scope};
+pub use write::{Output, Writer, writer};

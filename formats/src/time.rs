@@ -1,9 +1,9 @@
-//! Times as pi and ZeroClaw write them.
+//! The time format of pi and ZeroClaw.
 
-/// Milliseconds until the year 10000, from which on a date has five digits.
+/// Milliseconds until the year 10000, from which on a year has five digits.
 const LATEST_MS: u64 = 253_402_300_800_000;
 
-/// The time as ISO 8601 in UTC, to milliseconds.
+/// The time as ISO 8601 in UTC, with milliseconds.
 pub(crate) fn iso(created_us: i64) -> String {
     let ms = created_us.div_euclid(1_000);
     let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
@@ -13,13 +13,18 @@ pub(crate) fn iso(created_us: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// A time as a file says it, as pi writes it: milliseconds since 1970 as ISO 8601, anything else as it stands.
+/// The time in pi's format: a number of milliseconds since 1970 becomes ISO 8601, anything else
+/// stays.
 pub(crate) fn normal(time: &str) -> String {
-    let ms = time.parse::<i64>().ok().filter(|ms| ms.unsigned_abs() < LATEST_MS);
+    let ms = time
+        .parse::<i64>()
+        .ok()
+        .filter(|ms| ms.unsigned_abs() < LATEST_MS);
     ms.map_or_else(|| time.to_owned(), |ms| iso(ms * 1_000))
 }
 
-/// Year, month and day, so many days after 1970-01-01. Counts in eras of 400 years that begin on a 1st of March.
+/// Year, month and day, from the number of days since 1970-01-01. Counts in eras of 400 years that
+/// begin on 1 March.
 const fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -39,7 +44,13 @@ mod tests {
     #[test]
     fn numbers_become_dates_and_dates_stay() {
         assert_eq!(normal("1708300001000"), "2024-02-18T23:46:41.000Z");
-        for time in ["2026-11-21T07:20:47.355Z", "t", "", "99999999999999999999", "253402300800000"] {
+        for time in [
+            "2026-11-21T07:20:47.355Z",
+            "t",
+            "",
+            "99999999999999999999",
+            "253402300800000",
+        ] {
             assert_eq!(normal(time), time);
         }
     }

@@ -1,4 +1,5 @@
-//! Megabytes per second of the extractive summariser by kind of text: `cargo run --release -p anneal-llm --example throughput`.
+//! Throughput of the extractive summariser by kind of text, in megabytes per second:
+//! `cargo run --release -p anneal-llm --example throughput`.
 #![allow(clippy::unwrap_used, reason = "a measurement may stop at once")]
 
 use std::time::Instant;
@@ -25,35 +26,60 @@ fn main() {
         (
             "prose",
             numbered(&|i| {
-                format!("Section {i} explains how the Baltic fleet repaired its rudders in port {}. ", i * 7 % 911)
+                format!(
+                    "Section {i} explains how the Baltic fleet repaired its rudders in port {}. ",
+                    i * 7 % 911
+                )
             }),
         ),
-        ("chinese prose", numbered(&|i| format!("第{i}节说明船队如何在港口修理船舵，并记录了费用。"))),
+        (
+            "chinese prose",
+            numbered(&|i| format!("第{i}节说明船队如何在港口修理船舵，并记录了费用。")),
+        ),
         (
             "json",
             format!(
                 "[{}]",
-                numbered(&|i| format!("{{\"id\": {i}, \"name\": \"row {i}\", \"tags\": [\"a\", \"b\"]}},\n"))
+                numbered(&|i| format!(
+                    "{{\"id\": {i}, \"name\": \"row {i}\", \"tags\": [\"a\", \"b\"]}},\n"
+                ))
             ),
         ),
         (
             "log",
             numbered(&|i| {
-                format!("2026-01-02 10:00:{:02}.{:03} INFO http: GET /orders/{i} took {}ms\n", i % 60, i % 1000, i % 90)
+                format!(
+                    "2026-01-02 10:00:{:02}.{:03} INFO http: GET /orders/{i} took {}ms\n",
+                    i % 60,
+                    i % 1000,
+                    i % 90
+                )
             }),
         ),
-        ("code", numbered(&|i| format!("def compute_{i}(a, b):\n    total = a * b + {i}\n    return total\n\n"))),
+        (
+            "code",
+            numbered(&|i| {
+                format!("def compute_{i}(a, b):\n    total = a * b + {i}\n    return total\n\n")
+            }),
+        ),
         ("one line without spaces", "x".repeat(BYTES)),
         ("10 MB of [", "[".repeat(BYTES)),
         ("10 MB of {", "{".repeat(BYTES)),
-        ("10 MB of line feeds", format!("{}end of it", "\n".repeat(BYTES))),
+        (
+            "10 MB of line feeds",
+            format!("{}end of it", "\n".repeat(BYTES)),
+        ),
         ("2 M short sentences", "Ab c. ".repeat(BYTES / 6)),
     ];
-    // Like the real counter linear, but so cheap that our own work is what is timed.
+    // Linear like the real counter, but so cheap that only the summariser's own work is timed.
     let measure = |text: &str| Tokens::new(text.len().div_ceil(4) as u64);
     for (name, text) in texts {
         let body = SourceBody::Original(vec![Part::Text { text }]);
-        let sources = [Source { message_id: MessageId(1), role: Role::User, body }];
+        let sources = [Source {
+            message_id: MessageId(1),
+            role: Role::User,
+            body,
+        }];
         for purpose in [Purpose::Message, Purpose::Range] {
             let target = Tokens::new(2_000);
             let ask = SummaryAsk {
@@ -66,11 +92,15 @@ fn main() {
                 measure: &measure,
             };
             let start = Instant::now();
-            let summary = Extractive
-                .summarize_now(&ask)
-                .map_or_else(|e| e.to_string(), |summary| format!("{} tokens", summary.tokens));
+            let summary = Extractive.summarize_now(&ask).map_or_else(
+                |e| e.to_string(),
+                |summary| format!("{} tokens", summary.tokens),
+            );
             let seconds = start.elapsed().as_secs_f64();
-            println!("{name:>24} {purpose:?}: {:.0} MB/s ({summary})", BYTES as f64 / 1e6 / seconds);
+            println!(
+                "{name:>24} {purpose:?}: {:.0} MB/s ({summary})",
+                BYTES as f64 / 1e6 / seconds
+            );
         }
     }
 }

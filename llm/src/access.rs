@@ -1,4 +1,4 @@
-//! The models that a process may call, and what the operator allows of it.
+//! The models that a process may call, and the operator's limits.
 
 use anneal_core::{
     admission::{BreakerSettings, CallLimits},
@@ -7,20 +7,20 @@ use anneal_core::{
 
 use crate::provider::{CallableModels, Model};
 
-/// Models and limits, the same in every process of a fleet.
+/// Models and limits; all processes of a deployment must have the same.
 #[derive(Debug, Clone)]
 pub struct ModelAccess {
-    /// The models.
+    /// The models, by name.
     pub models: CallableModels,
-    /// When calls are given up for a while.
+    /// When calls are refused after failures, and for how long.
     pub breaker: BreakerSettings,
-    /// Tokens that a tenant's calls may use in a day (UTC); None: any number.
+    /// Most tokens of a tenant's calls in a day (UTC); None: no limit.
     pub tokens_per_day: Option<Tokens>,
-    /// Percent of a model's concurrent calls that one tenant may have under way where there are others.
+    /// Percent of a model's concurrent calls that one tenant may have while other tenants call it.
     pub tenant_share_percent: u32,
 }
 
-/// Half.
+/// Default of [`ModelAccess::tenant_share_percent`].
 pub const TENANT_SHARE_PERCENT: u32 = 50;
 
 impl Default for ModelAccess {
@@ -35,10 +35,12 @@ impl Default for ModelAccess {
 }
 
 impl ModelAccess {
-    /// What is allowed of a model.
+    /// The limits of a model's calls.
     pub fn limits(&self, model: &Model) -> CallLimits {
         let share = |calls: u32| {
-            let share = (u64::from(calls) * u64::from(self.tenant_share_percent)).div_ceil(100).max(1);
+            let share = (u64::from(calls) * u64::from(self.tenant_share_percent))
+                .div_ceil(100)
+                .max(1);
             u32::try_from(share).unwrap_or(u32::MAX)
         };
         CallLimits {

@@ -1,17 +1,23 @@
-//! Language models: the providers behind which they are called ([`provider`]), what makes summaries with them
-//! ([`ModelSummarizer`]) and without them ([`Extractive`]), and what their errors mean ([`provider_error`]).
+//! Language models.
+//!
+//! - [`provider`]: the models, and calls to their providers.
+//! - [`provider_error`]: what providers' errors mean for the size of a context.
+//! - `summarizer`: the interface of summarisers.
+//! - `model_summary` ([`ModelSummarizer`]): summaries written by a model.
+//! - `extractive` ([`Extractive`]): summaries without a model.
+//! - `access` ([`ModelAccess`]): the callable models and the operator's limits.
 
 mod access;
 mod extractive;
 mod model_summary;
-mod port;
 pub mod provider;
 pub mod provider_error;
+mod summarizer;
 
 pub use access::{ModelAccess, TENANT_SHARE_PERCENT};
 pub use extractive::Extractive;
 pub use model_summary::ModelSummarizer;
-pub use port::{
-    BoxFuture, Desk, Measure, Purpose, Quote, Source, SourceBody, Summarizer, Summary, SummaryAsk, SummaryFailure,
-    SummaryKind, Unfit,
+pub use summarizer::{
+    BoxFuture, Measure, Purpose, Quote, RejectedSummary, Source, SourceBody, Summarizer, Summary,
+    SummaryAsk, SummaryCalls, SummaryFailure, SummaryKind,
 };

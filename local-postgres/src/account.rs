@@ -1,8 +1,9 @@
-//! Who runs PostgreSQL: ourselves, or another user when we are root.
+//! The user that runs PostgreSQL: the current user, or another one if the current user is root.
 //!
-//! The switch is the standard library's: `CommandExt::uid` and `gid` call setgroups, setgid and setuid between fork and
-//! exec, and as root `uid` empties the supplementary groups. So no setpriv, runuser or su is needed, whose presence,
-//! options and PAM sessions differ between systems.
+//! The switch uses the standard library: `CommandExt::uid` and `gid` call setgroups, setgid and
+//! setuid between fork and exec, and as root `uid` empties the supplementary groups. setpriv,
+//! runuser and su are not used, because their presence, options and PAM sessions differ between
+//! systems.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, chown};
@@ -15,47 +16,64 @@ use crate::error::{LocalPostgresError, OnPath, Result};
 /// The user that runs PostgreSQL.
 pub(crate) struct Account {
     uid: u32,
-    /// Whom to become. None: we run it as ourselves.
-    other: Option<Other>,
+    /// The user to switch to. None: PostgreSQL runs as the current user.
+    other: Option<OtherUser>,
 }
 
-struct Other {
+struct OtherUser {
     name: String,
     gid: u32,
 }
 
 impl Account {
-    /// Ourselves; for root `postgres`, else `nobody`.
+    /// The current user. For root: `postgres`, otherwise `nobody`.
     pub(crate) fn current() -> Result<Account> {
         let uid = rustix::process::geteuid();
         if !uid.is_root() {
-            return Ok(Account { uid: uid.as_raw(), other: None });
+            return Ok(Account {
+                uid: uid.as_raw(),
+                other: None,
+            });
         }
         let path = Path::new("/etc/passwd");
         let passwd = fs::read_to_string(path).on("read", path)?;
-        find_user(&passwd, "postgres").or_else(|| find_user(&passwd, "nobody")).ok_or(LocalPostgresError::NoAccount)
+        find_user(&passwd, "postgres")
+            .or_else(|| find_user(&passwd, "nobody"))
+            .ok_or(LocalPostgresError::NoAccount)
     }
 
-    /// The program, ready to run as this user in `folder`: own process group, so that no Ctrl-C of a terminal reaches it,
-    /// and none of the caller's locale or PG* variables, which would change what it does.
+    /// A command for this program, which runs as this user in `folder`. It gets its own process
+    /// group, so that a Ctrl-C in the terminal does not reach it. The locale and PG* variables of
+    /// the caller are removed, because they would change what the program does.
     pub(crate) fn command(&self, program: &Path, folder: &Path) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(folder).process_group(0).stdin(Stdio::null());
+        command
+            .current_dir(folder)
+            .process_group(0)
+            .stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
             let locale = ["LANG", "LANGUAGE"].iter().any(|known| name == *known);
-            if locale || name.as_encoded_bytes().starts_with(b"PG") || name.as_encoded_bytes().starts_with(b"LC_") {
+            if locale
+                || name.as_encoded_bytes().starts_with(b"PG")
+                || name.as_encoded_bytes().starts_with(b"LC_")
+            {
                 command.env_remove(name);
             }
         }
         command.env("LC_ALL", "C");
         if let Some(other) = &self.other {
-            command.uid(self.uid).gid(other.gid).env("HOME", folder).env("USER", &other.name);
+            command
+                .uid(self.uid)
+                .gid(other.gid)
+                .env("HOME", folder)
+                .env("USER", &other.name);
         }
         command
     }
 
-    /// Gives the file or folder to this user. Nothing to do when we are that user.
-    pub(crate) fn give(&self, path: &Path) -> Result<()> {
+    /// Changes the owner of the file or folder to this user. Does nothing without a switch of
+    /// users.
+    pub(crate) fn chown(&self, path: &Path) -> Result<()> {
         match &self.other {
             Some(other) => chown(path, Some(self.uid), Some(other.gid)).on("give away", path),
             None => Ok(()),
@@ -67,9 +85,12 @@ impl Account {
         file.uid() == self.uid
     }
 
-    /// Whether this user may walk to `path`, itself included if `path` is a folder. Only asked of users that we become.
-    pub(crate) fn reaches(&self, path: &Path) -> bool {
-        let Some(other) = &self.other else { return true };
+    /// Whether this user may search all folders on the way to `path`, including `path` if it is a
+    /// folder. True without a switch of users.
+    pub(crate) fn can_enter(&self, path: &Path) -> bool {
+        let Some(other) = &self.other else {
+            return true;
+        };
         path.ancestors().all(|step| {
             fs::metadata(step).is_ok_and(|step| {
                 let search = if step.uid() == self.uid {
@@ -84,24 +105,36 @@ impl Account {
         })
     }
 
-    /// Refuses a program that this user may not run.
-    pub(crate) fn check_reaches(&self, path: &Path) -> Result<()> {
-        if self.reaches(path) {
+    /// An error if this user may not enter the folder.
+    pub(crate) fn check_can_enter(&self, path: &Path) -> Result<()> {
+        if self.can_enter(path) {
             return Ok(());
         }
-        let account = self.other.as_ref().map_or_else(String::new, |other| other.name.clone());
-        Err(LocalPostgresError::Unreachable { account, path: path.to_owned() })
+        let account = self
+            .other
+            .as_ref()
+            .map_or_else(String::new, |other| other.name.clone());
+        Err(LocalPostgresError::Unreachable {
+            account,
+            path: path.to_owned(),
+        })
     }
 }
 
-/// The user of that name in the text of /etc/passwd: `name:x:uid:gid:…`.
+/// Finds the user of this name in the text of /etc/passwd: `name:x:uid:gid:…`.
 fn find_user(passwd: &str, name: &str) -> Option<Account> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
         let found = fields.next()? == name;
         let uid = fields.nth(1)?.parse().ok()?;
         let gid = fields.next()?.parse().ok()?;
-        found.then(|| Account { uid, other: Some(Other { name: name.to_owned(), gid }) })
+        found.then(|| Account {
+            uid,
+            other: Some(OtherUser {
+                name: name.to_owned(),
+                gid,
+            }),
+        })
     })
 }
 
@@ -111,7 +144,8 @@ mod tests {
 
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nbroken\nnobody:x:65534:65533::/:/bin/false\n";
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/bash\nbroken\nnobody:x:65534:65533::/:/bin/false\n";
 
     #[test]
     fn a_user_is_found_by_its_whole_name() {
@@ -121,11 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn another_user_does_not_reach_a_private_folder() {
+    fn another_user_cannot_enter_a_private_folder() {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let stranger = Account { uid: 4_000_000, other: Some(Other { name: "stranger".into(), gid: 4_000_000 }) };
-        assert!(!stranger.reaches(folder.path()));
-        assert!(stranger.reaches(Path::new("/")));
+        let other_account = Account {
+            uid: 4_000_000,
+            other: Some(OtherUser {
+                name: "stranger".into(),
+                gid: 4_000_000,
+            }),
+        };
+        assert!(!other_account.can_enter(folder.path()));
+        assert!(other_account.can_enter(Path::new("/")));
     }
 }

@@ -1,49 +1,23 @@
 use std::cmp::Reverse;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{LocalPostgresError, Result};
+use crate::version::Version;
 
 /// Oldest major version that anneal supports.
-const OLDEST: u32 = 15;
+const OLDEST_MAJOR: u32 = 15;
 
-/// Parents of versioned installations, and what stands between a parent's entry and its programs.
-/// An entry counts when its name starts with the second field.
-const PLACES: [(&str, &str, &str); 5] = [
-    ("/usr/lib/postgresql", "", "bin"),                          // Debian, Ubuntu
-    ("/opt/homebrew/opt", "postgresql@", "bin"),                 // Homebrew on Apple silicon
-    ("/usr/local/opt", "postgresql@", "bin"),                    // Homebrew on Intel
-    ("/usr", "pgsql-", "bin"),                                   // RPMs of postgresql.org
+/// Parent folders of installed versions, the prefix of their entries, and the path from an entry to
+/// its programs.
+const INSTALLATION_FOLDERS: [(&str, &str, &str); 5] = [
+    ("/usr/lib/postgresql", "", "bin"),          // Debian, Ubuntu
+    ("/opt/homebrew/opt", "postgresql@", "bin"), // Homebrew on Apple silicon
+    ("/usr/local/opt", "postgresql@", "bin"),    // Homebrew on Intel
+    ("/usr", "pgsql-", "bin"),                   // RPMs of postgresql.org
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"), // Postgres.app
 ];
-
-/// A version of PostgreSQL, such as 18.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// 18 in 18.1.
-    pub major: u32,
-    /// 1 in 18.1; 0 for a version that is not released yet.
-    pub minor: u32,
-}
-
-impl Version {
-    /// Reads the number in `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`, `18.1` or `19beta2`.
-    pub(crate) fn parse(text: &str) -> Option<Version> {
-        let number = text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
-        let digits =
-            |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
-        let minor = number.split_once('.').and_then(|(_, minor)| digits(minor)).unwrap_or(0);
-        Some(Version { major: digits(number)?, minor })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// A folder that holds `initdb` and `postgres`, of a version that anneal supports.
 #[derive(Clone, Debug)]
@@ -53,44 +27,37 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// The programs in `wanted` when given (callers pass what ANNEAL_PG_BIN says), else the first found of: `PATH`,
-    /// then the places of Debian, Homebrew, RPM and Postgres.app, newest version first.
+    /// The programs in `wanted` if given (callers pass ANNEAL_PG_BIN), otherwise the first found in
+    /// `PATH`, then in the folders of Debian, Homebrew, RPM and Postgres.app, newest version first.
     pub fn find(wanted: Option<&Path>) -> Result<Binaries> {
         if let Some(folder) = wanted {
-            let missing = || LocalPostgresError::NoBinaries { looked_in: folder.display().to_string() };
-            return supported(Binaries::read(folder).ok_or_else(missing)?);
+            let missing = || LocalPostgresError::NoBinaries {
+                looked_in: folder.display().to_string(),
+            };
+            return check_supported(Binaries::read(folder).ok_or_else(missing)?);
         }
         let mut too_old = None;
-        for folder in on_path().chain(std::iter::once_with(installed).flatten()) {
-            match Binaries::read(&folder).map(supported) {
+        for folder in folders_on_path().chain(std::iter::once_with(installed_folders).flatten()) {
+            match Binaries::read(&folder).map(check_supported) {
                 Some(Ok(found)) => return Ok(found),
                 Some(Err(old)) => too_old = Some(old),
                 None => {}
             }
         }
-        let places = PLACES.map(|(parent, prefix, bin)| format!("{parent}/{prefix}*/{bin}")).join(", ");
-        Err(too_old.unwrap_or(LocalPostgresError::NoBinaries { looked_in: format!("PATH, {places}") }))
+        let places = INSTALLATION_FOLDERS
+            .map(|(parent, prefix, bin)| format!("{parent}/{prefix}*/{bin}"))
+            .join(", ");
+        Err(too_old.unwrap_or(LocalPostgresError::NoBinaries {
+            looked_in: format!("PATH, {places}"),
+        }))
     }
 
-    /// What [`Binaries::find`] finds; where there is nothing, PostgreSQL 18 downloaded into `cache` (about 12 MB, from the
-    /// releases of theseus-rs/postgresql-binaries, digest checked), or what an earlier call left there.
-    /// An explicit `wanted` is never replaced by a download.
-    #[cfg(feature = "download")]
-    pub async fn find_or_download(wanted: Option<&Path>, cache: &Path) -> Result<Binaries> {
-        match Binaries::find(wanted) {
-            Err(LocalPostgresError::NoBinaries { .. } | LocalPostgresError::TooOld { .. }) if wanted.is_none() => {
-                crate::download::download(cache).await
-            }
-            found => found,
-        }
-    }
-
-    /// Where the programs are.
+    /// The folder of the programs.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The version of `postgres`, as it said itself.
+    /// The version that `postgres --version` reports.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -100,44 +67,54 @@ impl Binaries {
         self.folder.join(name)
     }
 
-    /// None when the folder lacks a program, or `postgres` does not run here.
+    /// The programs in the folder. None if one is missing, or if `postgres` does not run here.
     pub(crate) fn read(folder: &Path) -> Option<Binaries> {
-        // On a PATH there may be links to the programs; PostgreSQL finds its own files beside the real ones.
+        // A folder in PATH may hold links to the programs. PostgreSQL looks for its other files
+        // beside the real ones.
         let postgres = fs::canonicalize(folder.join("postgres")).ok()?;
         let folder = postgres.parent()?.to_owned();
         if !folder.join("initdb").is_file() {
             return None;
         }
-        let said = Command::new(&postgres).arg("--version").output().ok()?;
-        let version = Version::parse(&String::from_utf8_lossy(&said.stdout))?;
+        let output = Command::new(&postgres).arg("--version").output().ok()?;
+        let version = Version::parse(&String::from_utf8_lossy(&output.stdout))?;
         Some(Binaries { folder, version })
     }
 }
 
-fn supported(found: Binaries) -> Result<Binaries> {
-    if found.version.major < OLDEST {
-        return Err(LocalPostgresError::TooOld { folder: found.folder, version: found.version });
+fn check_supported(found: Binaries) -> Result<Binaries> {
+    if found.version.major < OLDEST_MAJOR {
+        return Err(LocalPostgresError::TooOld {
+            folder: found.folder,
+            version: found.version,
+        });
     }
     Ok(found)
 }
 
-/// Folders on PATH that hold `initdb`; the one that `pg_config` names, asked only when the others do not serve.
-fn on_path() -> impl Iterator<Item = PathBuf> {
+/// The folders in PATH that hold `initdb`, then the folder that `pg_config` reports. `pg_config`
+/// runs only if the others are not used.
+fn folders_on_path() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.into_iter().filter(|folder| folder.join("initdb").is_file()).chain(
-        std::iter::once_with(|| {
-            let said = Command::new("pg_config").arg("--bindir").output().ok()?;
-            Some(PathBuf::from(String::from_utf8_lossy(&said.stdout).trim()))
-        })
-        .flatten(),
-    )
+    folders
+        .into_iter()
+        .filter(|folder| folder.join("initdb").is_file())
+        .chain(
+            std::iter::once_with(|| {
+                let output = Command::new("pg_config").arg("--bindir").output().ok()?;
+                Some(PathBuf::from(
+                    String::from_utf8_lossy(&output.stdout).trim(),
+                ))
+            })
+            .flatten(),
+        )
 }
 
-/// What the usual places hold, newest first.
-fn installed() -> Vec<PathBuf> {
+/// The folders in [`INSTALLATION_FOLDERS`], newest version first.
+fn installed_folders() -> Vec<PathBuf> {
     let mut found: Vec<(Version, PathBuf)> = Vec::new();
-    for (parent, prefix, bin) in PLACES {
+    for (parent, prefix, bin) in INSTALLATION_FOLDERS {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         found.extend(entries.filter_map(|entry| {
             let version = Version::parse(entry.file_name().to_str()?.strip_prefix(prefix)?)?;
@@ -153,24 +130,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_postgres_says_them() {
-        let parse = |text| Version::parse(text).map(|version| (version.major, version.minor));
-        assert_eq!(parse("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"), Some((15, 18)));
-        assert_eq!(parse("postgres (PostgreSQL) 19beta2"), Some((19, 0)));
-        assert_eq!(parse("postgres (EnterpriseDB)"), None);
-    }
-
-    #[test]
-    fn an_old_version_is_refused_with_what_to_install() {
-        let old = Binaries { folder: "/usr/lib/postgresql/13/bin".into(), version: Version { major: 13, minor: 4 } };
-        let refusal = supported(old).unwrap_err().to_string();
-        assert!(refusal.contains("13.4") && refusal.contains("apt-get install") && refusal.contains("brew install"));
+    fn an_old_version_is_refused_with_installation_advice() {
+        let old = Binaries {
+            folder: "/usr/lib/postgresql/13/bin".into(),
+            version: Version {
+                major: 13,
+                minor: 4,
+            },
+        };
+        let refusal = check_supported(old).unwrap_err().to_string();
+        assert!(
+            refusal.contains("13.4")
+                && refusal.contains("apt-get install")
+                && refusal.contains("brew install")
+        );
     }
 
     #[test]
     fn an_explicit_folder_without_programs_is_an_error_even_where_postgres_is_installed() {
         let empty = tempfile::tempdir().unwrap();
         let error = Binaries::find(Some(empty.path())).unwrap_err();
-        assert!(matches!(error, LocalPostgresError::NoBinaries { .. }), "{error}");
+        assert!(
+            matches!(error, LocalPostgresError::NoBinaries { .. }),
+            "{error}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The running server, seen from outside: its `postmaster.pid`, its process, its port. Starts no program on Linux.
+//! The running server: its `postmaster.pid`, its process and its port. On Linux, no program is run
+//! to look at them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,13 +9,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// How long a server on this machine may take to answer one packet.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Most time for the server's answer to one packet.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
-/// SSLRequest of the wire protocol: length 8, code 80877103. Every PostgreSQL answers it with one byte, S or N.
+/// The SSLRequest packet: length 8, code 80877103. Every PostgreSQL answers it with one byte, S or
+/// N.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// What `postmaster.pid` says.
+/// The content of `postmaster.pid`.
 #[derive(Debug)]
 pub(crate) struct Postmaster {
     pid: Pid,
@@ -25,18 +27,20 @@ pub(crate) struct Postmaster {
 }
 
 impl Postmaster {
-    /// None when the file is missing or not fully written yet.
+    /// None if the file is missing or not completely written.
     pub(crate) fn read(data: &Path) -> Option<Postmaster> {
         let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         // pid, data folder, start time, port, socket folder, listen address, shared memory, status
-        let &[pid, folder, _, port, socket_folder, _, _, status] = lines.as_slice() else { return None };
+        let &[pid, folder, _, port, socket_folder, _, _, status] = lines.as_slice() else {
+            return None;
+        };
         Some(Postmaster {
             pid: Pid::from_raw(pid.parse().ok()?)?,
             data: folder.into(),
             port: port.parse().ok()?,
             socket_folder: socket_folder.into(),
-            // A standby takes questions too.
+            // A standby accepts queries too.
             ready: matches!(status, "ready" | "standby"),
         })
     }
@@ -45,33 +49,39 @@ impl Postmaster {
         u32::try_from(self.pid.as_raw_nonzero().get()) == Ok(id)
     }
 
-    /// Whether its process lives and is a PostgreSQL on this very folder, not a stranger that got its number.
-    pub(crate) fn lives(&self) -> bool {
+    /// Whether the process runs and is a PostgreSQL on this data folder, not another process that
+    /// got the same pid.
+    pub(crate) fn is_running(&self) -> bool {
         is_postgres_on(self.pid, &self.data)
     }
 
-    /// Whether clients may connect: it lives, says so, and answers on its port.
-    pub(crate) fn accepts(&self) -> bool {
-        self.ready && self.lives() && answers(self.port)
+    /// Whether clients can connect: the process runs, its status is ready, and its port answers.
+    pub(crate) fn accepts_connections(&self) -> bool {
+        self.ready && self.is_running() && answers(self.port)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        // It may have ended since; whoever stops it waits for that anyway.
+        // The process may have ended already. The caller waits for its end in any case.
         let _ = kill_process(self.pid, signal);
     }
 }
 
-/// Whether the pid file names a process that lives and is not PostgreSQL on this folder: its number was given away again
-/// after a crash, or it is a dead child that nobody has collected. PostgreSQL would take it for itself and refuse to start.
-pub(crate) fn names_a_stranger(data: &Path) -> bool {
+/// Whether the pid file names a running process that is not a PostgreSQL on this folder: the pid
+/// was reused after a crash, or it belongs to a zombie. PostgreSQL would take that process for a
+/// running server and refuse to start.
+pub(crate) fn pid_file_names_other_process(data: &Path) -> bool {
     let text = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
-    let pid = text.lines().next().and_then(|pid| pid.trim().parse().ok()).and_then(Pid::from_raw);
+    let pid = text
+        .lines()
+        .next()
+        .and_then(|pid| pid.trim().parse().ok())
+        .and_then(Pid::from_raw);
     pid.is_some_and(|pid| is_alive(pid) && !is_postgres_on(pid, data))
 }
 
-/// Makes a pid file name us in place of the stranger. PostgreSQL knows that its parent cannot be another postmaster, so
-/// it takes the file for stale, and then checks by the shared memory it names that no backend is left. Removing the file
-/// would remove that check.
+/// Writes the pid of this process into the pid file. PostgreSQL knows that its parent is not a
+/// postmaster, so it treats the file as stale. It then checks the shared memory that the file names
+/// for remaining backends. Removing the file would remove that check.
 pub(crate) fn take_over_pid_file(data: &Path) -> std::io::Result<()> {
     let path = data.join("postmaster.pid");
     let text = fs::read_to_string(&path)?;
@@ -79,9 +89,9 @@ pub(crate) fn take_over_pid_file(data: &Path) -> std::io::Result<()> {
     fs::write(&path, format!("{}\n{rest}", std::process::id()))
 }
 
-/// Whether a process of that number exists, uncollected dead ones included.
+/// Whether a process with this pid exists. Zombies count.
 pub(crate) fn is_alive(pid: Pid) -> bool {
-    // Refused permission means that it exists.
+    // A permission error means that the process exists.
     !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
 }
 
@@ -89,18 +99,24 @@ fn is_postgres_on(pid: Pid, data: &Path) -> bool {
     let number = pid.as_raw_nonzero();
     if cfg!(target_os = "linux") {
         let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-        return line.split(|byte| *byte == 0).any(|argument| argument == data.as_os_str().as_encoded_bytes());
+        return line
+            .split(|byte| *byte == 0)
+            .any(|argument| argument == data.as_os_str().as_encoded_bytes());
     }
-    let said = std::process::Command::new("ps").args(["-ww", "-o", "command=", "-p", &number.to_string()]).output();
-    said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains(&*data.to_string_lossy()))
+    let result = std::process::Command::new("ps")
+        .args(["-ww", "-o", "command=", "-p", &number.to_string()])
+        .output();
+    result.is_ok_and(|result| {
+        String::from_utf8_lossy(&result.stdout).contains(&*data.to_string_lossy())
+    })
 }
 
 /// Whether a PostgreSQL answers on this port of 127.0.0.1.
 fn answers(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ask = || -> std::io::Result<u8> {
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
-        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_DEADLINE)?;
+        stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
         stream.write_all(&SSL_REQUEST)?;
         let mut answer = [0];
         stream.read_exact(&mut answer)?;

@@ -1,4 +1,4 @@
-//! The HTTP port of every process: is it alive, can it work, what are its figures.
+//! The HTTP port of every process: liveness, readiness and metrics.
 
 use std::{
     future::Future,
@@ -31,10 +31,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Failed checks in a row after which a process counts as not ready: one lost connection is not an outage.
+/// Failed checks in a row after which a process is not ready: one lost connection is not an outage.
 const FAILURES_UNTIL_NOT_READY: u32 = 3;
 /// Time between two checks.
-const CHECK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Whether the process can work. Cheap to clone.
 #[derive(Clone, Default)]
@@ -44,13 +44,14 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Whether it can work now.
+    /// Whether the process can work now.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Takes note of a check: one success makes ready, three failures in a row make not ready. True when that changed.
-    pub fn note(&self, ok: bool) -> bool {
+    /// Records the result of a check. One success makes the process ready, three failures in a row
+    /// make it not ready. Returns whether readiness has changed.
+    pub fn record(&self, ok: bool) -> bool {
         let before = self.is_ready();
         if ok {
             self.failures.store(0, Ordering::Release);
@@ -61,13 +62,14 @@ impl Readiness {
         before != self.is_ready()
     }
 
-    /// Not ready from now on: the process is stopping.
+    /// Makes the process not ready, because it is stopping.
     pub fn stop(&self) {
         self.ready.store(false, Ordering::Release);
-        self.failures.store(FAILURES_UNTIL_NOT_READY, Ordering::Release);
+        self.failures
+            .store(FAILURES_UNTIL_NOT_READY, Ordering::Release);
     }
 
-    /// Checks every two seconds until cancelled; `changed` hears of every change.
+    /// Runs `check` every two seconds until `stop` is cancelled. Calls `changed` at every change.
     pub async fn watch<F: Future<Output = bool>>(
         self,
         check: impl Fn() -> F,
@@ -75,102 +77,134 @@ impl Readiness {
         stop: CancellationToken,
     ) {
         loop {
-            let ok = tokio::time::timeout(CHECK_EVERY, check()).await.unwrap_or(false);
+            let ok = tokio::time::timeout(CHECK_INTERVAL, check())
+                .await
+                .unwrap_or(false);
             if stop.is_cancelled() {
                 return;
             }
-            if self.note(ok) {
+            if self.record(ok) {
                 changed(self.is_ready());
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(CHECK_EVERY) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
     }
 }
 
 #[derive(Clone)]
-struct Shown {
+struct HttpState {
     readiness: Readiness,
     metrics: PrometheusHandle,
 }
 
-/// `/healthz`: 200 while the process runs, without asking the database. `/readyz`: 200 when it can work, else 503.
-/// `/metrics`: Prometheus text.
+/// `/healthz`: 200 while the process runs, without a database call. `/readyz`: 200 when it can
+/// work, else
+/// 503. `/metrics`: Prometheus text.
 pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(|State(shown): State<Shown>| async move { shown.metrics.render() }))
-        .layer(middleware::map_response(async |answer: Response| forbid_sniffing(answer)))
-        .with_state(Shown { readiness, metrics })
+        .route(
+            "/metrics",
+            get(|State(state): State<HttpState>| async move { state.metrics.render() }),
+        )
+        .layer(middleware::map_response(async |answer: Response| {
+            forbid_sniffing(answer)
+        }))
+        .with_state(HttpState { readiness, metrics })
 }
 
-/// The same answer, told to browsers to be of the type that it says and of no other.
+/// Adds the header that keeps browsers from guessing another content type.
 pub fn forbid_sniffing(mut answer: Response) -> Response {
-    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer.headers_mut().insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
     answer
 }
 
-async fn readyz(State(shown): State<Shown>) -> (StatusCode, &'static str) {
-    if shown.readiness.is_ready() {
+async fn readyz(State(state): State<HttpState>) -> (StatusCode, &'static str) {
+    if state.readiness.is_ready() {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
     }
 }
 
-/// Connections that the system keeps for a port until they are accepted. The client of one more waits a second before it tries
-/// again, and tokio's default, 128, is reached within 10 ms where many connect at once.
+/// Connections that the kernel queues for a port until they are accepted. The client of one more
+/// waits a second before it tries again. tokio's default, 128, is reached within 10 ms when many
+/// clients connect at once.
 const BACKLOG: u32 = 1024;
 
-/// Opens the port. With port 0 the system picks one; the listener knows which.
+/// Opens the port. For port 0 the system picks one; the listener's address holds it.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A server that is started again gets the port of the one that has just ended.
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // A restarted server can take the port of the one that has just ended.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Connections at once; who comes when there are so many waits until one ends.
-const CONNECTIONS: usize = 256;
-/// How long a client may take for the head of a request, and for beginning the next one.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// How long a client may take for all of a connection: a probe is done in milliseconds, and comes again.
-const CONNECTION_WITHIN: Duration = Duration::from_mins(1);
-/// Bytes of a request's head, and headers in it.
-const HEAD_BYTES: usize = 16 * 1024;
-const HEADERS: usize = 100;
-/// After an accept that failed: out of files, most likely, and the next one would fail at once.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// Most connections at once; further ones are accepted when one ends.
+const MAX_CONNECTIONS: usize = 256;
+/// Time limit for the head of a request, and for the start of the next one on a connection.
+const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+/// Time limit of a connection: a probe takes milliseconds and then connects again.
+const CONNECTION_DEADLINE: Duration = Duration::from_mins(1);
+/// Most bytes of a request's head, and most headers in it.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+const MAX_HEADERS: usize = 100;
+/// Pause after a failed accept: probably no file descriptor is free, and the next accept would fail
+/// at once.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until cancelled, and then what is under way. Whoever says nothing, or half of it, or takes nothing, is shown out.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+/// Serves until `stop` is cancelled, and then finishes the requests under way. Closes connections
+/// whose client sends no complete request, or reads no answer, in time.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    let (leaving, room) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_DEADLINE)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
+    let graceful = GracefulShutdown::new();
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let entering = async {
-            let place = Arc::clone(&room).acquire_owned().await;
-            (place, listener.accept().await)
+        let accepting = async {
+            let permit = Arc::clone(&permits).acquire_owned().await;
+            (permit, listener.accept().await)
         };
-        let Some((place, accepted)) = stop.run_until_cancelled(entering).await else { break };
+        let Some((permit, accepted)) = stop.run_until_cancelled(accepting).await else {
+            break;
+        };
         let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(AFTER_FAILURE).await;
+            tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
             continue;
         };
-        // Without it the last part of an answer waits 40 ms for the acknowledgement of what came before.
+        // With Nagle's algorithm the last part of an answer would wait 40 ms for the
+        // acknowledgement of the parts before it.
         let _ = stream.set_nodelay(true);
-        let serving = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
-        let serving = leaving.watch(serving);
+        let serving = http.serve_connection(
+            TokioIo::new(stream),
+            TowerToHyperService::new(router.clone()),
+        );
+        let serving = graceful.watch(serving);
         tokio::spawn(async move {
-            let _place = place;
-            let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
+            let _permit = permit;
+            let _ = tokio::time::timeout(CONNECTION_DEADLINE, serving).await;
         });
     }
-    leaving.shutdown().await;
+    graceful.shutdown().await;
     Ok(())
 }
 
@@ -181,39 +215,63 @@ mod tests {
     #[test]
     fn one_failure_is_not_an_outage_and_one_success_ends_it() {
         let readiness = Readiness::default();
-        assert!(readiness.note(true));
-        assert!(!readiness.note(false));
-        assert!(!readiness.note(false));
-        assert!(readiness.note(false), "the third failure in a row");
+        assert!(readiness.record(true));
+        assert!(!readiness.record(false));
+        assert!(!readiness.record(false));
+        assert!(readiness.record(false), "the third failure in a row");
         assert!(!readiness.is_ready());
-        assert!(readiness.note(true));
+        assert!(readiness.record(true));
     }
 
     #[tokio::test]
-    async fn who_says_nothing_or_half_of_it_is_shown_out_and_others_are_answered() {
+    async fn a_connection_without_a_complete_request_is_closed_and_others_are_answered() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (router, stop) = (Router::new().route("/healthz", get(|| async { "ok" })), CancellationToken::new());
+        let listener =
+            bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("the system picks a free port");
+        let address = listener.local_addr().expect("the listener has an address");
+        let router = Router::new().route("/healthz", get(|| async { "ok" }));
+        let stop = CancellationToken::new();
         let serving = tokio::spawn(serve(listener, router, stop.clone()));
-        let silent = ["", "GET /healthz HT", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "].map(|said| async move {
-            let mut stream = tokio::net::TcpStream::connect(address).await.expect("connects");
-            stream.write_all(said.as_bytes()).await.expect("is taken");
+        let silent = [
+            "",
+            "GET /healthz HT",
+            "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+        ]
+        .map(|sent| async move {
+            let mut stream = tokio::net::TcpStream::connect(address)
+                .await
+                .expect("the port accepts connections");
+            stream
+                .write_all(sent.as_bytes())
+                .await
+                .expect("the connection is open");
             let mut rest = Vec::new();
-            let ended = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
-            assert!(ended.is_ok(), "{said} is shown out");
+            let ended =
+                tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
+            assert!(ended.is_ok(), "the connection that sent {sent:?} is closed");
         });
         let asking = async {
-            let mut stream = tokio::net::TcpStream::connect(address).await.expect("connects");
-            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("is taken");
+            let mut stream = tokio::net::TcpStream::connect(address)
+                .await
+                .expect("the port accepts connections");
+            stream
+                .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                .await
+                .expect("the connection is open");
             let mut answer = [0; 12];
-            stream.read_exact(&mut answer).await.expect("is answered");
+            stream
+                .read_exact(&mut answer)
+                .await
+                .expect("the server answers");
             assert_eq!(&answer, b"HTTP/1.1 200");
         };
         let [nothing, half, most] = silent;
         tokio::join!(nothing, half, most, asking);
         stop.cancel();
-        serving.await.expect("ends").expect("in good order");
+        serving
+            .await
+            .expect("the task does not panic")
+            .expect("the server stops without an error");
     }
 }

@@ -1,12 +1,18 @@
-//! What every process of anneal needs: logs, metrics, health, shutdown. Knows nothing of conversations.
+//! The base of every anneal process. Knows nothing of conversations.
+//!
+//! - `telemetry`: logs and metrics.
+//! - `http`: the port for health checks and metrics.
+//! - `shutdown`: SIGTERM and Ctrl-C.
+//! - `panics`: reports of panics without content.
+//! - `open_files`: the limit of open files.
 
-pub mod files;
 pub mod http;
+pub mod open_files;
 pub mod panics;
 pub mod shutdown;
 pub mod telemetry;
 
-/// A name for this process among others: host, process id.
+/// A name for this process: host and process id.
 pub fn name() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()

@@ -1,5 +1,6 @@
-//! What a process says of a panic: where it was, and why as far as the program's own text says. What is formatted into a panic's
-//! message is left out, for it may be content: a text that is cut within a character is quoted there.
+//! Reports panics without content: the place, and the message only if it is a literal of the
+//! program. A formatted message is left out, because it may hold content: the standard library
+//! quotes the text when a string is sliced within a character.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -9,30 +10,40 @@ use std::{
 
 use tracing::{dispatcher, error};
 
-/// From now on every panic of this process is reported without what was formatted into its message: in the log, or on standard
-/// error where there is no log.
+/// Installs a panic hook that reports every panic of this process without formatted parts of its
+/// message: in the log, or on standard error where no log is set up.
 pub fn report_without_content() {
     std::panic::set_hook(Box::new(|panic| {
-        let said = describe(panic);
+        let report = describe(panic);
         if dispatcher::has_been_set() {
-            error!("{said}");
+            error!("{report}");
         } else {
-            // Nobody may be reading.
-            let _ = writeln!(std::io::stderr(), "{said}");
+            // Standard error may be closed.
+            let _ = writeln!(std::io::stderr(), "{report}");
         }
     }));
 }
 
-/// A panic in words: the thread, the place, the message where it is a literal, the backtrace where `RUST_BACKTRACE` asks for it.
+/// The report of a panic: thread, place, message if it is a literal, and backtrace if
+/// `RUST_BACKTRACE` asks for one.
 fn describe(panic: &PanicHookInfo<'_>) -> String {
     let thread = std::thread::current();
-    let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-    let message = panic.payload().downcast_ref::<&'static str>().copied().unwrap_or("its message may hold content");
-    let said = format!("a thread ({}) panicked at {place}: {message}", thread.name().unwrap_or("without a name"));
+    let place = panic
+        .location()
+        .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let message = panic
+        .payload()
+        .downcast_ref::<&'static str>()
+        .copied()
+        .unwrap_or("its message may hold content");
+    let report = format!(
+        "a thread ({}) panicked at {place}: {message}",
+        thread.name().unwrap_or("without a name")
+    );
     let backtrace = Backtrace::capture();
     match backtrace.status() {
-        BacktraceStatus::Captured => format!("{said}\n{backtrace}"),
-        _ => said,
+        BacktraceStatus::Captured => format!("{report}\n{backtrace}"),
+        _ => report,
     }
 }
 
@@ -45,27 +56,35 @@ mod tests {
 
     use super::*;
 
-    /// What is said of the panic of this work.
-    fn said_of(work: fn()) -> String {
-        let said = Arc::<Mutex<String>>::default();
-        let noted = Arc::clone(&said);
+    /// The report of the panic of `work`.
+    fn report_of(work: fn()) -> String {
+        let report = Arc::<Mutex<String>>::default();
+        let noted = Arc::clone(&report);
         let before = take_hook();
-        set_hook(Box::new(move |panic| *noted.lock().expect("nobody panicked") = describe(panic)));
+        set_hook(Box::new(move |panic| {
+            *noted.lock().expect("the lock is not poisoned") = describe(panic);
+        }));
         let panicked = catch_unwind(work).is_err();
         set_hook(before);
         assert!(panicked);
-        said.lock().expect("nobody panicked").clone()
+        report.lock().expect("the lock is not poisoned").clone()
     }
 
     #[test]
-    fn a_panic_tells_its_place_and_its_literal_and_no_content() {
-        let said = said_of(|| panic!("a bug"));
-        assert!(said.contains("panics.rs:") && said.contains("a bug"), "{said}");
-        // As the standard library does it where a text is cut within a character: it quotes the text.
-        let said = said_of(|| {
+    fn a_panic_report_has_place_and_literal_but_no_content() {
+        let report = report_of(|| panic!("a bug"));
+        assert!(
+            report.contains("panics.rs:") && report.contains("a bug"),
+            "{report}"
+        );
+        // The standard library quotes a text that is sliced within a character.
+        let report = report_of(|| {
             let content = std::hint::black_box("gr\u{fc}n".to_owned());
             assert!(!content[..3].is_empty());
         });
-        assert!(said.contains("panicked at") && !said.contains("gr"), "{said}");
+        assert!(
+            report.contains("panicked at") && !report.contains("gr"),
+            "{report}"
+        );
     }
 }

@@ -1,10 +1,11 @@
-//! Shutdown: the first SIGTERM or Ctrl-C asks everyone to finish, the second one ends the process.
+//! Shutdown: the first SIGTERM or Ctrl-C asks all tasks to finish, the second one ends the process.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// A token that is cancelled at the first SIGTERM or SIGINT. At the second the process exits at once.
+/// A token that is cancelled at the first SIGTERM or SIGINT. At the second the process exits at
+/// once.
 pub fn on_signals() -> std::io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,5 +1,5 @@
-//! The codec of the services: prost's, which first counts the entries of a request's lists and maps. An entry of two bytes
-//! takes a hundred in memory once it is decoded.
+//! The codec of the services. Before prost decodes a request, the codec counts the entries of its
+//! lists and maps: an entry of two bytes takes a hundred bytes of memory once it is decoded.
 
 use std::{
     cell::Cell,
@@ -24,23 +24,26 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstEncoder};
 
-/// Entries of all lists and maps of one request, those within each other included. The largest append that every other limit
-/// allows (100 messages of 256 parts, 32 labels each) has 28,900, beside the media of tool results.
+/// Most entries in all lists and maps of one request, including nested ones. The largest append
+/// that the other limits allow (100 messages of 256 parts and 32 labels each) has 28,900 entries, in
+/// addition to the media of tool results.
 pub const ENTRIES_PER_REQUEST: usize = 65_536;
-/// Fields of one request, those within each other included. The largest append without media has two thirds of them.
+/// Most fields in one request, including nested ones. The largest append without media has two
+/// thirds of this number.
 pub const FIELDS_PER_REQUEST: usize = 131_072;
-/// Bytes of memory that an entry takes, however few it has on the wire.
+/// Bytes of memory that are charged for one entry, regardless of its size on the wire.
 pub const ENTRY_BYTES: u64 = 128;
 
 tokio::task_local! {
-    /// The entries of the request that this task has decoded last, for whoever accounts for its memory.
+    /// Number of entries in the request that this task decoded last. The server charges their
+    /// memory to the request.
     pub static ENTRIES: Cell<usize>;
 }
 
-/// Messages within each other, as prost allows them.
+/// Deepest nesting of messages; equal to prost's limit.
 const DEPTH: usize = 100;
 
-/// Why a request is refused undecoded.
+/// Why a request is refused before it is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Excess {
     /// It has more than [`ENTRIES_PER_REQUEST`].
@@ -50,10 +53,10 @@ pub enum Excess {
 }
 
 impl Excess {
-    /// Each of them.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Entries, Self::Fields];
 
-    /// How many a request may have, and of what.
+    /// The limit, and the plural noun of the counted things.
     pub const fn limit(self) -> (usize, &'static str) {
         match self {
             Self::Entries => (ENTRIES_PER_REQUEST, "entries of lists and maps"),
@@ -69,7 +72,7 @@ impl Display for Excess {
     }
 }
 
-/// Encodes `T` and decodes `U`, as prost does.
+/// Encodes `T` and decodes `U` with prost, and limits the entries and fields of requests.
 #[derive(Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -98,7 +101,7 @@ where
     }
 }
 
-/// Decodes `U`, if it has no more entries than a request may have.
+/// Decodes `U`. Refuses a request with too many entries or fields.
 #[derive(Debug)]
 pub struct BoundedDecoder<U>(PhantomData<U>);
 
@@ -107,21 +110,23 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // Answers come from a server that is trusted.
+        // Only requests are counted: answers come from a trusted server.
         if let Some(shape) = SHAPES.requests.get(U::NAME) {
             let mut left = Left::default();
-            count(*shape, buf.chunk(), &mut left, DEPTH).map_err(|error| Status::out_of_range(error.to_string()))?;
-            // Clients decode requests nowhere, and outside of a server's task nobody accounts.
+            count(*shape, buf.chunk(), &mut left, DEPTH)
+                .map_err(|error| Status::out_of_range(error.to_string()))?;
+            // The value is set only in a server's task. Elsewhere (in tests, for example) the
+            // task-local does not exist and the error is ignored.
             let _ = ENTRIES.try_with(|entries| entries.set(ENTRIES_PER_REQUEST - left.entries));
         }
-        // As tonic's own decoder has it.
-        U::decode(buf)
-            .map(Some)
-            .map_err(|error| Status::internal(format!("failed to decode Protobuf message: {error}")))
+        // Same code and text as tonic's own decoder.
+        U::decode(buf).map(Some).map_err(|error| {
+            Status::internal(format!("failed to decode Protobuf message: {error}"))
+        })
     }
 }
 
-/// What a request may still have.
+/// Numbers of entries and fields that a request may still have.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     entries: usize,
@@ -130,16 +135,20 @@ struct Left {
 
 impl Default for Left {
     fn default() -> Self {
-        Self { entries: ENTRIES_PER_REQUEST, fields: FIELDS_PER_REQUEST }
+        Self {
+            entries: ENTRIES_PER_REQUEST,
+            fields: FIELDS_PER_REQUEST,
+        }
     }
 }
 
-/// Reads the descriptors, which the first request would wait for otherwise.
+/// Parses the descriptors, so that the first request does not wait for it.
 pub fn prepare() {
     LazyLock::force(&SHAPES);
 }
 
-/// Takes the fields and entries of a message from those that are left. Prost refuses what is no message.
+/// Subtracts the fields and entries of a message from `left`. Stops without an error at malformed
+/// bytes: prost refuses these.
 fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Result<(), Excess> {
     let fields = &SHAPES.messages[shape];
     while let Ok((number, wire)) = decode_key(&mut bytes) {
@@ -154,19 +163,24 @@ fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Resul
             WireType::ThirtyTwoBit => bytes = bytes.get(4..).unwrap_or_default(),
             WireType::SixtyFourBit => bytes = bytes.get(8..).unwrap_or_default(),
             WireType::LengthDelimited => {
-                let length = decode_varint(&mut bytes).ok().and_then(|length| usize::try_from(length).ok());
-                let Some((inner, rest)) = length.and_then(|length| bytes.split_at_checked(length)) else {
+                let length = decode_varint(&mut bytes)
+                    .ok()
+                    .and_then(|length| usize::try_from(length).ok());
+                let Some((inner, rest)) = length.and_then(|length| bytes.split_at_checked(length))
+                else {
                     return Ok(());
                 };
                 bytes = rest;
                 match field.map(|field| field.holds) {
-                    Some(Holds::Message(inner_shape)) if depth > 0 => count(inner_shape, inner, left, depth - 1)?,
-                    // As many numbers in one field, of a byte each.
+                    Some(Holds::Message(inner_shape)) if depth > 0 => {
+                        count(inner_shape, inner, left, depth - 1)?;
+                    }
+                    // A packed list: a number takes at least one byte.
                     Some(Holds::Number) => entries *= inner.len(),
                     _ => {}
                 }
             }
-            // Groups, which this version of protobuf does not have: what is in an unknown one is not kept.
+            // proto3 has no groups. Prost skips unknown groups; their fields are counted here.
             WireType::StartGroup | WireType::EndGroup => {}
         }
         left.fields = left.fields.checked_sub(1).ok_or(Excess::Fields)?;
@@ -175,7 +189,7 @@ fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Resul
     Ok(())
 }
 
-/// What fields hold.
+/// Type of a field, as far as counting needs it.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     is_repeated: bool,
@@ -184,17 +198,17 @@ struct Field {
 
 #[derive(Debug, Clone, Copy)]
 enum Holds {
-    /// The message of this number.
+    /// The message with this index in `Shapes::messages`.
     Message(usize),
     Number,
     Text,
 }
 
-/// All messages of the descriptors.
+/// The message types of all descriptors.
 struct Shapes {
-    /// Of each the fields, at their numbers.
+    /// For each message type its fields, indexed by field number.
     messages: Vec<Vec<Option<Field>>>,
-    /// The numbers of those that RPCs are called with, by name.
+    /// Indexes into `messages` of the request types of all RPCs, by type name.
     requests: HashMap<String, usize>,
 }
 
@@ -202,17 +216,34 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let set = FileDescriptorSet::decode(crate::DESCRIPTORS).expect("the build has encoded it");
     let mut found: Vec<(String, &DescriptorProto)> = Vec::new();
     for file in &set.file {
-        let mut inner: Vec<_> =
-            file.message_type.iter().map(|message| (format!(".{}", file.package()), message)).collect();
+        let mut inner: Vec<_> = file
+            .message_type
+            .iter()
+            .map(|message| (format!(".{}", file.package()), message))
+            .collect();
         while let Some((within, message)) = inner.pop() {
             let name = format!("{within}.{}", message.name());
-            inner.extend(message.nested_type.iter().map(|message| (name.clone(), message)));
+            inner.extend(
+                message
+                    .nested_type
+                    .iter()
+                    .map(|message| (name.clone(), message)),
+            );
             found.push((name, message));
         }
     }
-    let numbers: HashMap<&str, usize> = found.iter().enumerate().map(|(number, (name, _))| (&**name, number)).collect();
+    let numbers: HashMap<&str, usize> = found
+        .iter()
+        .enumerate()
+        .map(|(number, (name, _))| (&**name, number))
+        .collect();
     let messages = found.iter().map(|(_, message)| {
-        let most = message.field.iter().map(FieldDescriptorProto::number).max().unwrap_or_default();
+        let most = message
+            .field
+            .iter()
+            .map(FieldDescriptorProto::number)
+            .max()
+            .unwrap_or_default();
         let mut fields = vec![None; most as usize + 1];
         for field in &message.field {
             let holds = match field.r#type() {
@@ -220,15 +251,33 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
                 Type::String | Type::Bytes => Holds::Text,
                 _ => Holds::Number,
             };
-            fields[field.number() as usize] = Some(Field { is_repeated: field.label() == Label::Repeated, holds });
+            fields[field.number() as usize] = Some(Field {
+                is_repeated: field.label() == Label::Repeated,
+                holds,
+            });
         }
         fields
     });
-    let methods = set.file.iter().flat_map(|file| &file.service).flat_map(|service| &service.method);
+    let methods = set
+        .file
+        .iter()
+        .flat_map(|file| &file.service)
+        .flat_map(|service| &service.method);
     let requests = methods.map(|method| {
-        (method.input_type().rsplit('.').next().unwrap_or_default().to_owned(), numbers[method.input_type()])
+        (
+            method
+                .input_type()
+                .rsplit('.')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+            numbers[method.input_type()],
+        )
     });
-    Shapes { messages: messages.collect(), requests: requests.collect() }
+    Shapes {
+        messages: messages.collect(),
+        requests: requests.collect(),
+    }
 });
 
 #[cfg(test)]
@@ -238,25 +287,46 @@ mod tests {
 
     fn counted(request: &pb::AppendMessagesRequest) -> Result<usize, Excess> {
         let mut left = Left::default();
-        count(SHAPES.requests["AppendMessagesRequest"], &request.encode_to_vec(), &mut left, DEPTH)?;
+        count(
+            SHAPES.requests["AppendMessagesRequest"],
+            &request.encode_to_vec(),
+            &mut left,
+            DEPTH,
+        )?;
         Ok(ENTRIES_PER_REQUEST - left.entries)
     }
 
     #[test]
     fn entries_of_all_lists_and_maps_count_however_deep() {
         let media = vec![pb::MediaPart::default(); 3];
-        let result = pb::ToolResultPart { media, text: "x".repeat(1_000), ..Default::default() };
-        let part = pb::Part { part: Some(pb::part::Part::ToolResult(result)) };
+        let result = pb::ToolResultPart {
+            media,
+            text: "x".repeat(1_000),
+            ..Default::default()
+        };
+        let part = pb::Part {
+            part: Some(pb::part::Part::ToolResult(result)),
+        };
         let metadata = [("a".to_owned(), "b".to_owned())].into();
-        let message = pb::NewMessage { parts: vec![part; 2], metadata, ..Default::default() };
-        let request = pb::AppendMessagesRequest { messages: vec![message; 5], ..Default::default() };
+        let message = pb::NewMessage {
+            parts: vec![part; 2],
+            metadata,
+            ..Default::default()
+        };
+        let request = pb::AppendMessagesRequest {
+            messages: vec![message; 5],
+            ..Default::default()
+        };
         assert_eq!(counted(&request), Ok(5 * (1 + 1 + 2 * (1 + 3))));
     }
 
     #[test]
     fn one_entry_more_than_a_request_may_have_is_refused() {
         let messages = vec![pb::NewMessage::default(); ENTRIES_PER_REQUEST];
-        let mut request = pb::AppendMessagesRequest { messages, ..Default::default() };
+        let mut request = pb::AppendMessagesRequest {
+            messages,
+            ..Default::default()
+        };
         assert_eq!(counted(&request), Ok(ENTRIES_PER_REQUEST));
         request.messages.push(pb::NewMessage::default());
         assert_eq!(counted(&request), Err(Excess::Entries));
@@ -264,21 +334,60 @@ mod tests {
 
     #[test]
     fn unknown_fields_count_as_fields() {
-        let mut left = Left { fields: 3, ..Left::default() };
+        let mut left = Left {
+            fields: 3,
+            ..Left::default()
+        };
         let field = [0xfa, 0x07, 0x00];
-        assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &field.repeat(3), &mut left, DEPTH), Ok(()));
-        assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &field, &mut left, DEPTH), Err(Excess::Fields));
+        assert_eq!(
+            count(
+                SHAPES.requests["AppendMessagesRequest"],
+                &field.repeat(3),
+                &mut left,
+                DEPTH
+            ),
+            Ok(())
+        );
+        assert_eq!(
+            count(
+                SHAPES.requests["AppendMessagesRequest"],
+                &field,
+                &mut left,
+                DEPTH
+            ),
+            Err(Excess::Fields)
+        );
     }
 
     #[test]
     fn unknown_groups_hide_nothing() {
         let mut bytes = vec![0xfb, 0x07, 0x08, 0x01, 0xfc, 0x07];
-        pb::AppendMessagesRequest { messages: vec![pb::NewMessage::default(); 3], ..Default::default() }
-            .encode(&mut bytes)
-            .expect("a vector grows");
-        assert_eq!(pb::AppendMessagesRequest::decode(&*bytes).expect("prost skips groups").messages.len(), 3);
-        let mut left = Left { entries: 3, ..Left::default() };
-        assert_eq!(count(SHAPES.requests["AppendMessagesRequest"], &bytes, &mut left, DEPTH), Ok(()));
+        pb::AppendMessagesRequest {
+            messages: vec![pb::NewMessage::default(); 3],
+            ..Default::default()
+        }
+        .encode(&mut bytes)
+        .expect("a vector grows");
+        assert_eq!(
+            pb::AppendMessagesRequest::decode(&*bytes)
+                .expect("prost skips groups")
+                .messages
+                .len(),
+            3
+        );
+        let mut left = Left {
+            entries: 3,
+            ..Left::default()
+        };
+        assert_eq!(
+            count(
+                SHAPES.requests["AppendMessagesRequest"],
+                &bytes,
+                &mut left,
+                DEPTH
+            ),
+            Ok(())
+        );
         assert_eq!(left.entries, 0);
     }
 }

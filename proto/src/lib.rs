@@ -1,9 +1,14 @@
-//! The gRPC interface of anneal. The `.proto` files beside this crate are the reference; nothing generated is in git.
+//! The gRPC interface of anneal. The `.proto` files in this crate's folder are the reference.
+//! Generated code is not in git.
 
 pub mod codec;
 
 /// Package `anneal.v1`.
-#[expect(missing_docs, clippy::pedantic, reason = "generated from the .proto files, which document themselves")]
+#[expect(
+    missing_docs,
+    clippy::pedantic,
+    reason = "generated from the .proto files, which document themselves"
+)]
 pub mod v1 {
     tonic::include_proto!("anneal.v1");
 }

@@ -1,6 +1,7 @@
-//! The audit log: log lines of the target `audit` that say who did what an operator may be asked about later. Calls that need the
-//! verbs admin or operator, deletions, and credentials that were refused; never content. A flood of them is cut to some lines a second
-//! for each tenant and RPC, and of all strangers together.
+//! The audit log: log lines of the target `audit`. They record calls that need the verb admin or
+//! operator, deletions, and refused credentials, never content. Each source (one RPC of one tenant,
+//! or all refused credentials together) writes at most [`LINES_PER_SECOND`] lines a second, so that
+//! a flood does not fill the log.
 
 use std::{
     net::IpAddr,
@@ -9,46 +10,51 @@ use std::{
 };
 
 use anneal_core::caller::{TenantId, Verb};
-use http::HeaderMap;
 use moka::sync::Cache;
 use tracing::info;
 use uuid::Uuid;
 
-use crate::{
-    auth::{Identity, KeyText, bearer},
-    status::Failure,
-};
+use crate::{failure::Failure, identity::Identity};
 
-/// Lines a second about the calls of one RPC by one tenant, and about all who were refused.
+/// Most lines a second from one source.
 const LINES_PER_SECOND: u32 = 20;
-/// Tenants and RPCs whose lines are counted at once.
-const SOURCES: u64 = 10_000;
+/// Most sources whose lines are counted at the same time.
+const MAX_SOURCES: u64 = 10_000;
 
-/// Whom lines are about.
+/// What a line is about, and what its rate limit is counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
-    Strangers,
-    /// The RPC too, so that a flood of other calls hides no deletion.
+    RefusedCredentials,
+    /// Counted by tenant and RPC, so that a flood of one call does not suppress the line of a
+    /// deletion.
     Calls(TenantId, &'static str),
 }
 
-/// The lines of one source in the current second.
+/// The lines that one source has written in the current second.
 #[derive(Default)]
-struct Second {
+struct LineCounter {
     began: Option<Instant>,
     lines: u32,
-    /// Lines that were not written since the last one that was.
+    /// Lines suppressed since the last one that was written.
     left_out: u64,
 }
 
-/// One log of one process, as metrics are.
-static WRITTEN: LazyLock<Cache<Source, Arc<Mutex<Second>>>> =
-    LazyLock::new(|| Cache::builder().max_capacity(SOURCES).time_to_idle(Duration::from_mins(1)).build());
+/// Static, like the metrics recorder: a process has one audit log.
+static COUNTERS: LazyLock<Cache<Source, Arc<Mutex<LineCounter>>>> = LazyLock::new(|| {
+    Cache::builder()
+        .max_capacity(MAX_SOURCES)
+        .time_to_idle(Duration::from_mins(1))
+        .build()
+});
 
-impl Second {
-    /// How many lines were left out before this one; None: it is left out itself.
-    fn next(&mut self, now: Instant) -> Option<u64> {
-        if self.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {
+impl LineCounter {
+    /// Counts a line. Returns how many lines were suppressed before it, or None if it is to be
+    /// suppressed itself.
+    fn take_line(&mut self, now: Instant) -> Option<u64> {
+        if self
+            .began
+            .is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1))
+        {
             (self.began, self.lines) = (Some(now), 0);
         }
         if self.lines == LINES_PER_SECOND {
@@ -60,56 +66,78 @@ impl Second {
     }
 }
 
-/// How many lines were left out before the next one of this source; None: it is left out itself.
-fn next_of(source: Source) -> Option<u64> {
-    let second = WRITTEN.get_with(source, Arc::default);
-    let left_out = second.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now());
+/// Counts the next line of this source. Returns how many were suppressed before it, or None if it
+/// is to be suppressed itself.
+fn count_line(source: Source) -> Option<u64> {
+    let counter = COUNTERS.get_with(source, Arc::default);
+    let left_out = counter
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take_line(Instant::now());
     if left_out.is_none() {
         metrics::counter!("audit_lines_left_out_total").increment(1);
     }
     left_out
 }
 
-/// Notes that a credential was refused: why, where it came from, and which it was, as far as that may be shown.
-pub(crate) fn refused(failure: &Failure, address: Option<IpAddr>, headers: &HeaderMap) {
-    let Some(reason) = reason(failure) else { return };
-    metrics::counter!("auth_refused_total", "reason" => reason).increment(1);
-    let Some(left_out) = next_of(Source::Strangers) else { return };
-    let shown = match bearer(headers) {
-        Ok(Some(text)) => KeyText::parse(text).map_or_else(|| "token".to_owned(), |key| format!("key:{}", key.id())),
-        Ok(None) => "none".to_owned(),
-        Err(_) => "malformed".to_owned(),
+/// Logs a refused credential: the reason, the client's address, and what `describe` says of the
+/// credential. It is called only for a line that is written.
+pub(crate) fn log_refused_credential(
+    failure: &Failure,
+    address: Option<IpAddr>,
+    describe: impl FnOnce() -> String,
+) {
+    let Some(reason) = reason(failure) else {
+        return;
     };
-    let address = address.map(|address| address.to_string()).unwrap_or_default();
+    metrics::counter!("auth_refused_total", "reason" => reason).increment(1);
+    let Some(left_out) = count_line(Source::RefusedCredentials) else {
+        return;
+    };
+    let shown = describe();
+    let address = address
+        .map(|address| address.to_string())
+        .unwrap_or_default();
     info!(target: "audit", event = "credential_refused", reason, address, shown, left_out, "refused a credential: {reason}");
 }
 
-/// The label of a refusal; None: it is the caller's rate or the database, and not its credential.
+/// The reason as a label. None for failures that are not the credential's: rate limits and database
+/// errors.
 const fn reason(failure: &Failure) -> Option<&'static str> {
     match failure {
-        Failure::Stranger(stranger) => Some(stranger.label()),
+        Failure::Auth(error) => Some(error.label()),
         Failure::TooManyUnknownKeys { .. } => Some("too_many_unknown_keys"),
         _ => None,
     }
 }
 
-/// Notes that a caller asked for what its verbs do not allow.
-pub(crate) fn verb_missing(tenant: TenantId, identity: &Identity, rpc: &'static str, verb: Verb) {
+/// Logs that a caller lacks a verb.
+pub(crate) fn log_missing_verb(
+    tenant: TenantId,
+    identity: &Identity,
+    rpc: &'static str,
+    verb: Verb,
+) {
     metrics::counter!("auth_refused_total", "reason" => "verb_missing").increment(1);
-    let Some(left_out) = next_of(Source::Calls(tenant, rpc)) else { return };
+    let Some(left_out) = count_line(Source::Calls(tenant, rpc)) else {
+        return;
+    };
     let verb = verb.name();
     info!(target: "audit", event = "verb_missing", rpc, %tenant, caller = %identity, verb, left_out, "refused {rpc}: it needs {verb}");
 }
 
-/// Notes that a call has ended that admins or operators make, or that takes something away.
-pub(crate) fn called(
+/// Logs the end of an audited call: one that needs the verb admin or operator, or deletes
+/// something.
+pub(crate) fn log_call(
     tenant: TenantId,
     identity: &Identity,
     rpc: &'static str,
     about: Option<Uuid>,
     code: &'static str,
 ) {
-    let Some(left_out) = next_of(Source::Calls(tenant, rpc)) else { return };
+    let Some(left_out) = count_line(Source::Calls(tenant, rpc)) else {
+        return;
+    };
     let conversation = about.map(|id| id.to_string()).unwrap_or_default();
     info!(
         target: "audit",
@@ -129,11 +157,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_lines_is_cut_and_the_next_second_says_by_how_many() {
-        let (mut second, now) = (Second::default(), Instant::now());
-        let written = (0..1_000).filter(|_| second.next(now).is_some()).count();
+    fn a_flood_is_suppressed_and_the_next_line_says_how_many_were_left_out() {
+        let (mut counter, now) = (LineCounter::default(), Instant::now());
+        let written = (0..1_000)
+            .filter(|_| counter.take_line(now).is_some())
+            .count();
         assert_eq!(written, LINES_PER_SECOND as usize);
-        assert_eq!(second.next(now + Duration::from_secs(1)), Some(1_000 - u64::from(LINES_PER_SECOND)));
-        assert_eq!(second.next(now + Duration::from_secs(1)), Some(0));
+        assert_eq!(
+            counter.take_line(now + Duration::from_secs(1)),
+            Some(1_000 - u64::from(LINES_PER_SECOND))
+        );
+        assert_eq!(counter.take_line(now + Duration::from_secs(1)), Some(0));
     }
 }

@@ -1,15 +1,16 @@
-//! What fuzz targets (`fuzz/`) reach of this crate: both doors of a server whose database cannot be reached, and what is
-//! read of tokens and positions that come back from outside. Behind a feature of its own, for nobody else.
+//! What fuzz targets (`dev/fuzz/`) reach of this crate: the gRPC and HTTP edges of a server whose
+//! database cannot be reached, and the parsers of tokens and positions that clients send back.
+//! Compiled only with the feature `fuzzing`.
 
 use std::{net::SocketAddr, pin::Pin, sync::Arc};
 
 use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     message::MessageId,
-    policy::Session,
+    policy::SessionSettings,
     tokens::Tokens,
 };
-use anneal_store::{AppendSettings, Head, Micros, Store, StoreSettings};
+use anneal_store::{AppendSettings, ConversationHead, Micros, Store, StoreSettings};
 use axum::Router;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, Request, StatusCode, header};
@@ -22,43 +23,52 @@ use tower::ServiceExt as _;
 use uuid::Uuid;
 
 use crate::{
-    auth::{Auth, AuthError, AuthSettings, Jwts},
-    grpc::{self, Answering},
-    health,
-    house::House,
-    http as api, page,
-    room::Sharing,
-    services::Services,
-    settings::{ApplicationSettings, ServerSettings},
-    status::Failure,
-    traffic::{LimitSettings, Traffic},
-    watch::{self, Position},
+    auth::{Authenticator, TokenVerifier},
+    failure::Failure,
+    grpc::{self, LayeredServices, health, paging, services::GrpcServices},
+    http as api,
+    limits::concurrency::TenantShare,
+    settings::{
+        ApplicationSettings, AuthSettings, AuthSettingsError, LimitSettings, ServerSettings,
+    },
+    state::ServerState,
+    traffic::TrafficLimits,
+    usecases::watch::{self, Position},
 };
 
-/// A folder in which no PostgreSQL has its socket: connecting fails at once.
-const NOWHERE: &str = "postgres://nobody@%2Fnowhere/nothing";
+/// A socket directory without a PostgreSQL socket: connecting fails at once.
+const UNREACHABLE_URL: &str = "postgres://nobody@%2Fnowhere/nothing";
 
-/// Frames of an answer that are read; streams may go on for ever.
-const FRAMES: usize = 64;
+/// Most frames of an answer that are read, because a stream may not end.
+const MAX_FRAMES: usize = 64;
 
-/// Why something was refused.
+/// A refusal: of an RPC, a page token or a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The stable reason; empty where the status has none.
     pub reason: String,
-    /// The fields that are to blame.
+    /// The fields named by the refusal's `BadRequest`.
     pub fields: Vec<String>,
-    /// In a sentence.
+    /// The status message.
     pub text: String,
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         let details = status.get_error_details();
-        let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+        let violations = details
+            .bad_request()
+            .map(|bad| bad.field_violations.as_slice())
+            .unwrap_or_default();
         Self {
-            reason: details.error_info().map(|info| info.reason.clone()).unwrap_or_default(),
-            fields: violations.iter().map(|violation| violation.field.clone()).collect(),
+            reason: details
+                .error_info()
+                .map(|info| info.reason.clone())
+                .unwrap_or_default(),
+            fields: violations
+                .iter()
+                .map(|violation| violation.field.clone())
+                .collect(),
             text: status.message().to_owned(),
         }
     }
@@ -70,89 +80,123 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// The doors of a server without its database: whatever is let in ends there. Everybody is the default tenant.
-pub struct Doors {
-    grpc: Answering,
+/// The gRPC and HTTP edges of a server that cannot reach its database: every request that passes
+/// validation fails there. All callers are the default tenant.
+pub struct ServerWithoutDatabase {
+    grpc: LayeredServices,
     http: Router,
 }
 
-/// What came over HTTP.
+/// An answer over HTTP.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// The headers.
+    /// The response headers.
     pub headers: HeaderMap,
-    /// What was read of the body: all of it, or the beginning of a stream.
+    /// The body, or of a stream that does not end its first 64 frames.
     pub body: Vec<u8>,
 }
 
-impl Doors {
-    /// Opens them. To be called within a runtime.
+impl ServerWithoutDatabase {
+    /// Builds both edges. Needs a Tokio runtime.
     pub fn open() -> Self {
-        let settings = StoreSettings { url: NOWHERE.into(), ..StoreSettings::default() };
-        let store = Store::new(settings, AppendSettings::default(), Session::default()).expect("the URL can be read");
+        let settings = StoreSettings {
+            url: UNREACHABLE_URL.into(),
+            ..StoreSettings::default()
+        };
+        let store = Store::new(
+            settings,
+            AppendSettings::default(),
+            SessionSettings::default(),
+        )
+        .expect("the URL can be read");
         let settings = ServerSettings::default();
-        let auth = Auth::new(&AuthSettings::default(), &store).expect("nobody is known, so no file is read");
-        let house = House::new(
+        let auth = Authenticator::new(&AuthSettings::default(), &store)
+            .expect("without credentials no file is read");
+        let state = ServerState::new(
             store,
             &settings,
             Arc::default(),
             ApplicationSettings::default(),
-            (Sharing::Whole, &LimitSettings::default()),
+            (TenantShare::Whole, &LimitSettings::default()),
         );
         let health = health::service(tonic_health::server::HealthReporter::new());
-        let routes = grpc::routes(house.clone(), settings.reflection, health).expect("the descriptors can be read");
-        let traffic = Traffic::new(&LimitSettings::default(), auth.is_open());
-        let grpc = grpc::answering(routes, auth.clone(), traffic.clone());
-        let door = api::Door::new(
-            Services { house, encodes: false },
+        let routes = grpc::routes(state.clone(), settings.reflection, health)
+            .expect("the descriptors can be read");
+        let traffic = TrafficLimits::new(&LimitSettings::default(), auth.is_open());
+        let grpc = grpc::layer_services(routes, auth.clone(), traffic.clone());
+        let http_state = api::HttpState::new(
+            GrpcServices {
+                state,
+                encodes_answers: false,
+            },
             auth,
             &LimitSettings::default(),
             CancellationToken::new(),
         );
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
-        Self { grpc, http: api::router(None, door, traffic, (address, &settings)) }
+        Self {
+            grpc,
+            http: api::router(None, http_state, traffic, (address, &settings)),
+        }
     }
 
-    /// Calls the RPC of this path with these messages; None: nothing was refused, as far as the answer was read.
+    /// Calls the RPC at this path with these messages. Returns its refusal, or None if no refusal
+    /// was found in the frames that were read.
     pub async fn call(&self, path: &str, messages: &[&[u8]]) -> Option<Refusal> {
         let framed = messages.iter().flat_map(|message| {
             let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
             [&[0][..], &length.to_be_bytes(), message].concat()
         });
         let body = Body::new(axum::body::Body::from(framed.collect::<Vec<u8>>()));
-        let request = Request::post(path).header(header::CONTENT_TYPE, "application/grpc").body(body);
+        let request = Request::post(path)
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .body(body);
         let answered = match self.grpc.clone().oneshot(request.ok()?).await {
             Ok(answered) => answered,
             Err(never) => match never {},
         };
         let (parts, body) = answered.into_parts();
         let status = match Status::from_header_map(&parts.headers) {
-            None => read(body).await.1.and_then(|trailers| Status::from_header_map(&trailers)),
+            None => read(body)
+                .await
+                .1
+                .and_then(|trailers| Status::from_header_map(&trailers)),
             status => status,
         };
-        status.filter(|status| status.code() != tonic::Code::Ok).map(Refusal::from)
+        status
+            .filter(|status| status.code() != tonic::Code::Ok)
+            .map(Refusal::from)
     }
 
     /// Makes a request over HTTP.
     pub async fn request(&self, request: Request<Vec<u8>>) -> Answer {
-        let answered = match self.http.clone().oneshot(request.map(axum::body::Body::from)).await {
+        let answered = match self
+            .http
+            .clone()
+            .oneshot(request.map(axum::body::Body::from))
+            .await
+        {
             Ok(answered) => answered,
             Err(never) => match never {},
         };
         let (parts, body) = answered.into_parts();
-        Answer { status: parts.status, headers: parts.headers, body: read(body).await.0 }
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: read(body).await.0,
+        }
     }
 }
 
-/// The data of a body, and its trailers; of one that goes on for ever, the beginning.
+/// Reads the data and the trailers of a body, at most [`MAX_FRAMES`] frames.
 async fn read<B>(mut body: B) -> (Vec<u8>, Option<HeaderMap>)
 where
     B: http_body::Body<Data = axum::body::Bytes> + Unpin,
 {
     let mut read = Vec::new();
-    for _ in 0..FRAMES {
+    for _ in 0..MAX_FRAMES {
         match std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => read.extend_from_slice(&data),
@@ -164,19 +208,24 @@ where
     (read, None)
 }
 
-/// An RPC of the descriptors.
+/// An RPC of the protobuf descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rpc {
     /// `/package.Service/Method`.
     pub path: String,
-    /// Whether callers send any number of messages.
+    /// Whether the client streams its request.
     pub streams: bool,
 }
 
-/// Every RPC there is, in the order of the descriptors.
+/// Every RPC, in the order of the descriptors.
 pub fn rpcs() -> Vec<Rpc> {
-    let set = prost_types::FileDescriptorSet::decode(anneal_proto::DESCRIPTORS).expect("the build has written it");
-    let services = set.file.iter().flat_map(|file| file.service.iter().map(move |service| (file.package(), service)));
+    let set = prost_types::FileDescriptorSet::decode(anneal_proto::DESCRIPTORS)
+        .expect("the build has written it");
+    let services = set.file.iter().flat_map(|file| {
+        file.service
+            .iter()
+            .map(move |service| (file.package(), service))
+    });
     let methods = services.flat_map(|(package, service)| {
         service.method.iter().map(move |method| Rpc {
             path: format!("/{package}.{}/{}", service.name(), method.name()),
@@ -187,35 +236,41 @@ pub fn rpcs() -> Vec<Rpc> {
 }
 
 /// The page tokens of one list.
-pub struct PageTokens(page::Scope);
+pub struct PageTokens(paging::TokenScope);
 
 impl PageTokens {
-    /// Those of a tenant's list that these fields name.
+    /// The tokens of the list that these fields identify, of this tenant.
     pub fn of(tenant: Uuid, fields: &[&str]) -> Self {
-        Self(page::Scope::of(Caller::of(TenantId(tenant)), fields))
+        Self(paging::TokenScope::of(Caller::of(TenantId(tenant)), fields))
     }
 
-    /// The token of a place.
-    pub fn token(&self, place: &impl Serialize) -> String {
-        self.0.token(place)
+    /// The token for a position in the list.
+    pub fn token(&self, position: &impl Serialize) -> String {
+        self.0.token(position)
     }
 
-    /// The place of a token; None for the first page.
-    pub fn place<T: DeserializeOwned>(&self, token: &str) -> Result<Option<T>, Refusal> {
-        Ok(self.0.place(token)?)
+    /// The position that a token holds; None for the first page (an empty token).
+    pub fn position<T: DeserializeOwned>(&self, token: &str) -> Result<Option<T>, Refusal> {
+        Ok(self.0.parse(token)?)
     }
 }
 
 /// The positions of watches of one conversation.
 pub struct Positions {
-    bound: watch::Scope,
-    head: Head,
+    bound: watch::PositionScope,
+    head: ConversationHead,
 }
 
 impl Positions {
-    /// Those of a conversation of a tenant, which was made at `created` and has this many messages, counted ones and changes.
-    pub fn of(tenant: Uuid, conversation: Uuid, created: i64, [last, counted, change]: [i64; 3]) -> Self {
-        let head = Head {
+    /// The positions of a conversation of this tenant, created at `created` (microseconds) and with
+    /// these ids of the last message, the last counted message and the last change.
+    pub fn of(
+        tenant: Uuid,
+        conversation: Uuid,
+        created: i64,
+        [last, counted, change]: [i64; 3],
+    ) -> Self {
+        let head = ConversationHead {
             created: Micros(created),
             last: MessageId(last),
             counted: MessageId(counted),
@@ -223,50 +278,65 @@ impl Positions {
             change,
             dead: std::collections::BTreeMap::default(),
         };
-        Self { bound: watch::Scope::of(Caller::of(TenantId(tenant)), ConversationId(conversation), &head), head }
+        Self {
+            bound: watch::PositionScope::of(
+                Caller::of(TenantId(tenant)),
+                ConversationId(conversation),
+                &head,
+            ),
+            head,
+        }
     }
 
-    /// A position with this payload, whatever it says, and the seal that belongs to it: anybody can make it.
+    /// A position with an arbitrary payload and a valid seal. The seal is an unkeyed digest, so a
+    /// client can compute it.
     pub fn sealed(&self, payload: &[u8]) -> String {
         URL_SAFE_NO_PAD.encode([self.bound.seal(payload).as_slice(), payload].concat())
     }
 
-    /// Where the conversation stands now.
+    /// The position of the conversation's current head.
     pub fn now(&self) -> String {
         Position::now(&self.head).text(&self.bound)
     }
 
-    /// Reads a position; gives it as it would be told again.
+    /// Parses a position and encodes it again.
     pub fn read(&self, text: &str) -> Result<String, Refusal> {
         Ok(Position::parse(text, &self.bound, &self.head)?.text(&self.bound))
     }
 }
 
-/// Reads the id of an event over HTTP; gives it as it would be told again.
+/// Parses an SSE event id and encodes it again; None if it is invalid.
 pub fn event_id(id: &[u8]) -> Option<String> {
     api::event_id(id)
 }
 
-/// Who reads the tokens of an identity provider.
-pub struct TokenReader(Jwts);
+/// The verifier of an identity provider's tokens.
+pub struct TokenReader(TokenVerifier);
 
 impl TokenReader {
-    /// As the settings say.
-    pub fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
-        Jwts::new(settings).map(Self)
+    /// Builds the verifier. Fails if the settings name no readable key set.
+    pub fn new(settings: &AuthSettings) -> Result<Self, AuthSettingsError> {
+        TokenVerifier::new(settings).map(Self)
     }
 
-    /// The tenant that a token names, and the verbs that it allows; an error says what is wrong with it.
+    /// The tenant and the verbs of a valid token. The error says why the token is refused.
     pub fn read(&self, token: &str) -> Result<(String, Vec<&'static str>), String> {
         use anneal_core::caller::Verb;
-        let holder = self.0.read(token).map_err(|stranger| stranger.to_string())?;
+        let holder = self.0.verify(token).map_err(|error| error.to_string())?;
         let all = [Verb::Read, Verb::Append, Verb::Admin, Verb::Operator];
         let caller = Caller::with(TenantId::DEFAULT, holder.verbs);
-        Ok((holder.tenant, all.into_iter().filter(|verb| caller.may(*verb)).map(Verb::name).collect()))
+        Ok((
+            holder.tenant,
+            all.into_iter()
+                .filter(|verb| caller.may(*verb))
+                .map(Verb::name)
+                .collect(),
+        ))
     }
 }
 
-/// The credential of an `authorization` header; None where there is none, an error where it is not one credential.
+/// The bearer credential of the `authorization` header. None without the header, an error if it
+/// does not hold exactly one bearer credential.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, String> {
-    crate::auth::bearer(headers).map_err(|stranger| stranger.to_string())
+    crate::auth::bearer(headers).map_err(|error| error.to_string())
 }

@@ -1,54 +1,57 @@
-//! The gRPC and HTTP doors of anneal: parse what comes in, ask the store, let core decide, answer.
+//! The server of anneal: gRPC and HTTP.
+//!
+//! - `grpc/`, `http/`: the edges. They parse requests and format answers
+//! - `usecases/`: what the edges share. They read and write the store; `anneal-core` decides
+//! - `convert/`: conversions between protobuf and the domain
+//! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC
+//! - `limits/`: what callers may use at once, and what tenants may store
+//! - `auth/`: who calls; `identity.rs`: the name of a caller in logs
+//! - `verbs.rs`: what a credential must allow for each RPC
+//! - `listen/`: TCP and TLS connections; `traffic/`: rates, bytes that wait, slow readers
+//! - `state.rs`: what every RPC uses; `watch_registry/`: the watched conversations
+//! - `settings/`: the settings of all of them; `run.rs`: start and stop
+//! - `failure.rs`, `reason.rs`: why a call failed
 
 mod audit;
 mod auth;
-mod beginning;
-mod brief;
-mod build;
-mod call;
-mod content;
-mod context;
-mod cpu;
-mod encoded;
+mod convert;
+mod cors_origins;
+mod failure;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod grpc;
-mod health;
-mod house;
 mod http;
-mod learning;
+mod identity;
+mod limits;
 mod listen;
-mod page;
-mod parse;
-mod policy;
-mod polls;
-mod ports;
-mod pressure;
+mod listeners;
+mod poll_watchdog;
 mod reason;
-mod reload;
-mod reply;
-mod room;
-mod rpc;
+mod reloaded_files;
+mod rpc_call;
 mod run;
-mod services;
-mod session;
+mod server_error;
 mod settings;
-mod status;
-mod storage_quota;
+mod state;
 mod traffic;
-mod turn;
+mod truncated_text;
+mod usecases;
 mod verbs;
-mod watch;
-mod wire;
+mod watch_registry;
 
-pub use crate::http::CorsOrigins;
-pub use auth::{AuthError, AuthSettings, ClientSettings, KeyText, NewSecret};
-pub use house::House;
+pub use auth::{KeyText, NewSecret};
+pub use convert::{
+    parse::parse_message,
+    policy::reply as policy,
+    reply::{part, role},
+};
+pub use cors_origins::CorsOrigins;
 pub use listen::TlsError;
-pub use parse::acceptable;
-pub use policy::reply as policy;
-pub use ports::Unprotected;
-pub use reply::{part, role};
-pub use run::{Addresses, ServerError, Setup, serve};
-pub use settings::{AgentError, AgentSettings, Agents, ApplicationSettings, ChatSettings, ServerSettings};
-pub use traffic::LimitSettings;
+pub use listeners::Addresses;
+pub use run::{Setup, serve};
+pub use server_error::{MissingProtection, ServerError};
+pub use settings::{
+    AgentError, AgentSettings, Agents, ApplicationSettings, AuthSettings, AuthSettingsError,
+    ChatSettings, ClientSettings, LimitSettings, ServerSettings,
+};
+pub use state::ServerState;

@@ -1,10 +1,10 @@
-//! The closed list of reasons that every refusal has: their names, codes and waits (docs/errors.md).
+//! The stable reasons of refusals: their names, gRPC codes and waits. docs/errors.md explains each.
 
 use std::time::Duration;
 
 use tonic::Code;
 
-/// The closed list of reasons.
+/// The reason of a refusal. The list is closed: clients program against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     InvalidField,
@@ -45,7 +45,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Its name: what ErrorInfo says.
+    /// Its name in `ErrorInfo`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::InvalidField => "INVALID_FIELD",
@@ -88,12 +88,14 @@ impl Reason {
 
     pub(crate) const fn code(self) -> Code {
         match self {
-            Self::InvalidField | Self::LimitExceeded | Self::MalformedRequest | Self::MediaNotAllowed => {
-                Code::InvalidArgument
-            }
-            Self::ConversationNotFound | Self::MessageNotFound | Self::SeparatorNotFound | Self::JobNotFound => {
-                Code::NotFound
-            }
+            Self::InvalidField
+            | Self::LimitExceeded
+            | Self::MalformedRequest
+            | Self::MediaNotAllowed => Code::InvalidArgument,
+            Self::ConversationNotFound
+            | Self::MessageNotFound
+            | Self::SeparatorNotFound
+            | Self::JobNotFound => Code::NotFound,
             Self::Unauthenticated => Code::Unauthenticated,
             Self::VerbMissing => Code::PermissionDenied,
             Self::RequestIdReused => Code::AlreadyExists,
@@ -115,21 +117,24 @@ impl Reason {
             | Self::UnknownKeysExceeded
             | Self::WatcherTooSlow
             | Self::Overloaded => Code::ResourceExhausted,
-            Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => Code::Unavailable,
+            Self::ModelUnavailable | Self::ServerStopping | Self::DatabaseUnavailable => {
+                Code::Unavailable
+            }
             Self::AnswerTooLarge => Code::OutOfRange,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Internal => Code::Internal,
         }
     }
 
-    /// How long a caller should wait before it tries again; None where trying again changes nothing.
+    /// How long a caller should wait before it retries; None where a retry would fail the same way.
     pub(crate) const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::TransactionConflict => Some(Duration::from_millis(20)),
             Self::Overloaded | Self::ServerStopping => Some(Duration::from_millis(200)),
-            Self::DatabaseUnavailable | Self::ModelUnavailable | Self::ModelBusy | Self::TurnInProgress => {
-                Some(Duration::from_secs(1))
-            }
+            Self::DatabaseUnavailable
+            | Self::ModelUnavailable
+            | Self::ModelBusy
+            | Self::TurnInProgress => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

@@ -1,171 +1,210 @@
-//! The server process: opens its ports, answers, and leaves in good order.
+//! Starts and stops the server: binds addresses, serves, and drains.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anneal_core::tokens::Encoding;
 use anneal_llm::ModelAccess;
 use anneal_process::http::{self, Readiness};
 use anneal_store::Store;
+use axum::Router;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::oneshot;
+use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 
 use crate::{
-    auth::{Auth, AuthError, AuthSettings},
-    grpc, health,
-    house::House,
+    auth::Authenticator,
+    grpc::{self, health, services::GrpcServices},
     http as api,
-    listen::{Lifetime, Tls, TlsError},
-    ports::{Ports, Unprotected},
-    services::Services,
-    settings::{ApplicationSettings, ServerSettings},
-    traffic::{LimitSettings, Traffic},
+    listen::{MaxConnectionAge, Tls},
+    listeners::{Addresses, Listeners},
+    server_error::ServerError,
+    settings::{ApplicationSettings, AuthSettings, LimitSettings, ServerSettings},
+    state::ServerState,
+    traffic::TrafficLimits,
+    watch_registry::WatchRegistry,
 };
 
-/// Why the server did not start, or stopped.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// A port cannot be opened.
-    #[error("cannot listen on {0}")]
-    Listen(SocketAddr, #[source] std::io::Error),
-    /// Everybody could come in, or listen in.
-    #[error("{0}; set server.insecure to serve all the same")]
-    Unprotected(Unprotected),
-    /// No caller could be known, or the wrong ones would be.
-    #[error(transparent)]
-    Auth(#[from] AuthError),
-    /// TLS cannot work as it is set.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The HTTP or gRPC server failed.
-    #[error("serving failed")]
-    Serving(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// What a server is made of.
+/// The settings and models of a server.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
     /// Addresses and limits.
     pub server: ServerSettings,
-    /// What callers may take.
+    /// Rates, sizes and shares of tenants.
     pub limits: LimitSettings,
-    /// How callers are known.
+    /// How callers are authenticated.
     pub auth: AuthSettings,
     /// The models that may be called.
     pub models: Arc<ModelAccess>,
-    /// What applications find.
+    /// The settings of turns and agents.
     pub applications: ApplicationSettings,
 }
 
-/// Where a server listens, once its ports are open.
-#[derive(Debug, Clone, Copy)]
-pub struct Addresses {
-    /// gRPC.
-    pub grpc: SocketAddr,
-    /// HTTP.
-    pub http: SocketAddr,
-}
-
-/// Serves until `stop` is cancelled, then finishes the calls under way; turns within `stop_seconds`. Says where it listens on `open`.
+/// Serves until `stop` is cancelled, then drains: calls under way finish, turns get `stop_seconds`.
+/// Sends the bound addresses on `addresses_sender`.
 pub async fn serve(
     store: Store,
     setup: Setup,
     metrics: PrometheusHandle,
-    open: oneshot::Sender<Addresses>,
+    addresses_sender: oneshot::Sender<Addresses>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let Setup { server: settings, limits, auth, models, applications } = setup;
-    let Ports { grpc, web, probes, auth, tls, addresses } = Ports::open(&settings, &auth, &limits, &store)?;
+    let Setup {
+        server: settings,
+        limits,
+        auth,
+        models,
+        applications,
+    } = setup;
+    let Listeners {
+        grpc,
+        web,
+        probes,
+        auth,
+        tls,
+        addresses,
+    } = Listeners::open(&settings, &auth, &limits, &store)?;
 
-    let sharing = auth.sharing(limits.tenant_share_percent);
-    let house = House::new(store, &settings, models, applications, (sharing, &limits));
-    let (store, calls) = (house.store.clone(), house.store.clone());
-    let (turns, turns_end, watching) = (house.turns.clone(), house.turns_end.clone(), house.watching.clone());
-    let health = not_serving_yet().await;
+    let share = auth.tenant_share(limits.tenant_share_percent);
+    let state = ServerState::new(store, &settings, models, applications, (share, &limits));
+    let (store, settling_store) = (state.store.clone(), state.store.clone());
+    let (turns, cancel_turns, watch_registry) = (
+        state.turns.clone(),
+        state.cancel_turns.clone(),
+        state.watch_registry.clone(),
+    );
+    let health = report_not_serving().await;
     let readiness = Readiness::default();
-    // Ports close after the calls under way have ended; what watches and rings goes on until then.
+    // Runs until the last call has ended: reloads, watches and job notifications go on while the
+    // server drains.
     let background = CancellationToken::new();
-    tokio::spawn(watch(store.clone(), readiness.clone(), health.clone(), stop.clone()));
-    keep_up(&background, auth.clone(), tls, &house, store);
+    tokio::spawn(watch_database(
+        store.clone(),
+        readiness.clone(),
+        health.clone(),
+        stop.clone(),
+    ));
+    spawn_background_tasks(&background, auth.clone(), tls, &state, store);
     let stall = Duration::from_secs(u64::from(limits.stall_seconds));
-    tokio::spawn(background.clone().run_until_cancelled_owned(grpc.seats.clone().watch_readers(stall)));
-    let (traffic, lifetime) = (Traffic::new(&limits, auth.is_open()), Lifetime::new(&limits));
+    tokio::spawn(
+        background
+            .clone()
+            .run_until_cancelled_owned(grpc.connection_limit.clone().close_stalled_readers(stall)),
+    );
+    let (traffic, max_age) = (
+        TrafficLimits::new(&limits, auth.is_open()),
+        MaxConnectionAge::new(&limits),
+    );
     tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
     let closing = CancellationToken::new();
-    let door =
-        api::Door::new(Services { house: house.clone(), encodes: false }, auth.clone(), &limits, closing.clone());
-    let answers = http::router(readiness.clone(), metrics);
-    let beside = match probes {
-        None => Some(answers),
-        Some(listener) => {
-            tokio::spawn(http::serve(listener, answers, background.clone()));
-            None
-        }
-    };
-    let router = api::router(beside, door, traffic.clone(), (addresses.http, &settings));
-    let web = tokio::spawn(api::serve(web.connections(background.clone()), router, lifetime, background.clone()));
-    let services = grpc::routes(house, settings.reflection, health::service(health.clone()))?;
+    let http_state = api::HttpState::new(
+        GrpcServices {
+            state: state.clone(),
+            encodes_answers: false,
+        },
+        auth.clone(),
+        &limits,
+        closing.clone(),
+    );
+    let probe_routes = http::router(readiness.clone(), metrics);
+    let probes_of_api = serve_probes(probes, probe_routes, &background);
+    let router = api::router(
+        probes_of_api,
+        http_state,
+        traffic.clone(),
+        (addresses.http, &settings),
+    );
+    let web = tokio::spawn(api::serve(
+        web.accept_connections(background.clone()),
+        router,
+        max_age,
+        background.clone(),
+    ));
+    let services = grpc::routes(state, settings.reflection, health::service(health.clone()))?;
 
     info!(grpc = %addresses.grpc, http = %addresses.http, "serving gRPC on {}, HTTP on {}", addresses.grpc, addresses.http);
-    let _ = open.send(addresses);
+    let _ = addresses_sender.send(addresses);
 
-    let drain = drain(stop, readiness, health, Duration::from_millis(u64::from(settings.drain_delay_ms)));
-    let patience = Duration::from_secs(u64::from(settings.stop_seconds));
-    let no_more = CancellationToken::new();
-    let closed = {
-        let (turns_end, no_more) = (turns_end.clone(), no_more.clone());
-        async move {
-            drain.await;
-            // Load balancers have noticed: who watches finds another server.
-            watching.stop();
-            closing.cancel();
-            no_more.cancel();
-            tokio::spawn(async move {
-                tokio::time::sleep(patience).await;
-                turns_end.cancel();
-            });
-        }
+    let stop_accepting = CancellationToken::new();
+    let drain = Drain {
+        readiness,
+        health,
+        watch_registry,
+        closing,
+        stop_accepting: stop_accepting.clone(),
+        cancel_turns: cancel_turns.clone(),
     };
-    tokio::spawn(closed);
-    let incoming = grpc.connections(no_more.clone());
+    tokio::spawn(drain.run(stop, settings.drain_delay_ms, settings.stop_seconds));
+    let incoming = grpc.accept_connections(stop_accepting.clone());
     tokio::select! {
-        () = grpc::serve(incoming, (services, auth, traffic), lifetime, no_more) => {}
-        () = left_unread(&turns, &turns_end) => {
+        () = grpc::serve(incoming, (services, auth, traffic), max_age, stop_accepting) => {}
+        () = wait_for_last_reads(&turns, &cancel_turns) => {
             warn!("some callers do not read what is left of their answers, leaving them");
         }
     }
-    // A turn whose caller has gone may still be storing its answer.
+    // A turn whose caller has disconnected may still be storing its answer.
     turns.close();
     turns.wait().await;
-    calls.calls_ended().await;
+    settling_store.wait_for_settlements().await;
     background.cancel();
     tokio::select! {
         ended = web => ended.map_err(|error| ServerError::Serving(error.into())),
-        () = left_unread(&turns, &turns_end) => {
+        () = wait_for_last_reads(&turns, &cancel_turns) => {
             warn!("some readers over HTTP do not read what is left of their answers, leaving them");
             Ok(())
         }
     }
 }
 
-/// What goes on beside the calls: files that are read again, watchers, rings.
-fn keep_up(background: &CancellationToken, auth: Auth, tls: Option<Tls>, house: &House, store: Store) {
-    let (bell, watching, ringing) = (house.bell.clone(), house.watching.clone(), store.clone());
-    let until_then = || background.clone();
-    tokio::spawn(until_then().run_until_cancelled_owned(auth.run()));
-    if let Some(tls) = tls {
-        tokio::spawn(until_then().run_until_cancelled_owned(tls.run()));
-    }
-    tokio::spawn(until_then().run_until_cancelled_owned(async move { watching.run(store).await }));
-    tokio::spawn(until_then().run_until_cancelled_owned(async move { bell.run(ringing).await }));
+/// Serves the probes on their own port. Without one, returns their routes for the HTTP API to serve.
+fn serve_probes(
+    listener: Option<TcpListener>,
+    routes: Router,
+    background: &CancellationToken,
+) -> Option<Router> {
+    let Some(listener) = listener else {
+        return Some(routes);
+    };
+    tokio::spawn(http::serve(listener, routes, background.clone()));
+    None
 }
 
-/// Keeps readiness and the gRPC health service in step with the database, and the pools' figures in the metrics.
-async fn watch(store: Store, readiness: Readiness, health: HealthReporter, stop: CancellationToken) {
+/// Spawns the tasks that do not belong to a call: reloads of keys and certificates, the watch poll,
+/// job notifications.
+fn spawn_background_tasks(
+    background: &CancellationToken,
+    auth: Authenticator,
+    tls: Option<Tls>,
+    state: &ServerState,
+    store: Store,
+) {
+    let (job_notifier, watch_registry, notifier_store) = (
+        state.job_notifier.clone(),
+        state.watch_registry.clone(),
+        store.clone(),
+    );
+    let token = || background.clone();
+    tokio::spawn(token().run_until_cancelled_owned(auth.run_background()));
+    if let Some(tls) = tls {
+        tokio::spawn(token().run_until_cancelled_owned(tls.reload_on_change()));
+    }
+    tokio::spawn(token().run_until_cancelled_owned(async move { watch_registry.run(store).await }));
+    tokio::spawn(
+        token().run_until_cancelled_owned(async move { job_notifier.run(notifier_store).await }),
+    );
+}
+
+/// Sets readiness and the gRPC health status by the database's answers, and the metrics of the
+/// pools.
+async fn watch_database(
+    store: Store,
+    readiness: Readiness,
+    health: HealthReporter,
+    stop: CancellationToken,
+) {
     let check = || async {
-        for (pool, figures) in store.pools() {
+        for (pool, figures) in store.pool_figures() {
             metrics::gauge!("db_pool_open", "pool" => pool).set(figures.open as f64);
             metrics::gauge!("db_pool_idle", "pool" => pool).set(figures.idle as f64);
             metrics::gauge!("db_pool_waiting", "pool" => pool).set(figures.waiting as f64);
@@ -179,20 +218,25 @@ async fn watch(store: Store, readiness: Readiness, health: HealthReporter, stop:
             warn!("the database does not answer: not serving");
         }
         let health = health.clone();
-        tokio::spawn(async move { announce(&health, ready).await });
+        tokio::spawn(async move { report_serving_status(&health, ready).await });
     };
     readiness.watch(check, changed, stop).await;
 }
 
-/// Nobody is told that it serves, or that there is no such service, before the database has answered.
-async fn not_serving_yet() -> HealthReporter {
+/// Reports NOT_SERVING for every service. Until the database has answered, health checks must
+/// neither succeed nor fail with NOT_FOUND.
+async fn report_not_serving() -> HealthReporter {
     let health = HealthReporter::new();
-    announce(&health, false).await;
+    report_serving_status(&health, false).await;
     health
 }
 
-async fn announce(health: &HealthReporter, ready: bool) {
-    let status = if ready { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
+async fn report_serving_status(health: &HealthReporter, ready: bool) {
+    let status = if ready {
+        tonic_health::ServingStatus::Serving
+    } else {
+        tonic_health::ServingStatus::NotServing
+    };
     let names = [
         "",
         "anneal.v1.ConversationService",
@@ -206,22 +250,45 @@ async fn announce(health: &HealthReporter, ready: bool) {
     }
 }
 
-/// Waits for `stop`, says NOT_SERVING, and leaves load balancers time to notice.
-async fn drain(stop: CancellationToken, readiness: Readiness, health: HealthReporter, delay: Duration) {
-    stop.cancelled().await;
-    readiness.stop();
-    announce(&health, false).await;
-    tokio::time::sleep(delay).await;
-    info!("closing the door, finishing the calls under way");
+/// What is told that the server stops.
+struct Drain {
+    readiness: Readiness,
+    health: HealthReporter,
+    watch_registry: WatchRegistry,
+    /// Cancelled: the HTTP API refuses requests.
+    closing: CancellationToken,
+    /// Cancelled: gRPC accepts no connections.
+    stop_accepting: CancellationToken,
+    cancel_turns: CancellationToken,
 }
 
-/// What callers get to read the last of their answers once no turn is under way.
-const FAREWELL: Duration = Duration::from_secs(1);
+impl Drain {
+    /// Waits for `stop`, reports NOT_SERVING, and gives load balancers `delay_ms` to notice. Then
+    /// ends watches, refuses new requests, and cancels the turns that are under way after
+    /// `stop_seconds`.
+    async fn run(self, stop: CancellationToken, delay_ms: u32, stop_seconds: u32) {
+        stop.cancelled().await;
+        self.readiness.stop();
+        report_serving_status(&self.health, false).await;
+        tokio::time::sleep(Duration::from_millis(delay_ms.into())).await;
+        info!("closing the door, finishing the calls under way");
+        // Load balancers have seen NOT_SERVING by now, so clients that watch reconnect elsewhere.
+        self.watch_registry.stop();
+        self.closing.cancel();
+        self.stop_accepting.cancel();
+        tokio::time::sleep(Duration::from_secs(stop_seconds.into())).await;
+        self.cancel_turns.cancel();
+    }
+}
 
-/// Returns when the time of turns is up and whoever reads has had what they came to.
-async fn left_unread(turns: &TaskTracker, turns_end: &CancellationToken) {
-    turns_end.cancelled().await;
+/// Time for callers to read the rest of their answers once no turn is under way.
+const LAST_READS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Returns when turns have been cancelled and ended, and callers have had [`LAST_READS_TIMEOUT`] to
+/// read the rest of their answers.
+async fn wait_for_last_reads(turns: &TaskTracker, cancel_turns: &CancellationToken) {
+    cancel_turns.cancelled().await;
     turns.close();
     turns.wait().await;
-    tokio::time::sleep(FAREWELL).await;
+    tokio::time::sleep(LAST_READS_TIMEOUT).await;
 }

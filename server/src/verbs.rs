@@ -1,17 +1,21 @@
-//! What a credential must allow for each RPC. Looked at before anything of a request's body is read, at both doors.
+//! The verbs that a credential needs for each RPC. Both edges check them before they read a
+//! request's body.
 
 use anneal_core::caller::{Caller, Verb};
 
-use crate::{audit, auth::Identity, status::Failure};
+use crate::{audit, failure::Failure, identity::Identity};
 
-/// An RPC, as far as it matters who may call it.
+/// The health service, which needs no credential.
+pub(crate) const UNAUTHENTICATED_PATH: &str = "/grpc.health.v1.Health/";
+
+/// An RPC and the verbs that it needs.
 #[derive(Debug)]
 pub(crate) struct Rpc {
-    /// What metrics and spans call it.
+    /// Its name in metrics and spans.
     pub(crate) name: &'static str,
     /// Its path over gRPC: `/package.Service/Method`.
     pub(crate) path: &'static str,
-    /// Verbs that its caller needs, all of them. More may be needed for what a request asks.
+    /// All of these verbs are needed. A request may need more, depending on its fields.
     pub(crate) verbs: &'static [Verb],
 }
 
@@ -44,7 +48,7 @@ pub(crate) static RPCS: [Rpc; 29] = [
     rpc("import_checkpoint", "/anneal.v1.ContextService/ImportCheckpoint", &[Verb::Append]),
     rpc("report_usage", "/anneal.v1.ContextService/ReportUsage", &[Verb::Append]),
     rpc("classify_error", "/anneal.v1.ContextService/ClassifyError", &[Verb::Read]),
-    // The answer is made of all that was said: who hears it may read.
+    // The answer is made from the conversation, so its caller needs the verb read.
     rpc("chat", "/anneal.v1.ChatService/Chat", &[Verb::Append, Verb::Read]),
     rpc("list_jobs", "/anneal.v1.OperatorService/ListJobs", &[Verb::Admin]),
     rpc("requeue_job", "/anneal.v1.OperatorService/RequeueJob", &[Verb::Admin]),
@@ -55,7 +59,8 @@ pub(crate) static RPCS: [Rpc; 29] = [
 ];
 
 impl Rpc {
-    /// The RPC of this name; a name that is none does not compile where this is a constant.
+    /// The RPC of this name. Panics on an unknown name: at compile time where it is called in a
+    /// constant.
     pub(crate) const fn named(name: &str) -> &'static Self {
         let mut index = 0;
         while index < RPCS.len() {
@@ -67,15 +72,17 @@ impl Rpc {
         panic!("no RPC has this name")
     }
 
-    /// The RPC at this path; None: there is none of ours.
-    pub(crate) fn at(path: &str) -> Option<&'static Self> {
+    /// The RPC at this path; None if it is not one of ours.
+    pub(crate) fn by_path(path: &str) -> Option<&'static Self> {
         RPCS.iter().find(|rpc| rpc.path == path)
     }
 
-    /// Refuses a caller who lacks a verb, and notes that in the audit log.
+    /// Refuses a caller who lacks a verb, and writes that to the audit log.
     pub(crate) fn check(&self, caller: Caller, identity: &Identity) -> Result<(), Failure> {
-        let Some(missing) = self.verbs.iter().find(|verb| !caller.may(**verb)) else { return Ok(()) };
-        audit::verb_missing(caller.tenant(), identity, self.name, *missing);
+        let Some(missing) = self.verbs.iter().find(|verb| !caller.may(**verb)) else {
+            return Ok(());
+        };
+        audit::log_missing_verb(caller.tenant(), identity, self.name, *missing);
         Err(Failure::VerbMissing(*missing))
     }
 }
@@ -105,18 +112,34 @@ mod tests {
     #[test]
     fn every_rpc_of_the_descriptors_has_its_verbs() {
         let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
-        let services = set.file.iter().filter(|file| file.package() == "anneal.v1").flat_map(|file| &file.service);
+        let services = set
+            .file
+            .iter()
+            .filter(|file| file.package() == "anneal.v1")
+            .flat_map(|file| &file.service);
         let paths = services.flat_map(|service| {
             let name = service.name();
-            service.method.iter().map(move |method| format!("/anneal.v1.{name}/{}", method.name()))
+            service
+                .method
+                .iter()
+                .map(move |method| format!("/anneal.v1.{name}/{}", method.name()))
         });
         let paths: Vec<String> = paths.collect();
         assert_eq!(paths.len(), RPCS.len());
         for path in paths {
-            let rpc = Rpc::at(&path).unwrap_or_else(|| panic!("{path} is in no line of the table"));
+            let rpc =
+                Rpc::by_path(&path).unwrap_or_else(|| panic!("{path} is in no line of the table"));
             assert!(!rpc.verbs.is_empty());
-            let spelled: String = rpc.name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
-            assert!(path.ends_with(&format!("/{spelled}")), "{path} is {}", rpc.name);
+            let spelled: String = rpc
+                .name
+                .split('_')
+                .map(|word| word[..1].to_uppercase() + &word[1..])
+                .collect();
+            assert!(
+                path.ends_with(&format!("/{spelled}")),
+                "{path} is {}",
+                rpc.name
+            );
         }
     }
 }

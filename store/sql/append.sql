@@ -1,12 +1,15 @@
--- Appends to conversations, each append to another one: ids under their row locks, the rows, and the jobs that count them, in
--- one statement, and so in one transaction. Rows are locked in the order of ids, and a conversation that another transaction
--- holds is passed over: who never waits cannot hold up others.
--- Per append ($1 to $12; tenants are compared so that only the key finds a row): a row without ids says that its conversation
--- was locked here, one with ids that it was stored. Not locked: not the caller's, or held by another. Locked and not stored:
--- the newest message is not the expected one ($9), there are tool calls or results ($11) and the policy keeps none ($13:
--- settings by profile), or the request id ($10) is known. The messages' title ($12) becomes the conversation's where it has
--- none and none was set. $14: seconds by which listed_ts may stay behind.
--- Per message ($15 to $28): the place of its append, its own within it, and what is stored. $29: the kind of the counting job.
+-- Appends to conversations, each append to a different one. One statement, and so one transaction,
+-- gives ids under the row locks, stores the rows and enqueues the counting jobs. Rows are locked in
+-- the order of ids. SKIP LOCKED: one locked conversation must not block the batch.
+-- Per append ($1 to $12; the tenant is part of the key condition): a row without ids means that the
+-- conversation was locked here, a row with ids that the append was stored. Not locked: the
+-- conversation is not the caller's, or another transaction holds it. Locked but not stored: the
+-- newest message is not the expected one ($9), there are tool messages ($11) and the policy keeps
+-- none ($13: settings by profile), or the request id ($10) is known. The title of the messages
+-- ($12) becomes the conversation's if it has none and none was set. $14: seconds by which listed_ts
+-- may lag.
+-- Per message ($15 to $28): the index of its append, its index within the append, and what is
+-- stored. $29: the kind of the counting job.
 with ask as materialized (
     select tenant_id, conversation_id, messages, last_role, starts_after_user, starts_otherwise, o200k_estimate,
         cl100k_estimate, expected_last, request_id, tools, title, place

@@ -1,4 +1,5 @@
--- The messages that an earlier append with this request_id stored, in order; the first carries the request's digest.
+-- The messages that an earlier append with this request_id stored, in order. The first one carries
+-- the request's digest.
 select m.message_id, m.turn, m.token_estimate, first.request_digest
 from ai_message as first
 join ai_message as m

@@ -1,6 +1,7 @@
--- The message after which an audit begins: before the newest $3 messages, or fewer, so that no more than $4 bytes of
--- content are read beside the newest message. 0: all are read. Where content was not measured when it was stored, what it
--- takes in the table stands for it, which costs no reading: content does not leave the database for an audit.
+-- The message after which an audit begins, so that it reads at most the newest $3 messages, and at
+-- most $4 bytes of content besides the newest message. 0: it reads all. If content was not measured
+-- when it was stored, its size in the table is used, which needs no reading: content does not leave
+-- the database for an audit.
 select coalesce(min(message_id) - 1, 0) as "after!"
 from (
     select message_id, row_number() over newest as place,

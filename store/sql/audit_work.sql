@@ -1,5 +1,5 @@
--- Whether a conversation's work is in somebody's hands: how far it is counted, which kinds of jobs wait, run or are dead, and
--- whether its triggers were last looked at under the same settings ($3).
+-- Whether a conversation's work is done or has a job: how far it is counted, which kinds of jobs
+-- wait, run or are dead, and whether its triggers were last checked under the same settings ($3).
 select c.last_message_id, c.counted_message_id, (c.quiet_rules = $3::bigint) is true as "same_rules!",
     array(
         select kind from ai_job

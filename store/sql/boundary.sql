@@ -1,4 +1,4 @@
--- The last separator, and the newest checkpoint that holds under it.
+-- The last separator, and the newest checkpoint that is valid after it.
 select s.separator, k.last_message_id as "checkpoint_last?"
 from ai_conversation as c
 left join lateral (

@@ -1,6 +1,7 @@
--- Takes a report's ratio ($3, null: none) and a window that an error has named ($4, null: none) into what is known of a model.
--- The ratio is a moving mean in which each report weighs a fifth. A call that has read more ($5, null: none) than the window
--- that was learnt proves that wrong: it is forgotten. Of a tenant at most $6 models are known; no row: of this one nothing is.
+-- Calibrates a model with a report's ratio ($3, null: none) and a window that an error has reported
+-- ($4, null: none). The ratio is a moving average in which each report weighs a fifth. A call that
+-- has read more ($5, null: none) than the learnt window proves the window wrong: it is deleted. At
+-- most $6 models of a tenant are stored. No row: this one is not stored.
 insert into ai_model as m (tenant_id, model, tokens_ratio, reports, window_tokens)
 select $1, $2, $3::double precision, case when $3::double precision is null then 0 else 1 end, $4::bigint
 where exists (select from ai_model where tenant_id = $1 and model = $2)

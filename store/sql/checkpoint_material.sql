@@ -1,6 +1,7 @@
--- What a checkpoint is planned from, in one snapshot: a head row (message_id 0: settings, previous summary), then the tail
--- without content, cool large messages with their summaries' size; each with the bytes of it that a summariser would read.
--- $3: settings by profile; $4: overrides of a preview.
+-- What a checkpoint is planned from, in one snapshot: a head row (message_id 0: settings, previous
+-- summary), then the tail without content. Cool large messages have the size of their summaries.
+-- Each row has the bytes that a summarizer would read of it. $3: settings by profile; $4: overrides
+-- of a preview.
 with head as (
     select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, s.separator,
         k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.generation,

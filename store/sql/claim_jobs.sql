@@ -1,10 +1,13 @@
--- Claims up to $2 due jobs of a kind, at most $3 of a tenant and none of the tenants in $9, tenants in turn after $4.
--- The first part walks the tenants that have waiting rows by the index, one step each, until $2 of them have something
--- due or $8 were looked at; the second takes the oldest of each, as many as make $2 of all, and a quarter of $2 where
--- others have less; the third locks and skips.
--- The queue is empty again and again, and a plan may be made for it then. What goes by a job's key says so in a way
--- that fits no other index, nor the key by the kind alone (`is true`), and without a join that could as well read
--- everything; what goes by an index of what waits asks for its order.
+-- Claims up to $2 due jobs of a kind, at most $3 of a tenant and none of the tenants in $9, tenants
+-- in turn after $4.
+-- The first part walks over the tenants with waiting rows by the index, one step each, until $2 of
+-- them have a due job or $8 were examined. The second part takes the oldest jobs of each: equal
+-- shares of $2, or a quarter of $2 if the others have less. The third part locks rows and skips
+-- locked ones.
+-- The queue is often empty, and a plan may be made at such a time. Conditions on a job's key are
+-- therefore written so that they fit no other index, nor the key by the kind alone (`is true`), and
+-- without a join that could read everything as well. Conditions on an index of waiting jobs ask for
+-- its order.
 -- A row without a conversation: the walk ended at this tenant, and others may follow.
 with recursive tenants (tenant_id, steps, due, is_due) as (
     select $4::uuid, 0, 0, false

@@ -1,13 +1,15 @@
--- BuildContext's material in one snapshot: a head row (message_id 0: settings, system prompt as content, the newest
--- valid checkpoint's summary, the newest version of the beginning), then the tail. A message that is sent as its
--- summary comes with its tool outline and without its content, which is then not even read from its TOAST table: with
--- strict cooling what is large, cool and summarised, with stepped cooling what an earlier step has swapped. A large
--- message that a step may swap now comes with content and summary. $3, $4: turns that the current input starts; $5:
--- settings by profile; $6: overrides of the call.
--- Of the tail, the newest messages are read, up to $7 bytes, where each row weighs 512 bytes (ROW_BYTES) beside its
--- text, and in any case the newest one and the newest user message. The others come without content, summary and
--- outline, as left out. "read_bytes": bytes of the whole answer: content, summaries and outlines of what is read, and 512
--- for each row. Where they are more than $8, only the newest message of the tail comes, without content, to say them.
+-- BuildContext's material in one snapshot: a head row (message_id 0: settings, system prompt as
+-- content, the newest valid checkpoint's summary, the newest version of the beginning), then the
+-- tail. A message that is sent as its summary comes with its tool outline and without its content,
+-- which is then not even read from its TOAST table. With strict cooling these are the large, cool
+-- and summarized messages, with stepped cooling those that an earlier step has swapped. A large
+-- message that a step may swap now comes with content and summary. $3, $4: turns that the current
+-- input starts; $5: settings by profile; $6: overrides of the call.
+-- Of the tail, the newest messages are read, up to $7 bytes, where each row counts 512 bytes
+-- (ROW_BYTES) besides its text, and in any case the newest one and the newest user message. The
+-- others come without content, summary and outline, as left out. "read_bytes" is the size of the
+-- whole answer: content, summaries and outlines of what is read, and 512 bytes per row. If it
+-- exceeds $8, only the newest message of the tail comes, without content, to report it.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,

@@ -1,4 +1,5 @@
--- Stored summaries and checkpoints with change ids after $3 up to $4, at most $7; those up to $6 only of messages after $5.
+-- Stored summaries and checkpoints with change ids after $3 up to $4, at most $7. Of those up to
+-- $6, only the ones of messages after $5.
 select change.change_id as "change_id!", change.message_id as "message_id!", change.made_tokens as "made_tokens!",
     change.tokens as "tokens?", change.kind as "kind!", change.trigger_kind as "trigger_kind?"
 from (

@@ -1,4 +1,5 @@
--- Makes a conversation, and with a key ($13) the session that it is active in: both or, where one of them is there, neither.
+-- Creates a conversation and, if a key ($13) is given, the session in which it is active. If either
+-- exists already, creates neither.
 with made as (
     insert into ai_conversation (
         tenant_id, conversation_id, agent_id, user_id, title, title_given, pinned, metadata, system_prompt,

@@ -1,5 +1,6 @@
--- Deletes the messages of the conversation $2 of the tenant $1, whose row is locked. Returns how many of them were
--- counted and the bytes of their content: subtract_tenant_usage subtracts both at the end of the transaction.
+-- Deletes the messages of the conversation $2 of the tenant $1, whose row is locked. Returns how
+-- many of them were counted and the bytes of their content: subtract_tenant_usage subtracts both at
+-- the end of the transaction.
 with deleted as (
     delete from ai_message
     where tenant_id = $1

@@ -1,6 +1,7 @@
--- Marks conversations dirty ($1: tenants, $2: kinds, $3: conversations), in the order of kinds and conversations; new work
--- resets neither attempts nor backoff, and does not call back what was put off (last_error says why). $4: the argument of a
--- manual compaction, which also goes ahead of the others.
+-- Marks conversations dirty ($1: tenants, $2: kinds, $3: conversations), in the order of kinds and
+-- conversations. New work resets neither attempts nor backoff, and does not make a deferred job due
+-- (last_error says why it waits). $4: the argument of a manual compaction, which also gets
+-- priority.
 insert into ai_job as j (tenant_id, kind, conversation_id, priority, argument, argument_generation)
 select tenant_id, kind, conversation_id, case when $4::text is null then 0 else -1 end, $4::text::json,
     case when $4 is not null then 1 end

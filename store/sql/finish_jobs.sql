@@ -1,7 +1,8 @@
--- Ends jobs of a kind in the transaction of their results ($1: the kind, $2: conversations, $3: leases, $4: generations): gone
--- when nothing arrived since the claim and the job itself leaves nothing to do ($5), else waiting again, with an argument only
--- if that arrived meanwhile. A row that does not come back: the lease is lost. A success clears an older death.
--- By key, whatever the plan was made for (see claim_jobs).
+-- Ends jobs of a kind in the transaction of their results ($1: the kind, $2: conversations, $3:
+-- leases, $4: generations). A job is deleted if nothing arrived since the claim and it left nothing
+-- to do ($5). Otherwise it waits again, with an argument only if that arrived meanwhile. A row that
+-- is not returned: the lease is lost. A success deletes the conversation's dead job of this kind.
+-- Searched by key, whatever the plan was made for (see claim_jobs).
 with held as materialized (
     select mine.conversation_id, mine.generation, locked.generation = mine.generation and not mine.more as clean
     from (

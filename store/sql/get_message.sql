@@ -1,4 +1,5 @@
--- One message. Its content and its summary come where they have at most $4 bytes; "bytes" says how many they have.
+-- One message. Content and summary are returned if they have at most $4 bytes; "bytes" is how many
+-- they have.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", case when size.bytes <= $4::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",

@@ -1,7 +1,8 @@
--- A byte range of one message's plain text, cut in the database: $5 bytes from $4 on, and three more on either side, of which
--- whole characters can be made. The plain text is the parts' texts joined by a blank line, as plain_text makes it
--- (core/src/message.rs). Nothing is cut where the message has more than $6 bytes, nor where its texts hold NUL, which a text of
--- PostgreSQL cannot hold: then "cut" is null. The parts come in their order: one function scan, no join, no sort.
+-- A byte range of one message's plain text, cut in the database: $5 bytes from $4 on, and three
+-- more on either side, so that it can be widened to whole characters. The plain text is the parts'
+-- texts joined by a blank line, as plain_text makes it (core/src/message.rs). Nothing is cut if the
+-- message has more than $6 bytes, or if its texts contain NUL, which a text of PostgreSQL cannot:
+-- then "cut" is null. The parts come in their order: one function scan, no join, no sort.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", m.metadata::text as "metadata?",

@@ -1,6 +1,6 @@
--- Extends the leases of jobs of a kind ($1: the kind, $2: conversations, $3: leases). A row that does not come back is no
--- longer held. Locked in the order in which transactions of many results lock them; by key, whatever the plan was made for
--- (see claim_jobs).
+-- Extends the leases of jobs of a kind ($1: the kind, $2: conversations, $3: leases). A row that is
+-- not returned is no longer held. Locks rows in the same order as transactions of many results;
+-- searched by key, whatever the plan was made for (see claim_jobs).
 with held as materialized (
     select mine.conversation_id
     from (

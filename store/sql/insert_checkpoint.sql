@@ -1,5 +1,5 @@
--- Stores a checkpoint as its conversation's next change, under whose row lock it runs. The key refuses a second one at the
--- same boundary.
+-- Stores a checkpoint as the next change of its conversation, whose row lock the caller holds. The
+-- key refuses a second one at the same boundary.
 with changed as (
     update ai_conversation
     set change_id = change_id + 1, quiet_message_id = null

@@ -1,5 +1,5 @@
--- Moves the older tables aside. Indexes have names of the whole schema, so those give way as well. The indexes that are made
--- here are what the rows are found by, whatever keys the older tables had.
+-- Renames the older tables. Names of indexes are unique in the schema, so those are renamed as
+-- well. The indexes that are created here serve the move, whatever keys the older tables had.
 do $$
 declare
     older record;

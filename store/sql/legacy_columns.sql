@@ -1,5 +1,5 @@
--- Columns of the tables whose names this schema shares with older ones, in every schema of the search path, the current one
--- first: by their names and types the two are told apart.
+-- Columns of tables that have names of ours, in every schema of the search path, the current one
+-- first. Their names and types tell older tables from ours.
 select n.nspname::text as schema_name, path.place, c.relname::text as table_name,
     c.relkind = 'r' as plain, a.attname::text as name, t.typname::text as type_name, t.typtype = 'e' as enumerated,
     a.attnotnull as required

@@ -1,5 +1,5 @@
--- How many older conversations there are, and what is odd about them, or about what only the whole tables show.
--- $1: the most bytes of a title, $2: of a user's id, $3: of labels.
+-- Counts older conversations, those with irregularities, and irregularities that only the whole
+-- tables show. $1: most bytes of a title, $2: of a user's id, $3: of labels.
 select conversations, archived, unknown_status, timeless, first_timeless, repeated, titles_shortened, long_creators,
     first_long_creator, long_ids, first_long_ids, labels_left_out, long_message_ids, first_long_message_ids,
     message_labels_left_out, separators_joined,

@@ -1,5 +1,6 @@
--- What would keep the older tables from being dropped, as PostgreSQL itself finds it: whatever depends on them, or on what goes
--- along with them (columns, sequences, row types, their own keys), and does not go along itself.
+-- What prevents the older tables from being dropped, as PostgreSQL itself determines it: objects
+-- that depend on them, or on what is dropped with them (columns, sequences, row types, their own
+-- keys), and are not dropped themselves.
 with recursive gone (classid, objid, older) as (
     select 'pg_class'::regclass::oid, oid, oid::regclass from pg_class
     where relnamespace = current_schema()::regnamespace

@@ -1,5 +1,5 @@
--- How many older rows of each fate there are, messages by role; rows that are odd in themselves, the first of each by its id.
--- $1: the most bytes that a message may have.
+-- Counts older rows by their fate, messages also by role, and irregular rows, the first of each
+-- kind by its id. $1: most bytes of a message.
 select fate, case when fate = 'message' then role else '' end as role, count(*) as rows,
     count(*) filter (where bytes = 0) as empty,
     count(*) filter (where bytes > $1) as too_long,

@@ -1,4 +1,5 @@
--- Gives a conversation that was moved its own state and times, which making it and appending to it have set to now.
+-- Sets the original status and times of a moved conversation, which creating and appending have set
+-- to now.
 update ai_conversation
 set status = $3,
     title_given = title <> '',

@@ -1,5 +1,5 @@
--- Gives the messages after $3 their own times, in order; appending has set them to now. The range keeps any plan to
--- these messages.
+-- Sets the original times of the messages after $3, in order, which appending has set to now. The
+-- range restricts any plan to these messages.
 update ai_message as m
 set created_ts = 'epoch'::timestamptz + moved.created_us * interval '1 microsecond'
 from unnest($4::bigint[]) with ordinality as moved (created_us, place)

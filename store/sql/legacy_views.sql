@@ -1,5 +1,5 @@
--- One way to read the older tables, whatever the types of their columns. Views follow a table that is renamed, so the same
--- statements hold before the tables are moved aside and after.
+-- One way to read the older tables, whatever the types of their columns. Views follow a table that
+-- is renamed: the same statements work before and after the older tables are renamed.
 
 -- A time in microseconds, from seconds, milliseconds (above 10^11) or a timestamp; null when it is none of these.
 create function pg_temp.legacy_us(value jsonb) returns bigint language sql stable as $$

@@ -1,5 +1,5 @@
--- Every older conversation with what is kept of it, in the order in which it is stored; one row without a message when nothing
--- is. Keys only: what was said is read batch by batch.
+-- Every older conversation with its rows that are kept, in the order in which they are stored; one
+-- row without a message if none is kept. Keys only: content is read batch by batch.
 declare legacy_walk no scroll cursor for
 select c.id as conversation, m.id, m.fate, m.role, m.created_us, m.bytes
 from legacy_conversation as c

@@ -1,5 +1,6 @@
--- Checkpoints of a conversation, newest boundary first, below a place ($3 last, $4 first); $5: only of this request; at most $6,
--- and $7 bytes of summaries beyond the first. `found` is how many there were without the limit of bytes.
+-- Checkpoints of a conversation, newest boundary first, below a position ($3 last, $4 first); $5:
+-- only of this request. At most $6 and, after the first one, $7 bytes of summaries. `found` is how
+-- many there would be without the limit of bytes.
 select k.first_message_id as "first_message_id!", k.last_message_id as "last_message_id!", k.summary as "summary!",
     k.token_usage as "token_usage!", k.kind as "kind!", k.model as "model!", k.prompt_version as "prompt_version!",
     k.source_first_message_id as "source_first_message_id!", k.source_digest as "source_digest!",

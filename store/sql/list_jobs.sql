@@ -1,4 +1,5 @@
--- Jobs of a tenant, waiting, running and dead, by state, kind and conversation, from a place on ($5, $6, $7).
+-- Jobs of a tenant, waiting, running and dead, by state, kind and conversation, from a position on
+-- ($5, $6, $7).
 select state as "state!", kind as "kind!", conversation_id as "conversation_id!", attempts as "attempts!",
     (extract(epoch from due_ts) * 1000000)::bigint as "due_us!",
     (extract(epoch from dirty_ts) * 1000000)::bigint as "dirty_us!", last_error as "last_error?", worker as "worker?"

@@ -1,6 +1,6 @@
--- A page of messages in id order, after $3: at most $4 of them, and $5 bytes
--- of content and summaries beyond the first; $6: with content. Content and summaries come as far as the page has at most $7
--- bytes of them; "bytes" says how many it has up to the row.
+-- A page of messages in id order, after $3: at most $4 of them and, after the first one, $5 bytes
+-- of content and summaries. $6: with content. Content and summaries are returned while the page has
+-- at most $7 bytes of them; "bytes" is how many it has up to the row.
 select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     coalesce(m.token_count, m.token_estimate) as "tokens!", m.token_count is null as "estimated!",
     m.text_bytes as "text_bytes!", case when $6::boolean and page.page_bytes <= $7::bigint then m.content::text end as "content?: StoredText", m.metadata::text as "metadata?",

@@ -1,5 +1,6 @@
--- Locks conversations ($1: tenants, $2: conversations) in order, without waiting: those that somebody else holds or that are
--- gone do not come back. is_quiet: how long a conversation is quiet was worked out under the same settings ($3) and window.
+-- Locks conversations ($1: tenants, $2: conversations) in order, without waiting: those that
+-- another transaction holds, or that are deleted, are not returned. is_quiet: the trigger bounds
+-- were computed under the same settings ($3) and window.
 select held.conversation_id as "conversation_id!", held.counted_message_id as "counted_message_id!",
     held.last_message_id as "last_message_id!", held.token_total as "token_total!",
     held.quiet_message_id, held.quiet_token_total, held.quiet_large_tokens,

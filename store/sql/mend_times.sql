@@ -1,6 +1,8 @@
--- Brings near what a clock has set that was ahead and was set back: leases end $1 seconds from now at the latest, what nothing
--- has put off is due now, and what was put off, and open breakers, wait $2 seconds at most. Rows that others hold are theirs
--- to set. No index orders what waits by its time alone: this reads the queue, and is asked for seldom.
+-- Repairs times that a clock set while it was ahead, before it was set back. Leases end at most $1
+-- seconds from now, waiting jobs that were not deferred are due now, deferred jobs and open
+-- breakers wait at most $2 seconds. Rows that other transactions hold are skipped: they set the
+-- times themselves. No index orders all waiting jobs by time: this reads the whole queue, and runs
+-- rarely.
 with leased as materialized (
     select kind, conversation_id from ai_job
     where state = 1

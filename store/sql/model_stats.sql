@@ -1,5 +1,5 @@
--- Models that were called: calls under way in the whole fleet, what the tenant has used of them today, and their breakers:
--- the model's, the tenant's own, and how many tenants' are open.
+-- Models that were called: calls in flight in all processes, the tenant's usage today, and their
+-- breakers: the model's, the tenant's own, and how many tenants' are open.
 select b.model, b.failures, extract(epoch from b.open_until_ts - now())::double precision as open_seconds,
     coalesce(b.last_error, '') as "last_error!",
     (select count(*) from ai_model_lease as l where l.model = b.model and l.lease_until_ts > now()) as "under_way!",

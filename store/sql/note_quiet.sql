@@ -1,5 +1,6 @@
--- Notes how long locked conversations are quiet ($1: tenants, $2: conversations, $3: up to this message, null: not at all, $4:
--- these tokens, $5: a message larger than this, $6: the model by whose window, $7: that window) under the settings $8.
+-- Stores the trigger bounds of locked conversations ($1: tenants, $2: conversations) under the
+-- settings $8: no trigger is reached up to message $3 (null: no bounds), within $4 tokens in total,
+-- and without a message larger than $5. $6: the model on whose window they depend, $7: that window.
 update ai_conversation as c
 set quiet_message_id = new.quiet_message_id,
     quiet_token_total = new.quiet_token_total,

@@ -1,5 +1,6 @@
--- Admits a call: its lease is put, and where it tries whether a half-open breaker may close ($8: the model's, or the tenant's
--- for this model), no other call of its tenant does meanwhile; no other summary of its conversation either.
+-- Admits a call: stores its lease. If the call probes whether a half-open breaker may close ($8:
+-- the model's, or the tenant's for this model), other calls of its tenant are kept from probing
+-- meanwhile, and other summaries of its conversation as well.
 with model as (
     update ai_model_breaker set updated_ts = now()
     where model = $4

@@ -1,6 +1,7 @@
--- Stores token counts ($1: tenants, $2: conversations, $3: messages, $4: tokens), and moves the counted marks of their
--- conversations ($5: tenants, $6: conversations, $7: marks), whose rows are locked; totals take the counts for the estimates,
--- and come back. What is counted from now on is part of what its tenant has stored.
+-- Stores token counts ($1: tenants, $2: conversations, $3: messages, $4: tokens), and advances the
+-- counted marks of their conversations ($5: tenants, $6: conversations, $7: marks), whose rows are
+-- locked. Totals replace the estimates by the counts, and are returned. From now on the messages
+-- count as stored by their tenant.
 with counted as (
     update ai_message as m
     set token_count = new.tokens

@@ -1,5 +1,5 @@
--- Stores the summary of a large message, unless it has one, as its conversation's next change, under whose row lock it runs;
--- null: no summary would be shorter.
+-- Stores the summary of a large message, unless it has one, as the next change of its conversation,
+-- whose row lock the caller holds. Null: no summary would be shorter.
 with changed as (
     update ai_conversation
     set change_id = change_id + 1

@@ -1,5 +1,6 @@
--- Renews a call's lease, and while it tries whether a breaker may close ($5: the model's or the tenant's for it, $6: the
--- conversation's), keeps others of the tenant, or of the conversation, from trying. No row: the lease is gone.
+-- Renews a call's lease. While the call probes whether a breaker may close ($5: the model's or the
+-- tenant's for it, $6: the conversation's), others of the tenant, or of the conversation, are kept
+-- from probing. No row: the lease is gone.
 with tenant as (
     update ai_tenant_breaker
     set open_until_ts = greatest(open_until_ts, now() + $4::double precision * interval '1 second')

@@ -1,5 +1,5 @@
--- Puts a dead job back to work, or makes a waiting one due now. No row when there is neither. The conversation cannot be
--- deleted meanwhile: it would leave the job behind.
+-- Makes a dead job wait again, or a waiting one due now. No row if there is neither. The
+-- conversation cannot be deleted meanwhile: that would leave the job behind.
 with conversation as materialized (
     select tenant_id, conversation_id from ai_conversation
     where tenant_id = $1

@@ -1,5 +1,6 @@
--- Puts a new conversation ($4) in the place of a session's active one ($3), if that still is the active one, and archives it.
--- What is null of the new one is as in the old one, whose row the caller has locked.
+-- Replaces a session's active conversation ($3) by a new one ($4), if it still is the active one,
+-- and archives it. Null attributes of the new one are taken from the old one, whose row the caller
+-- has locked.
 with moved as (
     update ai_session
     set conversation_id = $4, rotated_ts = now()

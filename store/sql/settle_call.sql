@@ -1,7 +1,8 @@
--- Ends a call: its lease is gone, its cost is booked ($13: calls that were made), and breakers move. $8: 0 says nothing of
--- the model, 1 it answered, 2 it failed this conversation, 3 it fails. A conversation's breaker opens after $10 failures in a
--- row, the model's where $14 says so, the tenant's where $16 does; each for $12 seconds. $11 and $15: the evidence against the
--- model from now on, and the tenant's part of it in the series $17. The caller holds the model's row.
+-- Settles a call: deletes its lease, books its cost ($13: calls that were made), moves breakers.
+-- $8: 0 says nothing about the model, 1 it answered, 2 it failed this conversation, 3 it failed. A
+-- conversation's breaker opens after $10 failures in a row, the model's if $14, the tenant's if
+-- $16; each for $12 seconds. $11 and $15: the evidence against the model from now on, and the
+-- tenant's part of it in the series $17. The caller holds the model's row.
 with gone as (
     delete from ai_model_lease
     where tenant_id = $1

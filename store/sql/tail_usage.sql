@@ -1,7 +1,8 @@
--- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers look at (cool large messages with their
--- summaries' size), what is sent now, what is swapped, what lacks a summary. $3: settings by profile; $4: overrides of a
--- preview. A message is cool by calls (stepped cooling) before the (hot_zone_calls + 1)-th newest assistant message; nearly
--- cool two calls, or a turn, earlier. What is swapped comes in no order.
+-- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers look at (cool
+-- large messages with the size of their summaries), what is sent now, what is swapped, what lacks a
+-- summary. $3: settings by profile; $4: overrides of a preview. With stepped cooling a message is
+-- cool before the (hot_zone_calls + 1)-th newest assistant message, and nearly cool two calls, or a
+-- turn, earlier. Swapped messages come in no order.
 with settings as materialized (
     select $3::text::jsonb as bases, $4::text::jsonb as preview
 ), head as materialized (

@@ -1,6 +1,7 @@
--- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first: at most $3 of each, and $4
--- bytes beyond the first. Where only whole conversations are wanted ($5), none of those that have more waiting than
--- $3 messages or $4 bytes. One row without a message when there is none; no row of a conversation that is gone.
+-- The next uncounted messages of conversations ($1: tenants, $2: conversations), oldest first: of
+-- each at most $3 and, after the first one, $4 bytes. With $5 only whole conversations: none with
+-- more than $3 uncounted messages or $4 bytes. One row without a message if there is none; no row
+-- for a deleted conversation.
 select c.conversation_id as "conversation_id!", c.encoding as "encoding!", c.counted_message_id as "counted_message_id!",
     c.last_message_id as "last_message_id!", m.message_id as "message_id?", m.role as "role?", m.content::text as "content?: String"
 from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)

@@ -1,4 +1,4 @@
--- One large message, to be summarised.
+-- One large message, to be summarized.
 select m.role, coalesce(m.token_count, m.token_estimate) as "tokens!", m.content::text as "content!", c.encoding
 from ai_conversation as c
 join ai_message as m

@@ -1,6 +1,7 @@
--- Large messages of the tail that lack a summary, oldest first. $3: settings by profile; $4: only those that are cool, or will
--- be within a turn or two model calls; $5: at most so many.
--- Materialized: row-level security lets no index be searched for what is computed in the same query.
+-- Large messages of the tail that lack a summary, oldest first. $3: settings by profile; $4: only
+-- those that are cool, or will be within a turn or two model calls; $5: at most this many.
+-- Materialized: under row-level security, values computed in the same query cannot be index
+-- conditions.
 with head as materialized (
     select c.conversation_id, c.turn, greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,

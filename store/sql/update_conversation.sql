@@ -1,4 +1,4 @@
--- Changes the given fields of a conversation; null leaves a field as it is.
+-- Updates the given fields of a conversation; null leaves a field as it is.
 update ai_conversation
 set title = coalesce($3, title),
     title_given = title_given or $3 is not null,

@@ -1,4 +1,5 @@
--- Every checkpoint of a conversation with its predecessor's generation and the number of checkpoints that follow the same one.
+-- Every checkpoint of a conversation, with its predecessor's generation and the number of
+-- checkpoints that follow the same predecessor.
 select k.first_message_id, k.last_message_id, k.previous_message_id, k.source_first_message_id, k.source_digest,
     k.generation, p.generation as "previous_generation?",
     count(*) over (partition by k.first_message_id, k.previous_message_id) as "siblings!"

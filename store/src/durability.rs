@@ -1,26 +1,30 @@
-//! Whether the database keeps what it has acknowledged, whatever crashes.
+//! Whether the database keeps what it has acknowledged after a crash, and whether row-level
+//! security is active.
 
 use std::fmt;
 
-use crate::{Store, error::StoreError, scope::Scope};
+use crate::{Store, connection::row_security::Scope, error::StoreError};
 
-/// A setting of the database, as it holds in this store's sessions, with which a crash may cost what was acknowledged.
+/// A setting, as it holds in this store's sessions, with which a crash may lose what was
+/// acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weakness {
+pub struct NonDurableSetting {
     /// Its name: `fsync`, `full_page_writes` or `synchronous_commit`.
     pub setting: String,
-    /// Its value.
+    /// The value in force.
     pub value: String,
-    /// Where the value comes from, in the words of pg_settings.
+    /// Where the value comes from: `source` of pg_settings.
     source: String,
 }
 
-impl Weakness {
-    /// What to do about it.
+impl NonDurableSetting {
+    /// What the operator can do about it.
     pub fn remedy(&self) -> String {
         let setting = &self.setting;
         match self.source.as_str() {
-            "client" => format!("take {setting} out of the options in database.url and in PGOPTIONS"),
+            "client" => {
+                format!("take {setting} out of the options in database.url and in PGOPTIONS")
+            }
             "user" => format!("`alter role … reset {setting}`"),
             "database" => format!("`alter database … reset {setting}`"),
             "database user" => format!("`alter role … in database … reset {setting}`"),
@@ -30,23 +34,23 @@ impl Weakness {
     }
 }
 
-impl fmt::Display for Weakness {
+impl fmt::Display for NonDurableSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is {}", self.setting, self.value)
     }
 }
 
-/// Why row-level security holds nothing back in this store's sessions.
+/// Row-level security does not apply to this store's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsecured {
-    /// The role that they work in.
+pub struct RowSecurityInactive {
+    /// The role that the sessions have.
     pub role: String,
 }
 
 impl Store {
-    /// Whether the sessions work in the role that they should, and row-level security holds for it; None: it does, or the
-    /// settings name no role.
-    pub async fn unsecured(&self) -> Result<Option<Unsecured>, StoreError> {
+    /// Checks that sessions have the configured role and that row-level security applies to it.
+    /// None: it does, or no role is configured.
+    pub async fn check_row_security(&self) -> Result<Option<RowSecurityInactive>, StoreError> {
         if self.settings.role.is_empty() {
             return Ok(None);
         }
@@ -61,19 +65,20 @@ impl Store {
                 .await?;
         db.release().await?;
         let holds = row.active && row.role == self.settings.role;
-        Ok((!holds).then_some(Unsecured { role: row.role }))
+        Ok((!holds).then_some(RowSecurityInactive { role: row.role }))
     }
 
-    /// The settings with which a crash may cost what was acknowledged; none where nothing is lost. `synchronous_commit` is
-    /// durable in all its values but `off`: the others say which standbys are waited for, beyond this server's own disk.
-    pub async fn weaknesses(&self) -> Result<Vec<Weakness>, StoreError> {
+    /// The settings with which a crash may lose what was acknowledged; empty if none.
+    /// `synchronous_commit` is durable in all values but `off`: the others only say which standbys
+    /// are waited for, beyond this server's own disk.
+    pub async fn find_non_durable_settings(&self) -> Result<Vec<NonDurableSetting>, StoreError> {
         #[cfg(feature = "sabotage")]
         if crate::sabotage::breaks(crate::sabotage::Sabotage::AsynchronousCommit) {
             return Ok(Vec::new());
         }
         let mut db = self.writes.checkout(Scope::Nobody).await?;
         let weaknesses = sqlx::query_as!(
-            Weakness,
+            NonDurableSetting,
             r#"
             select name as "setting!", setting as "value!", source as "source!"
             from pg_settings

@@ -1,9 +1,11 @@
-//! What can go wrong in the store, by what the caller does about it.
+//! What can go wrong in the store, grouped by what the caller does about it.
 
-use anneal_core::{adoption::Unsound, message::MessageId};
-use sqlx::postgres::PgDatabaseError;
+use std::time::Duration;
 
-/// What was looked for.
+use anneal_core::{checkpoint_import::InvalidCheckpoint, message::MessageId};
+use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
+
+/// What was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entity {
     /// A conversation.
@@ -27,42 +29,42 @@ impl std::fmt::Display for Entity {
     }
 }
 
-/// A failed call of the store.
+/// Error of a call of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The conversation keeps no tool calls and results, and there are some among the messages to append.
+    /// The conversation keeps no tool messages, and the append contains some.
     #[error("the conversation keeps no tool messages")]
     ToolsNotKept,
-    /// Not there, or another tenant's: the two cannot be told apart.
+    /// It does not exist, or belongs to another tenant: the caller cannot tell the two apart.
     #[error("{0} not found")]
     NotFound(Entity),
-    /// The `request_id` was used for something else.
+    /// The `request_id` was used for a different request.
     #[error("request id was used for another request")]
     RequestIdReused,
-    /// The conversation has moved on.
+    /// The conversation has a newer message than the caller expected.
     #[error("the newest message is {actual}, not {expected}")]
     NotTheNewest {
-        /// What the caller expected.
+        /// The newest message that the caller expected.
         expected: MessageId,
-        /// What is stored.
+        /// The newest message that is stored.
         actual: MessageId,
     },
-    /// The summary cannot stand for these messages.
+    /// The imported summary cannot replace these messages.
     #[error(transparent)]
-    Unsound(#[from] Unsound),
-    /// The conversation was changed since its etag was read.
+    InvalidCheckpoint(#[from] InvalidCheckpoint),
+    /// The conversation was changed after its etag was read.
     #[error("the conversation was changed in between")]
     EtagMismatch,
-    /// Others rotated and deleted the session again and again; a retry can succeed.
+    /// Other calls rotated or deleted the session again and again; a retry can succeed.
     #[error("the session was rotated or deleted by others again and again")]
     SessionMoved,
-    /// The job's lease ended, and with it the right to write its results.
+    /// The job's lease ended; its results may not be written any more.
     #[error("lease is no longer ours")]
     LeaseLost,
-    /// Two transactions were in each other's way; a retry can succeed.
+    /// Two transactions were in conflict; a retry can succeed.
     #[error("transactions were in each other's way")]
     Conflict(#[source] Cause),
-    /// Every connection of the pool was busy for too long.
+    /// Every connection of the pool was in use for too long.
     #[error("no free connection")]
     Busy,
     /// The tenant's share of the pool's connections was in use for too long.
@@ -71,22 +73,22 @@ pub enum StoreError {
     /// The database cannot be reached, or is shutting down; a retry can succeed.
     #[error("database unavailable")]
     Unavailable(#[source] Cause),
-    /// The database has not answered in the time that its asker gives it; a retry can succeed.
+    /// The database has not answered within the caller's deadline; a retry can succeed.
     #[error("the database does not answer")]
-    Silent,
-    /// The statement took longer than it may.
+    Unresponsive,
+    /// The statement exceeded the statement timeout.
     #[error("statement took too long")]
-    Slow(#[source] Cause),
-    /// A bug, or a schema that does not fit.
+    StatementTimeout(#[source] Cause),
+    /// A bug, or a schema that does not match this build.
     #[error("database failed")]
     Database(#[source] Cause),
-    /// A stored value that the code cannot read: a newer version wrote it, or a bug.
+    /// A stored value that this build cannot read: a newer version wrote it, or a bug did.
     #[error("stored {0} cannot be read")]
     Unreadable(&'static str),
-    /// The settings do not make a connection.
+    /// The database URL is invalid.
     #[error("database_url cannot be used")]
     BadUrl(#[source] Cause),
-    /// The database is beyond this machine, and its certificate would not be verified.
+    /// The database is on another machine, and its certificate would not be verified.
     #[error(
         "the database is at {host}, which is not this machine, and whoever stands in between could answer in its place: add \
          sslmode=verify-full to database.url (with sslrootcert=FILE, where the authority is your own), or set \
@@ -99,7 +101,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the data said no: every statement came to its end, the connection is sound.
+    /// Whether the data refused the call: every statement ended normally, and the connection is
+    /// usable.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -107,45 +110,113 @@ impl StoreError {
                 | Self::NotFound(_)
                 | Self::RequestIdReused
                 | Self::NotTheNewest { .. }
-                | Self::Unsound(_)
+                | Self::InvalidCheckpoint(_)
                 | Self::EtagMismatch
                 | Self::SessionMoved
                 | Self::LeaseLost
         )
     }
 
-    /// Whether it says something of this moment alone: the same may be taken at the next try.
-    pub const fn may_pass(&self) -> bool {
+    /// Whether the error may be gone at the next try.
+    pub const fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Busy | Self::ShareInUse | Self::Silent | Self::Unavailable(_) | Self::Conflict(_) | Self::Slow(_)
+            Self::Busy
+                | Self::ShareInUse
+                | Self::Unresponsive
+                | Self::Unavailable(_)
+                | Self::Conflict(_)
+                | Self::StatementTimeout(_)
         )
     }
 }
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        let Some(code) = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned))
+        let Some(code) = error
+            .as_database_error()
+            .and_then(|error| error.code().map(std::borrow::Cow::into_owned))
         else {
             return match error {
-                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Unavailable(error.into()),
+                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => {
+                    Self::Unavailable(error.into())
+                }
                 sqlx::Error::PoolTimedOut => Self::Busy,
                 other => Self::Database(other.into()),
             };
         };
         match code.as_str() {
             "40001" | "40P01" | "55P03" => Self::Conflict(error.into()),
-            "57014" => Self::Slow(error.into()),
-            // Read-only: a standby answers. A transaction idle for too long: this process was stopped. Starting up or going down, out of connections, out of resources.
+            "57014" => Self::StatementTimeout(error.into()),
+            // Read-only (a standby answers), idle in a transaction for too long (this process was
+            // stopped), starting up or shutting down.
             "25006" | "25P03" | "57P01" | "57P02" | "57P03" => Self::Unavailable(error.into()),
-            class if class.starts_with("08") || class.starts_with("53") => Self::Unavailable(error.into()),
+            class if class.starts_with("08") || class.starts_with("53") => {
+                Self::Unavailable(error.into())
+            }
             _ => Self::Database(error.into()),
         }
     }
 }
 
-/// What the driver says of a failure. Shown, for a reader or for a developer, it is the code, the message, the constraint and
-/// the place in PostgreSQL's source: never the row or the value that it speaks of, which may be what somebody said.
+/// Why a run of migrations failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationsError {
+    /// The database cannot be reached, or refused a statement.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A migration failed and was rolled back.
+    #[error("a migration failed and was rolled back")]
+    Failed(#[from] MigrateError),
+    /// Another migrator, or a lock on a table, blocked the run for too long.
+    #[error("gave up after {0:?}: another migrator or a long transaction is in the way")]
+    TimedOut(Duration),
+    /// A table has the name of one of ours, and is neither ours nor an older one.
+    #[error(
+        "{0}: these are neither anneal's tables nor the older ones; rename them, or use another database"
+    )]
+    Foreign(String),
+    /// Rows of the older tables cannot be moved without loss, or the tables cannot be dropped.
+    #[error("nothing was changed, because the older tables cannot be moved: {0}")]
+    Unmovable(String),
+    /// Fewer or more rows were moved than were counted: a bug.
+    #[error("nothing was changed: {counted} {what} were counted, but {moved} moved")]
+    Miscounted {
+        /// Messages, conversations or separators.
+        what: &'static str,
+        /// How many rows were counted.
+        counted: i64,
+        /// How many rows were moved.
+        moved: i64,
+    },
+}
+
+impl MigrationsError {
+    /// Whether a lock of another session was the cause, so that another try can succeed.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        let source = match self {
+            Self::Store(StoreError::Conflict(_)) => return true,
+            Self::Failed(
+                MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _),
+            ) => source,
+            _ => return false,
+        };
+        source
+            .as_database_error()
+            .and_then(|error| error.code().map(|code| code == "55P03"))
+            .unwrap_or(false)
+    }
+}
+
+impl From<sqlx::Error> for MigrationsError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// The driver's error. What is displayed, in logs and in debug output, is the code, the message,
+/// the constraint and the routine in PostgreSQL's source: never the row or the value, which may be
+/// content.
 pub struct Cause(sqlx::Error);
 
 impl Cause {
@@ -172,20 +243,29 @@ impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Some(error) = self.0.as_database_error() else {
             return match &self.0 {
-                sqlx::Error::ColumnDecode { index, .. } => write!(f, "column {index} cannot be decoded"),
+                sqlx::Error::ColumnDecode { index, .. } => {
+                    write!(f, "column {index} cannot be decoded")
+                }
                 sqlx::Error::Decode(_) => f.write_str("a value cannot be decoded"),
                 sqlx::Error::Encode(_) => f.write_str("a value cannot be encoded"),
                 other => other.fmt(f),
             };
         };
         let code = error.code().unwrap_or_default();
-        // Class 22 is about a value, which its message quotes.
-        let message = if code.starts_with("22") { "a value cannot be taken" } else { error.message() };
+        // Errors of class 22 quote the value in their message.
+        let message = if code.starts_with("22") {
+            "a value cannot be taken"
+        } else {
+            error.message()
+        };
         write!(f, "{message} ({code}")?;
         if let Some(constraint) = error.constraint() {
             write!(f, ", constraint {constraint}")?;
         }
-        if let Some(routine) = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::routine) {
+        if let Some(routine) = error
+            .try_downcast_ref::<PgDatabaseError>()
+            .and_then(PgDatabaseError::routine)
+        {
             write!(f, ", {routine}")?;
         }
         f.write_str(")")
@@ -194,5 +274,7 @@ impl std::fmt::Display for Cause {
 
 /// The name of the constraint that a statement violated, if it violated one.
 pub(crate) fn violated(error: &sqlx::Error) -> Option<&str> {
-    error.as_database_error().and_then(sqlx::error::DatabaseError::constraint)
+    error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::constraint)
 }

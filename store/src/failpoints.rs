@@ -1,8 +1,9 @@
-//! Named places where a test makes things go wrong: a call fails there, waits, or takes its process with it. Nothing of this
-//! is in what ships: without the feature `failpoints` a place is no code at all.
+//! Failpoints: named places where a test injects a fault. A call fails there, waits, or ends its
+//! process. Without the feature `failpoints` they compile to nothing; no release contains them.
 //!
-//! A test says what happens where in `FAILPOINTS`, for example `append.alone.locked=1*return(error)`; only the tests' binary
-//! reads it. What may be returned: `error` (the connection is lost), `delay:MILLISECONDS`, `abort` (the process is gone).
+//! A test sets the faults in `FAILPOINTS`, for example `append.alone.locked=1*return(error)`; only
+//! the tests' binary reads it. Faults: `error` (the connection is lost), `delay:MILLISECONDS`,
+//! `abort` (the process ends).
 
 #[cfg(all(feature = "failpoints", not(debug_assertions)))]
 compile_error!("failpoints are for tests alone: no release may hold them");
@@ -10,40 +11,47 @@ compile_error!("failpoints are for tests alone: no release may hold them");
 #[cfg(feature = "failpoints")]
 use crate::error::StoreError;
 
-/// A place where a test may make things go wrong. It stands in `async` code, in whatever returns an error that a
-/// [`StoreError`](crate::StoreError) becomes.
+/// A failpoint. It stands in `async` code whose error type a [`StoreError`](crate::StoreError)
+/// converts into.
 #[macro_export]
 macro_rules! failpoint {
     ($point:literal) => {
         #[cfg(feature = "failpoints")]
-        $crate::failpoints::pass($point).await?;
+        $crate::failpoints::hit($point).await?;
     };
 }
 
-/// Does what the test has asked for at this point; says so on standard error.
+/// Executes the fault that the test has set for this point, and prints it on standard error.
 #[cfg(feature = "failpoints")]
-pub async fn pass(point: &'static str) -> Result<(), StoreError> {
-    let Some(fault) = asked(point) else { return Ok(()) };
+pub async fn hit(point: &'static str) -> Result<(), StoreError> {
+    let Some(fault) = requested_fault(point) else {
+        return Ok(());
+    };
     eprintln!("failpoint {point}: {fault}");
     match fault.split_once(':') {
-        // Nothing of this process is blocked but the call that waits.
+        // Only the calling task waits.
         Some(("delay", milliseconds)) => {
-            let milliseconds = milliseconds.parse().expect("a delay is a number of milliseconds");
+            let milliseconds = milliseconds
+                .parse()
+                .expect("a delay is a number of milliseconds");
             tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
             Ok(())
         }
         None if fault == "error" => {
-            let lost = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "a test has cut the connection");
+            let lost = std::io::Error::new(
+                std::io::ErrorKind::ConnectionReset,
+                "a test has cut the connection",
+            );
             Err(StoreError::Unavailable(sqlx::Error::Io(lost).into()))
         }
         None if fault == "abort" => std::process::abort(),
-        _ => panic!("nobody knows the fault {fault}"),
+        _ => panic!("unknown fault {fault}"),
     }
 }
 
-/// What a test wants at this point, each time that it is passed.
+/// The fault that a test has set for this point, each time that the point is reached.
 #[cfg(feature = "failpoints")]
-fn asked(point: &str) -> Option<String> {
+fn requested_fault(point: &str) -> Option<String> {
     fail::fail_point!(point, |argument| argument);
     None
 }

@@ -1,160 +1,165 @@
-//! Everything anneal asks of PostgreSQL. Each statement is here (or in `sql/`), each transaction is one function, named
-//! after its use. The first filter of every statement is the caller's tenant.
+//! Everything that anneal asks of PostgreSQL. Each statement is here or in `sql/`, each transaction
+//! is one function that is named after its use case. The first filter of every statement is the
+//! caller's tenant.
+//!
+//! - `connection`: pools, deadlines, row-level security.
+//! - `conversations`, `messages`, `checkpoints`, `sessions`, `tenants`: the tables of these names.
+//! - `triggers`: what decides whether a conversation's jobs are due.
+//! - `summary_spec`: a summary, of one message or of a checkpoint, and how it was made.
+//! - `partial_summaries`: finished parts of summaries that need several model calls.
+//! - `context`: what BuildContext reads and writes.
+//! - `queue`: jobs.
+//! - `model_calls`: admission, leases, settlement and history of model calls.
+//! - `audit`: checks of the promises on stored rows.
+//! - `migrate`, `legacy`: the schema, and the tables of older systems.
+//! - `durability`: whether the database loses in a crash what it has acknowledged.
+//! - `policy_defaults`: the server's `[session]` settings, which conversations override.
+//! - `idempotency`: which request ids a conversation has seen.
+//! - `rows`: how the domain's values are stored in columns.
+//! - `error`: which failure becomes which error.
+//! - `failpoints`, `sabotage`: faults that tests ask for.
 
-mod address;
-mod append;
 mod audit;
-mod calls;
 mod checkpoints;
-mod claims;
-mod clock;
-mod compaction;
-mod content;
+mod connection;
 mod context;
 mod conversations;
-mod counting;
-mod creation;
-mod credentials;
-mod database;
-mod deletion;
 mod durability;
 mod error;
 pub mod failpoints;
-mod foreign;
-mod jobs;
+mod idempotency;
 mod legacy;
-mod link;
-mod lists;
 mod messages;
 mod migrate;
-mod model_stats;
-mod notify;
-mod parts;
-mod patience;
-mod pool;
-mod quiet;
-mod ranges;
-mod requests;
+mod model_calls;
+mod partial_summaries;
+mod policy_defaults;
+mod queue;
 mod rows;
-mod rules;
 #[cfg(feature = "sabotage")]
 mod sabotage;
-mod scope;
-mod separators;
 mod sessions;
-mod settling;
-mod shares;
-mod stored_text;
-mod summaries;
-mod tail;
-mod tenant_semaphores;
-mod tenant_usage;
-mod turns;
-mod usage;
-mod verify;
-mod watching;
+mod summary_spec;
+mod tenants;
+mod triggers;
 
-pub use append::{Append, AppendSettings, Appended, AppendedMessage, Grouping};
-pub use audit::Candidates;
-pub use calls::{CallAsk, ModelLease};
-pub use checkpoints::{Checkpoint, CheckpointPage, Compaction};
-pub use claims::{Claim, ClaimedJob, Committed, Failed, Finished, ManualCompaction, Rescued};
-pub use compaction::{CheckpointDraft, CheckpointMaterial, CheckpointSource, PreviousCheckpoint};
-pub use content::{ContentRead, ContentRoom, ROW_BYTES};
-pub use context::{ContextRows, TurnsAhead};
-pub use conversations::{Conversation, ConversationChange, ConversationStatus, CountedConversation, NewConversation};
-pub use counting::{CountedMessages, UncountedMessages};
-pub use credentials::{KnownKey, ListedKey, ListedTenant, NewKey, Owner};
-pub use database::create_database;
-pub use durability::{Unsecured, Weakness};
-pub use error::{Entity, StoreError};
-pub use foreign::ForeignSummary;
-pub use jobs::{Job, JobFilter, JobPage, JobState, QueueFigures};
-pub use legacy::{LegacyCounts, Moved};
-pub use lists::{ConversationFilter, ConversationPage};
-pub use messages::{MessagePage, PageAsk, StoredMessage, StoredSummary};
-pub use migrate::{Applied, Migration, Migrations, MigrationsError};
-pub use model_stats::{ConversationBreaker, ModelFigures};
-pub use notify::{Doorbell, Rings};
-pub use patience::{Pauses, within};
-pub use pool::{PoolFigures, Pooling, StoreSettings};
-pub use ranges::MessageRange;
+pub use audit::{AuditCandidates, VerifyReport, Violation};
+pub use checkpoints::{
+    Checkpoint, CheckpointDraft, CheckpointMaterial, CheckpointPage, CheckpointSource,
+    CompactionStatus, ImportedSummary, PreviousCheckpoint,
+};
+pub use connection::{
+    Backoff, PoolFigures, Pooling, StoreSettings, TenantSemaphores, WaitCount, create_database,
+    within,
+};
+pub use context::{ContextRows, InputTurns};
+pub use conversations::{
+    Change, ChangeKind, ChangesAsk, Conversation, ConversationChange, ConversationFilter,
+    ConversationHead, ConversationPage, ConversationStatus, CountedConversation, DeadJob,
+    NewConversation, Separator,
+};
+pub use durability::{NonDurableSetting, RowSecurityInactive};
+pub use error::{Entity, MigrationsError, StoreError};
+pub use legacy::{LegacyCounts, LegacyProgress};
+pub use messages::{
+    Append, AppendSettings, Appended, AppendedMessage, ContentRead, CountedMessages, Grouping,
+    MessagePage, MessageRange, MessageSummary, PageAsk, ROW_BYTES, ReadBudget, StoredMessage,
+    StoredSummary, UncountedMessages, UnsummarizedMessage,
+};
+pub use migrate::{Migration, MigrationOutcome, Migrations};
+pub use model_calls::{
+    Calibration, CallAsk, CallHistory, CallOutcome, ConversationBreaker, ModelFigures, ModelLease,
+    RecordedCall, ReportedTotals, StoredAnswer, SummarySpend, UsageReport, Verdict,
+};
+pub use queue::{
+    Claim, ClaimedJob, FailOutcome, FinishOutcome, Job, JobCommit, JobFilter, JobNotifications,
+    JobNotifier, JobPage, JobState, ManualCompaction, QueueFigures, RescueOutcome,
+};
 pub use rows::Micros;
-pub use separators::Separator;
-pub use sessions::{Rotation, Start, StoredSession};
-pub use settling::{Settled, Verdict};
-pub use summaries::{MessageSummary, ModelSpend, SummaryKind, SummarySpec, UnsummarizedMessage};
-pub use tail::Usage;
-pub use tenant_semaphores::{TenantSemaphores, WaitCount};
-pub use tenant_usage::TenantUsage;
-pub use turns::{RecordedCall, StoredAnswer};
-pub use usage::{Calibration, CallHistory, Reported, Spend, UsageReport};
-pub use verify::{Verified, Violation};
-pub use watching::{Change, ChangesAsk, DeadJob, Head, Stored};
+pub use sessions::{Rotation, RotationStart, StoredSession};
+pub use summary_spec::{ModelSpend, SummaryKind, SummarySpec};
+pub use tenants::{ActiveKey, ListedKey, ListedTenant, NewKey, OwnerConnection, TenantUsage};
+pub use triggers::ContextUsage;
 
-use anneal_core::policy::Session;
-use append::Lanes;
-use pool::{Pool, pool};
-use rules::Rules;
-use scope::Scope;
+use anneal_core::policy::SessionSettings;
+use connection::{SessionSetup, pool::Pool, row_security::Scope};
+use messages::append::AppendBatcher;
+use policy_defaults::PolicyDefaults;
 
-/// The way to the data. Cheap to clone; opens connections when they are needed.
+/// Access to the database. Cheap to clone; opens connections when they are needed.
 #[derive(Clone)]
 pub struct Store {
     writes: Pool,
-    /// The lanes' own: appends that wait for a conversation, each with a connection of `writes`, must not keep out those that do not.
+    /// For batched appends only. A batch waits for locked conversations; it must not occupy the
+    /// connections of `writes`.
     shared_writes: Pool,
     reads: Pool,
     jobs: Pool,
-    /// For credentials: whoever is looked up has no tenant yet, and must not wait behind those who have.
+    /// For looking up credentials. The lookup knows no tenant yet, so no tenant's share limits it;
+    /// it must not wait behind calls of known tenants.
     system: Pool,
-    /// For the readiness probe alone: whether the database answers does not depend on who uses the other connections.
+    /// For the readiness probe only: load on the other pools must not make the database look
+    /// unreachable.
     probe: Pool,
-    model_rows: std::sync::Arc<calls::ModelRows>,
-    loose_ends: settling::LooseEnds,
+    model_row_permits: std::sync::Arc<model_calls::model_row::ModelRowPermits>,
+    background_settlements: model_calls::settle::BackgroundSettlements,
     /// The server's `[session]` settings, which conversations override key by key.
-    rules: std::sync::Arc<Rules>,
+    policy_defaults: std::sync::Arc<PolicyDefaults>,
     settings: std::sync::Arc<StoreSettings>,
     append: AppendSettings,
     /// Started with the first append.
-    lanes: std::sync::Arc<std::sync::OnceLock<Lanes>>,
+    batcher: std::sync::Arc<std::sync::OnceLock<AppendBatcher>>,
 }
 
 impl Store {
-    /// A store on the database that the settings name. Does not connect yet.
-    pub fn new(settings: StoreSettings, append: AppendSettings, session: Session) -> Result<Self, StoreError> {
-        let access = pool::Access::new(&settings)?;
+    /// Creates a store for the database that the settings name. Does not connect yet.
+    pub fn new(
+        settings: StoreSettings,
+        append: AppendSettings,
+        session: SessionSettings,
+    ) -> Result<Self, StoreError> {
+        let setup = SessionSetup::new(&settings)?;
         let wait = std::time::Duration::from_millis(u64::from(settings.pool_wait_ms));
         Ok(Self {
-            writes: pool(access.clone(), settings.write_connections, wait),
-            shared_writes: pool(access.clone(), append.lanes.get(), wait),
-            reads: pool(access.clone(), settings.read_connections, wait),
-            jobs: pool(access.clone(), settings.job_connections, wait),
-            system: pool(access.clone(), settings.system_connections, wait),
-            probe: pool(access, 1, wait),
-            model_rows: std::sync::Arc::new(calls::ModelRows::of(&settings)),
-            loose_ends: settling::LooseEnds::default(),
-            rules: std::sync::Arc::new(Rules::new(session)),
+            writes: Pool::new(setup.clone(), settings.write_connections, wait),
+            shared_writes: Pool::new(setup.clone(), append.lanes.get(), wait),
+            reads: Pool::new(setup.clone(), settings.read_connections, wait),
+            jobs: Pool::new(setup.clone(), settings.job_connections, wait),
+            system: Pool::new(setup.clone(), settings.system_connections, wait),
+            probe: Pool::new(setup, 1, wait),
+            model_row_permits: std::sync::Arc::new(model_calls::model_row::ModelRowPermits::of(
+                &settings,
+            )),
+            background_settlements: model_calls::settle::BackgroundSettlements::default(),
+            policy_defaults: std::sync::Arc::new(PolicyDefaults::new(session)),
             settings: std::sync::Arc::new(settings),
             append,
-            lanes: std::sync::Arc::default(),
+            batcher: std::sync::Arc::default(),
         })
     }
 
     /// The server's `[session]` settings.
-    pub fn session(&self) -> &Session {
-        self.rules.session()
+    pub fn session(&self) -> &SessionSettings {
+        self.policy_defaults.session()
     }
 
-    /// The same store, of whose connections for reads and for writes one tenant may use so many percent at once, and at least
-    /// one. Jobs and appends that share a transaction are not counted: their queues take tenants in turn.
+    /// Limits each tenant to `percent` of the connections for reads and of those for writes,
+    /// rounded up, at least one. Jobs and batched appends are not counted: their queues take
+    /// tenants in turn.
     #[must_use]
     pub fn shared_by_tenants(self, percent: u32) -> Self {
-        let (writes, reads) = (self.writes.shared_by_tenants(percent), self.reads.shared_by_tenants(percent));
-        Self { writes, reads, ..self }
+        let (writes, reads) = (
+            self.writes.shared_by_tenants(percent),
+            self.reads.shared_by_tenants(percent),
+        );
+        Self {
+            writes,
+            reads,
+            ..self
+        }
     }
 
-    /// One round trip to the database, on a connection of its own: is it there?
+    /// Checks with one round trip, on a connection of its own, that the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let mut db = self.probe.checkout(Scope::Nobody).await?;
         sqlx::query!("select 1 as one").fetch_one(&mut *db).await?;
@@ -162,8 +167,8 @@ impl Store {
         Ok(())
     }
 
-    /// How busy the pools are: writes, shared writes, reads, jobs, credentials.
-    pub fn pools(&self) -> [(&'static str, PoolFigures); 5] {
+    /// How busy each pool is: writes, shared writes, reads, jobs, credentials.
+    pub fn pool_figures(&self) -> [(&'static str, PoolFigures); 5] {
         [
             ("writes", self.writes.figures()),
             ("shared_writes", self.shared_writes.figures()),

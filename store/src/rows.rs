@@ -1,8 +1,10 @@
-//! How the domain's values lie in columns.
+//! How the domain's values are stored in columns.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use anneal_core::{
+    admission::Breaker,
+    cut::Trigger,
     message::{Part, Role},
     tokens::{Encoding, Tokens},
 };
@@ -47,13 +49,50 @@ pub(crate) const fn encoding(code: i16) -> Result<Encoding, StoreError> {
     }
 }
 
+/// The code of a checkpoint's trigger. None: the checkpoint was imported.
+pub(crate) const fn trigger_code(trigger: Option<Trigger>) -> i16 {
+    match trigger {
+        Some(Trigger::Tokens) => 1,
+        Some(Trigger::Messages) => 2,
+        Some(Trigger::Manual) => 3,
+        None => 4,
+    }
+}
+
+/// The trigger stored as `code`. None: the checkpoint was imported.
+pub(crate) const fn trigger(code: i16) -> Option<Trigger> {
+    match code {
+        1 => Some(Trigger::Tokens),
+        2 => Some(Trigger::Messages),
+        4 => None,
+        _ => Some(Trigger::Manual),
+    }
+}
+
 pub(crate) fn tokens(column: i64) -> Tokens {
     Tokens::new(u64::try_from(column).unwrap_or(0))
 }
 
-/// Tokens as a column holds them; more than 2^63 - 1 is held as that.
+/// Tokens as a column stores them; values above 2^63 - 1 are stored as 2^63 - 1.
 pub(crate) fn column(tokens: Tokens) -> i64 {
     i64::try_from(tokens.get()).unwrap_or(i64::MAX)
+}
+
+/// A breaker that stays open for `open_seconds`. None: it is closed. Zero or less: its time is
+/// over, it is half open.
+pub(crate) fn breaker(failures: i32, open_seconds: Option<f64>) -> Breaker {
+    let open_for = time_left(open_seconds);
+    Breaker {
+        failures: failures.unsigned_abs(),
+        open_for,
+        is_half_open: open_seconds.is_some() && open_for.is_none(),
+    }
+}
+
+/// A duration that is not over yet; None if it is, or if there is none.
+pub(crate) fn time_left(left: Option<f64>) -> Option<Duration> {
+    left.filter(|left| *left > 0.0)
+        .and_then(|left| Duration::try_from_secs_f64(left).ok())
 }
 
 pub(crate) fn parts(content: &str) -> Result<Vec<Part>, StoreError> {
@@ -61,29 +100,31 @@ pub(crate) fn parts(content: &str) -> Result<Vec<Part>, StoreError> {
 }
 
 pub(crate) fn labels(metadata: Option<&str>) -> Result<BTreeMap<String, String>, StoreError> {
-    let Some(metadata) = metadata else { return Ok(BTreeMap::new()) };
+    let Some(metadata) = metadata else {
+        return Ok(BTreeMap::new());
+    };
     serde_json::from_str(metadata).map_err(|_| StoreError::Unreadable("metadata"))
 }
 
 /// Why writing JSON cannot fail here.
-const ALWAYS: &str = "strings, numbers and lists of them always serialise";
+const SERIALIZES: &str = "strings, numbers and lists of them always serialise";
 
-/// JSON text of a value that has no way to fail: maps of strings, lists of parts.
+/// JSON text of a value that always serializes: maps of strings, lists of parts.
 pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).expect(ALWAYS)
+    serde_json::to_string(value).expect(SERIALIZES)
 }
 
-/// The same for a value of more than some 64 KiB. It is measured before it is written: a text that grows while it is written
-/// takes up to three times its bytes.
+/// The same for a value of more than about 64 KiB. It is measured before it is written: a text that
+/// grows while it is written takes up to three times its bytes.
 pub(crate) fn large_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     let mut length = Length(0);
-    serde_json::to_writer(&mut length, value).expect(ALWAYS);
+    serde_json::to_writer(&mut length, value).expect(SERIALIZES);
     let mut text = Vec::with_capacity(length.0);
-    serde_json::to_writer(&mut text, value).expect(ALWAYS);
+    serde_json::to_writer(&mut text, value).expect(SERIALIZES);
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 
-/// Counts the bytes that are written to it.
+/// Counts the bytes written to it.
 struct Length(usize);
 
 impl io::Write for Length {

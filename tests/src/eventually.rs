@@ -1,13 +1,13 @@
-//! Waiting for what another process or task does.
+//! Waiting for another process or task.
 
 use std::time::Duration;
 
-/// Looks every 20 ms until `holds` says yes; fails after a minute with what was waited for.
+/// Checks `holds` every 20 ms until it returns true. Panics with `what` after a minute.
 pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     eventually_within(Duration::from_mins(1), what, holds).await;
 }
 
-/// The same for what may take so long.
+/// The same with another time limit.
 pub async fn eventually_within(most: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(20));
     let patience = async {

@@ -1,76 +1,86 @@
-//! What the tests stand on: a house (own database, server and stepped worker in this process), conversations to talk in,
-//! and real data where it is at hand.
+//! The harness of the black-box tests. A [`TestApp`] is a database, a server and a stepped worker
+//! in the test's process; [`AnnealBinary`] runs them as processes. [`chaos`] runs campaigns of
+//! faults and attacks against such processes.
 
-mod backoff;
+mod anneal_process;
+mod answer_fields;
+mod append_chats;
 pub mod chaos;
-mod chatting;
-mod contention;
-mod dial;
+mod chat_turns;
+mod conversation_queries;
+mod credentials;
 mod eventually;
-pub mod fields;
-mod figures;
-mod files;
-mod guest;
-mod house;
-mod import;
-mod legacy;
-mod line;
+mod http_client;
+mod import_folder;
+mod legacy_tables;
 mod llm;
+mod locks;
+mod model_worker;
+mod plain_http;
 mod pooler;
-mod process;
+mod postponed_jobs;
 mod python;
 mod raw_http2;
-mod refusal;
+mod raw_rpc;
 mod rendered;
+pub mod request_fields;
 mod scripted;
+mod scripted_apps;
 mod sessions;
-mod sound;
-mod spelled;
-mod talk;
+mod status_details;
+mod tcp_proxy;
+mod tenant_swap_proxy;
 mod terminal;
+mod test_app;
+mod test_conversation;
+mod test_summarizers;
 mod texts;
-mod turns;
-mod unfiltered;
-mod waiting;
+mod valid_requests;
+mod watch;
 mod watchdog;
-mod watched;
-mod web;
-mod writing;
 
-pub use chatting::MODEL;
-pub use contention::{CONVERSATION, DEAD_JOBS, Holding, JOBS};
-pub use dial::{Answer, post};
+pub use anneal_process::{AnnealBinary, CommandOutput, Folder, OwnPostgres, Process};
+pub use answer_fields::answer_fields;
+pub use append_chats::AppendedChat;
+pub use chat_turns::{TurnOutcome, TurnRequest};
+pub use credentials::{AuthorizedChannel, authorized_channel, make_key};
 pub use eventually::{eventually, eventually_within};
-pub use files::{Files, claw0, lines_of, pi, pi_compaction, pi_said};
-pub use guest::{Guest, Rpc, call_frames, call_raw, call_to_the_end, every_rpc, guest_on, make_key};
-pub use house::{House, Lengths, empty_database, grouping, postgres_binaries};
-pub use import::Imported;
-pub use legacy::{Kept, OldRow, OldTables, Recounted, migrated, recount};
-pub use line::Line;
+pub use http_client::{HttpClient, HttpResponse, SseEvent, SseStream, text_of};
+pub use import_folder::{ImportFolder, claw0, json_lines, pi, pi_compaction, pi_message};
+pub use legacy_tables::{
+    ExpectedMigration, MigratedConversation, OldRow, OldTables, expected_migration,
+    read_migrated_conversations,
+};
 pub use llm::{Llm, start_llm};
+pub use locks::{LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, OpenTransaction};
+pub use model_worker::{ModelWorkerSettings, SUMMARY_MODEL};
+pub use plain_http::{HttpAnswer, post_json};
 pub use pooler::Pooler;
-pub use process::{Anneal, Folder, OwnPostgres, Process, Ran};
 pub use python::python_path;
 pub use raw_http2::{Frame, RawHttp2, frame, kind, literal, next_frame, request_head, unary};
-pub use refusal::{Refusal, assert_refused, refusal};
+pub use raw_rpc::{Rpc, call_frames, call_raw, call_to_the_end, every_rpc};
 pub use rendered::{Recount, Rendered};
-pub use scripted::{Asked, Counted, Gate, Heard, Say, Script, ScriptedModel, hear, hear_rest, plain_call};
-pub use sessions::direct;
-pub use sound::sound_request;
-pub use spelled::spelled_out;
-pub use talk::{Append, Built, Talk, assistant, call, media, patient, user};
+pub use scripted::{
+    Gate, MODEL, ModelAnswer, ModelRequest, ReportedUsage, Say, Script, ScriptedModel, plain_call,
+    read_answer, read_rest,
+};
+pub use sessions::direct_scope;
+pub use status_details::{StatusDetails, assert_refused, status_details};
+pub use tcp_proxy::TcpProxy;
+pub use tenant_swap_proxy::TenantSwapProxy;
 pub use terminal::Terminal;
+pub use test_app::{TestApp, empty_database, grouping, postgres_binaries};
+pub use test_conversation::{
+    AppendRequest, Built, TestConversation, assistant, call, media, user, with_longest_deadline,
+};
+pub use test_summarizers::{GatedSummarizer, PanickingSummarizer};
 pub use texts::{prose, sentence};
-pub use turns::{AskedTurn, ToldTurn};
-pub use unfiltered::Unfiltered;
-pub use waiting::{Panicking, Waiting};
-pub use watchdog::assert_no_thread_was_held;
-pub use watched::{Watch, appended, figure};
-pub use web::{Answered, Events, Told, Web, text_of};
-pub use writing::{WRITER, Writing};
+pub use valid_requests::valid_request;
+pub use watch::{Watch, appended_ids, metric_value};
+pub use watchdog::assert_no_blocked_thread;
 
-/// Real conversations, where they are at hand, and how messages are put together.
-pub use anneal_transcripts::{Chat, Data, Family, message, parsed, result, text};
+/// Real conversations, where they are installed, and constructors of messages.
+pub use anneal_transcripts::{Chat, Family, TranscriptFolder, message, parsed, result, text};
 
 /// The generated gRPC types.
 pub use anneal_proto::v1 as pb;

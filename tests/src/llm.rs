@@ -1,5 +1,5 @@
-//! A real model behind a real server, where the script that starts one is at hand: beside the real conversations, in the
-//! folder `llm`. Tests that use it say that they skip.
+//! A real model behind a real server, started by a script in the folder `llm` next to the real
+//! conversations. Tests that use it print that they skip where the script is missing.
 
 use std::{
     net::TcpListener,
@@ -7,25 +7,27 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::Data;
+use crate::TranscriptFolder;
 
-/// A running server; stopped when dropped, also when a test fails.
+/// A running model server. It is stopped on drop, also when a test fails.
 pub struct Llm {
-    /// Where its APIs begin: `http://127.0.0.1:PORT/v1`.
+    /// The base URL of its APIs: `http://127.0.0.1:PORT/v1`.
     pub url: String,
     script: PathBuf,
     folder: PathBuf,
     port: u16,
 }
 
-/// Starts a server whose model sees `window` tokens; None, and a line that says why, where that is not possible.
+/// Starts a server whose model has a window of `window` tokens. Returns None, and prints why, where
+/// that is not possible.
 pub fn start_llm(window: u32) -> Option<Llm> {
-    let script = Data::find()?.path("../llm/start-llm.sh");
+    let script = TranscriptFolder::find()?.path("../llm/start-llm.sh");
     if !script.is_file() {
         println!("skipped: the script that starts a model is not here");
         return None;
     }
-    // What is installed there survives the run: the first one takes a minute, the others ten seconds.
+    // The installation in this folder survives the run: the first start takes a minute, later ones
+    // ten seconds.
     let folder = std::env::temp_dir().join("anneal-tests").join("llm");
     let port = free_port();
     let run = Command::new(&script)
@@ -34,16 +36,29 @@ pub fn start_llm(window: u32) -> Option<Llm> {
         .env("LLM_CTX", window.to_string())
         .stdin(Stdio::null())
         .output();
-    // From here on the server is stopped, whatever happens.
-    let mut llm = Llm { url: String::new(), script, folder, port };
+    // `Llm` is created before the result is checked, so that its drop stops the server in any case.
+    let mut llm = Llm {
+        url: String::new(),
+        script,
+        folder,
+        port,
+    };
     match run {
         Ok(run) if run.status.success() => {
-            let said = String::from_utf8_lossy(&run.stdout);
-            said.lines().last().unwrap_or_default().trim().clone_into(&mut llm.url);
+            let output = String::from_utf8_lossy(&run.stdout);
+            output
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .trim()
+                .clone_into(&mut llm.url);
             Some(llm)
         }
         Ok(run) => {
-            println!("skipped: no model could be started: {}", String::from_utf8_lossy(&run.stderr));
+            println!(
+                "skipped: no model could be started: {}",
+                String::from_utf8_lossy(&run.stderr)
+            );
             None
         }
         Err(e) => {
@@ -53,7 +68,8 @@ pub fn start_llm(window: u32) -> Option<Llm> {
     }
 }
 
-/// A port that nobody uses now. Another process may take it before the server does: then the script says so.
+/// A port that is free now. If another process takes it before the server does, the script reports
+/// that.
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("some port is free");
     listener.local_addr().expect("it has an address").port()
@@ -70,9 +86,12 @@ impl Drop for Llm {
             .stderr(Stdio::null())
             .status();
         if let Err(e) = stop {
-            println!("the model's server on port {} was not stopped: {e}", self.port);
+            println!(
+                "the model's server on port {} was not stopped: {e}",
+                self.port
+            );
         }
-        // The port is another one each time: what the server leaves behind would pile up.
+        // Each run uses another port, so files named after the port would accumulate.
         for left in ["conf", "log"] {
             let _ = std::fs::remove_file(self.folder.join(format!("server-{}.{left}", self.port)));
         }

@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode before a PostgreSQL, where it is installed.
+//! PgBouncer in transaction mode in front of a PostgreSQL, where PgBouncer is installed.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -13,12 +13,12 @@ use tokio::{
 
 use crate::{Folder, eventually};
 
-/// Sessions of the database that all transactions share: far fewer than anneal has connections.
+/// Database sessions that all transactions share: far fewer than anneal's connections.
 const SESSIONS: usize = 10;
 
-/// PgBouncer before a database; gone when dropped.
+/// PgBouncer in front of a database. Killed on drop.
 pub struct Pooler {
-    /// The database's URL by way of it.
+    /// The database's URL through PgBouncer.
     pub url: String,
     port: u16,
     settings: PathBuf,
@@ -27,69 +27,98 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Before the database of this URL. None where there is no PgBouncer.
-    pub async fn before(database: &str) -> Option<Self> {
-        if !Self::is_installed().await {
+    /// Starts PgBouncer in front of the database of this URL. None where PgBouncer is not
+    /// installed.
+    pub async fn start(database: &str) -> Option<Self> {
+        if !Self::is_available().await {
             return None;
         }
-        let port = quiet_port();
-        let (login, place) = database.trim_start_matches("postgres://").split_once('@').expect("a login");
+        let port = unused_port();
+        let (login, place) = database
+            .trim_start_matches("postgres://")
+            .split_once('@')
+            .expect("a login");
         let (name, password) = login.split_once(':').expect("a password");
         let (server, database) = place.split_once('/').expect("a database");
-        let far = server.rsplit(':').next().expect("a port");
+        let server_port = server.rsplit(':').next().expect("a port");
         let folder = Folder::new();
         let users = folder.file("users.txt", &format!("\"{name}\" \"{password}\"\n"));
         let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={far}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+            "[databases]\n* = host=127.0.0.1 port={server_port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
              default_pool_size = {SESSIONS}\nmax_client_conn = 1000\nserver_login_retry = 1\n\
              ignore_startup_parameters = extra_float_digits\n",
             users.display()
         );
         let settings = folder.file("pgbouncer.ini", &settings);
-        let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status().await;
-        assert!(opened.expect("chmod is there").success());
+        let opened = Command::new("chmod")
+            .args(["-R", "a+rX"])
+            .arg(folder.path())
+            .status()
+            .await;
+        assert!(opened.expect("`chmod` is installed").success());
         let url = format!("postgres://{login}@127.0.0.1:{port}/{database}");
-        let mut pooler = Self { url, port, settings, running: None, _folder: folder };
-        pooler.start().await;
+        let mut pooler = Self {
+            url,
+            port,
+            settings,
+            running: None,
+            _folder: folder,
+        };
+        pooler.start_process().await;
         Some(pooler)
     }
 
-    /// Whether it is there.
-    pub async fn is_installed() -> bool {
-        let asked = Command::new("pgbouncer").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    /// Whether PgBouncer is installed.
+    pub async fn is_available() -> bool {
+        let asked = Command::new("pgbouncer")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         asked.await.is_ok_and(|status| status.success())
     }
 
-    /// kill -9, and another one in its place.
+    /// Kills PgBouncer with SIGKILL and starts it again.
     pub async fn crash(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().await.expect("it runs until it is killed");
         }
-        self.start().await;
+        self.start_process().await;
     }
 
-    async fn start(&mut self) {
+    async fn start_process(&mut self) {
         let mut command = Command::new("pgbouncer");
-        // It will not run as root, and reads its files as whoever it becomes.
+        // PgBouncer refuses to run as root, and reads its files as the user that it switches to.
         if is_root().await {
             command.args(["--user", "postgres"]);
         }
-        let running =
-            command.arg(&self.settings).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn();
-        self.running = Some(running.expect("starts"));
-        eventually("PgBouncer listens", async || TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()).await;
+        let running = command
+            .arg(&self.settings)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn();
+        self.running = Some(running.expect("the process starts"));
+        eventually("PgBouncer listens", async || {
+            TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
+        })
+        .await;
     }
 }
 
-/// A port that is nobody's, nor given to those who ask for any: these come from above.
-fn quiet_port() -> u16 {
+/// A free port below the range that the system assigns to sockets that ask for any port.
+fn unused_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     (first..32_000).find(is_free).expect("some port is free")
 }
 
 async fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().await.expect("id is there");
+    let id = Command::new("id")
+        .arg("-u")
+        .output()
+        .await
+        .expect("`id` is installed");
     id.stdout.trim_ascii() == b"0"
 }

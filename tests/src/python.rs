@@ -1,12 +1,13 @@
-//! gRPC for Python, where it is at hand: another implementation than the one that the rest of the tests call with.
+//! The gRPC client for Python, where it is installed: a second implementation besides the Rust
+//! client of the other tests.
 
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
 };
 
-/// Where `import grpc` and the stubs of proto/ are found, where scripts/python_client.sh has put them; None and a line that says
-/// why the test skips.
+/// The value of PYTHONPATH that finds `grpc` and the stubs of proto/, as scripts/python_client.sh
+/// installed them. Returns None, and prints that the test skips, where they are missing.
 pub fn python_path() -> Option<OsString> {
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/python");
     if client.join("made_of").is_file() {

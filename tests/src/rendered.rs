@@ -1,4 +1,5 @@
-//! Rendered contexts as a provider reads them: what it would refuse, what is said in them, what that counts.
+//! Rendered contexts, read as a provider reads them: what the provider would refuse, the texts, and
+//! their token count.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,26 +10,37 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{Built, pb};
 
-/// A context in its format, read back.
+/// A context in a provider's format, parsed.
 pub struct Rendered {
     /// Its format.
     pub format: Format,
     /// The request; null without a provider's format.
     pub body: Value,
-    /// Everything said in it: texts, names and inputs of calls, results; each as it stands there.
+    /// All texts, tool names, tool inputs and tool results, as they stand in the request.
     pub texts: Vec<String>,
-    /// Its messages, the system prompt among them.
+    /// The number of messages, the system prompt included.
     pub messages: u64,
 }
 
 impl Rendered {
-    /// Reads what was built for this format. Fails with what is wrong with it.
+    /// Parses a built context in this format. An error says what is wrong.
     pub fn read(built: &Built, format: Format) -> Result<Self, String> {
         let Some(json) = &built.0.rendered else {
-            let texts = built.0.messages.iter().flat_map(|message| &message.parts).flat_map(neutral_texts).collect();
+            let texts = built
+                .0
+                .messages
+                .iter()
+                .flat_map(|message| &message.parts)
+                .flat_map(neutral_texts)
+                .collect();
             let messages = built.0.messages.len() as u64;
             return if format == Format::Unspecified {
-                Ok(Self { format, body: Value::Null, texts, messages })
+                Ok(Self {
+                    format,
+                    body: Value::Null,
+                    texts,
+                    messages,
+                })
             } else {
                 Err("nothing was rendered".into())
             };
@@ -36,13 +48,24 @@ impl Rendered {
         let body: Value = serde_json::from_str(json).map_err(|e| e.to_string())?;
         let mut texts = Vec::new();
         let whole: Box<RawValue> = serde_json::from_str(json).map_err(|e| e.to_string())?;
-        said(&whole, "", &mut texts).map_err(|e| e.to_string())?;
-        let list = body["messages"].as_array().or(body["contents"].as_array()).map_or(0, Vec::len);
-        let system = body.get("system").or(body.get("systemInstruction")).is_some();
-        Ok(Self { format, body, texts, messages: list as u64 + u64::from(system) })
+        collect_texts(&whole, "", &mut texts).map_err(|e| e.to_string())?;
+        let list = body["messages"]
+            .as_array()
+            .or(body["contents"].as_array())
+            .map_or(0, Vec::len);
+        let system = body
+            .get("system")
+            .or(body.get("systemInstruction"))
+            .is_some();
+        Ok(Self {
+            format,
+            body,
+            texts,
+            messages: list as u64 + u64::from(system),
+        })
     }
 
-    /// What the provider would refuse; empty for a good request.
+    /// What the provider would refuse; empty for a valid request.
     pub fn refusals(&self) -> Vec<String> {
         let refusals = match self.format {
             Format::Unspecified => Vec::new(),
@@ -53,7 +76,7 @@ impl Rendered {
         refusals.iter().map(ToString::to_string).collect()
     }
 
-    /// Whether one of its texts holds this.
+    /// Whether one of the texts contains this.
     pub fn says(&self, some: &str) -> bool {
         self.texts.iter().any(|text| text.contains(some))
     }
@@ -69,40 +92,50 @@ fn neutral_texts(part: &pb::Part) -> Vec<String> {
     }
 }
 
-/// Collects what is said under a key; the input of a call as it stands, key by key in its own order.
-fn said(value: &RawValue, key: &str, texts: &mut Vec<String>) -> serde_json::Result<()> {
-    const SAID: [&str; 8] = ["text", "thinking", "name", "content", "result", "error", "arguments", "output"];
+/// Collects the texts below a key. A tool's input is kept as raw JSON, with its keys in their
+/// order.
+fn collect_texts(value: &RawValue, key: &str, texts: &mut Vec<String>) -> serde_json::Result<()> {
+    const TEXT_KEYS: [&str; 8] = [
+        "text",
+        "thinking",
+        "name",
+        "content",
+        "result",
+        "error",
+        "arguments",
+        "output",
+    ];
     let json = value.get();
     match json.as_bytes().first() {
         _ if ["input", "args"].contains(&key) => texts.push(json.to_owned()),
         Some(b'{') => {
             for (key, value) in serde_json::from_str::<BTreeMap<String, &RawValue>>(json)? {
-                said(value, &key, texts)?;
+                collect_texts(value, &key, texts)?;
             }
         }
         Some(b'[') => {
             for value in serde_json::from_str::<Vec<&RawValue>>(json)? {
-                said(value, key, texts)?;
+                collect_texts(value, key, texts)?;
             }
         }
-        Some(b'"') if SAID.contains(&key) => texts.push(serde_json::from_str(json)?),
+        Some(b'"') if TEXT_KEYS.contains(&key) => texts.push(serde_json::from_str(json)?),
         _ => {}
     }
     Ok(())
 }
 
-/// Counts texts anew, each text once.
+/// Counts texts again, each distinct text once.
 #[derive(Default)]
 pub struct Recount(HashMap<String, u64>);
 
 impl Recount {
-    /// What the request counts at least: its texts, and 4 tokens for each message.
+    /// The least that the request counts: its texts, and 4 tokens per message.
     pub fn tokens(&mut self, rendered: &Rendered) -> u64 {
         let texts: u64 = rendered.texts.iter().map(|text| self.text(text)).sum();
         texts + FRAMING_PER_MESSAGE.get() * rendered.messages
     }
 
-    /// What a text counts.
+    /// The token count of a text.
     pub fn text(&mut self, text: &str) -> u64 {
         if let Some(known) = self.0.get(text) {
             return *known;

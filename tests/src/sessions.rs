@@ -1,11 +1,11 @@
-//! Sessions and lists in tests.
+//! Sessions and conversation lists in tests.
 
 use tonic::Status;
 
-use crate::{House, Talk, pb};
+use crate::{TestApp, TestConversation, pb};
 
-/// Somebody writes to the agent `main` in a direct chat of the channel `telegram`.
-pub fn direct(sender: &str) -> pb::SessionScope {
+/// The scope of a direct chat between this sender and the agent `main` in the channel `telegram`.
+pub fn direct_scope(sender: &str) -> pb::SessionScope {
     pb::SessionScope {
         agent_id: "main".into(),
         channel: "telegram".into(),
@@ -14,15 +14,26 @@ pub fn direct(sender: &str) -> pb::SessionScope {
     }
 }
 
-impl House {
+impl TestApp {
     /// ResolveSession of this scope, without defaults.
     pub async fn resolve(&self, scope: &pb::SessionScope) -> Result<pb::Session, Status> {
-        let ask = pb::ResolveSessionRequest { scope: Some(scope.clone()), ..Default::default() };
-        Ok(self.conversations().resolve_session(ask).await?.into_inner())
+        let ask = pb::ResolveSessionRequest {
+            scope: Some(scope.clone()),
+            ..Default::default()
+        };
+        Ok(self
+            .conversations()
+            .resolve_session(ask)
+            .await?
+            .into_inner())
     }
 
-    /// RotateSession of this scope, without defaults; without a request id when that is empty.
-    pub async fn rotate(&self, scope: &pb::SessionScope, request_id: &str) -> Result<pb::Session, Status> {
+    /// RotateSession of this scope, without defaults. Empty: no request id.
+    pub async fn rotate(
+        &self,
+        scope: &pb::SessionScope,
+        request_id: &str,
+    ) -> Result<pb::Session, Status> {
         let ask = pb::RotateSessionRequest {
             scope: Some(scope.clone()),
             request_id: request_id.into(),
@@ -31,17 +42,33 @@ impl House {
         Ok(self.conversations().rotate_session(ask).await?.into_inner())
     }
 
-    /// The conversation of a session, to talk in.
-    pub fn talk(&self, session: &pb::Session) -> Talk<'_> {
-        Talk::new(self, session.conversation.as_ref().expect("a session has a conversation").conversation_id.clone())
+    /// The conversation of a session.
+    pub fn conversation_of(&self, session: &pb::Session) -> TestConversation<'_> {
+        TestConversation::new(
+            self,
+            session
+                .conversation
+                .as_ref()
+                .expect("a session has a conversation")
+                .conversation_id
+                .clone(),
+        )
     }
 
-    /// Every conversation that a list shows, page by page.
+    /// All conversations of a list, read page by page.
     pub async fn list(&self, ask: pb::ListConversationsRequest) -> Vec<pb::Conversation> {
         let (mut all, mut page_token) = (Vec::new(), String::new());
         loop {
-            let ask = pb::ListConversationsRequest { page_token, ..ask.clone() };
-            let page = self.conversations().list_conversations(ask).await.expect("lists").into_inner();
+            let ask = pb::ListConversationsRequest {
+                page_token,
+                ..ask.clone()
+            };
+            let page = self
+                .conversations()
+                .list_conversations(ask)
+                .await
+                .expect("the list is returned")
+                .into_inner();
             all.extend(page.conversations);
             if page.next_page_token.is_empty() {
                 return all;

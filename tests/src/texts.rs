@@ -1,14 +1,23 @@
-//! Texts of a size, the same in every run.
+//! Deterministic texts of a given length.
 
-/// The nth of a row of sentences that differ and say something.
+/// The nth sentence of a series. All sentences differ and contain facts.
 pub fn sentence(n: usize) -> String {
-    const PLACES: [&str; 7] = ["Lisbon", "Osaka", "Nairobi", "Quito", "Tallinn", "Perth", "Cusco"];
+    const PLACES: [&str; 7] = [
+        "Lisbon", "Osaka", "Nairobi", "Quito", "Tallinn", "Perth", "Cusco",
+    ];
     const THINGS: [&str; 5] = ["warehouse", "invoice", "turbine", "manuscript", "shipment"];
     let (place, thing) = (PLACES[n % 7], THINGS[n % 5]);
-    format!("On day {n} the {thing} in {place} was inspected and report {} was filed by team {}.", n * 37 + 11, n % 4)
+    format!(
+        "On day {n} the {thing} in {place} was inspected and report {} was filed by team {}.",
+        n * 37 + 11,
+        n % 4
+    )
 }
 
 /// `count` sentences, starting with the nth.
 pub fn prose(start: usize, count: usize) -> String {
-    (start..start + count).map(sentence).collect::<Vec<_>>().join(" ")
+    (start..start + count)
+        .map(sentence)
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -1,9 +1,10 @@
-//! The leases that this worker holds: kept by heartbeats, and cancelled where one is lost.
+//! The leases of this worker's jobs: heartbeats extend them, and a job whose lease is lost is
+//! cancelled.
 
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,69 +15,79 @@ use anneal_store::{ClaimedJob, Store, within};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// Between heartbeats, and how long one may take.
-const BEAT: Duration = Duration::from_secs(HEARTBEAT_SECONDS as u64);
+/// Time between heartbeats, and the time limit of one.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(HEARTBEAT_SECONDS as u64);
 
 /// The jobs under way.
 #[derive(Default)]
 pub(crate) struct Leases {
-    held: Mutex<HashMap<u64, (ClaimedJob, CancellationToken)>>,
+    active: Mutex<HashMap<u64, (ClaimedJob, CancellationToken)>>,
     next: AtomicU64,
 }
 
-/// One job under way; forgotten when dropped.
+/// One job under way. Dropping it ends its heartbeat.
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     key: u64,
-    /// The job.
     pub(crate) job: ClaimedJob,
     /// Cancelled when the lease is lost.
     pub(crate) lost: CancellationToken,
-    /// How often others held its conversation when it was to be counted with others.
-    pub(crate) passed_over: u8,
+    /// Batches of counting that skipped the job because its conversation was locked.
+    pub(crate) times_skipped: u8,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.leases.held().remove(&self.key);
+        self.leases.lock().remove(&self.key);
     }
 }
 
 impl Leases {
-    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<u64, (ClaimedJob, CancellationToken)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, (ClaimedJob, CancellationToken)>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a job under heartbeat.
-    pub(crate) fn hold(self: &Arc<Self>, job: ClaimedJob) -> Lease {
+    /// Adds a job to the heartbeat.
+    pub(crate) fn track(self: &Arc<Self>, job: ClaimedJob) -> Lease {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let lost = CancellationToken::new();
-        self.held().insert(key, (job.clone(), lost.clone()));
-        Lease { leases: Arc::clone(self), key, job, lost, passed_over: 0 }
+        self.lock().insert(key, (job.clone(), lost.clone()));
+        Lease {
+            leases: Arc::clone(self),
+            key,
+            job,
+            lost,
+            times_skipped: 0,
+        }
     }
 
     /// Cancels the jobs of a kind that are under way, and returns them.
     pub(crate) fn cancel(&self, kind: JobKind) -> Vec<ClaimedJob> {
-        let held = self.held();
-        let of_kind = held.values().filter(|(job, _)| job.kind == kind);
-        of_kind.inspect(|(_, lost)| lost.cancel()).map(|(job, _)| job.clone()).collect()
+        let active = self.lock();
+        let of_kind = active.values().filter(|(job, _)| job.kind == kind);
+        of_kind
+            .inspect(|(_, lost)| lost.cancel())
+            .map(|(job, _)| job.clone())
+            .collect()
     }
 
-    /// Extends all leases every five seconds, until the future is dropped. A heartbeat that fails is tried at the next
-    /// beat: two may fail before a lease ends; one that nobody answers counts as both.
-    pub(crate) async fn keep(&self, store: &Store) {
+    /// Extends all leases every five seconds, until the future is dropped. A heartbeat that fails
+    /// is tried again at the next interval. Two may fail before a lease ends; one without an answer
+    /// takes the time of both.
+    pub(crate) async fn run_heartbeat(&self, store: &Store) {
         loop {
-            tokio::time::sleep(BEAT).await;
-            let held: Vec<_> = self.held().values().cloned().collect();
-            if held.is_empty() {
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+            let active: Vec<_> = self.lock().values().cloned().collect();
+            if active.is_empty() {
                 continue;
             }
-            let jobs: Vec<ClaimedJob> = held.iter().map(|(job, _)| job.clone()).collect();
-            match within(BEAT, store.heartbeat(&jobs)).await {
+            let jobs: Vec<ClaimedJob> = active.iter().map(|(job, _)| job.clone()).collect();
+            match within(HEARTBEAT_INTERVAL, store.heartbeat(&jobs)).await {
                 Ok(ours) => {
-                    for ((job, lost), _) in held.iter().zip(ours).filter(|(_, ours)| !ours) {
+                    for ((job, lost), _) in active.iter().zip(ours).filter(|(_, ours)| !ours) {
                         lost.cancel();
-                        metrics::counter!("lease_lost_total", "kind" => job.kind.name()).increment(1);
+                        metrics::counter!("lease_lost_total", "kind" => job.kind.name())
+                            .increment(1);
                     }
                 }
                 Err(error) => warn!("could not extend {} leases: {error}", jobs.len()),

@@ -1,19 +1,37 @@
-//! The background work of anneal: claims jobs, runs them, records what came of them. Any number of worker processes may
-//! run beside each other; the database is all they share.
+//! The background work of anneal: claims jobs, runs them and records their results. Any number of
+//! worker processes may run beside each other; they share only the database.
+//!
+//! - `run`: the claim loop of each kind of job, the work beside the loops, shutdown.
+//! - `worker`: the worker's state, and how the results of its jobs are recorded.
+//! - `jobs`: one folder per kind of job, with its work and its `SPEC` (batch, concurrency).
+//! - `leases`: heartbeats for the jobs under way; cancels a job whose lease is lost.
+//! - `retry_policy`: whether a failed job waits, is tried again, or is given up.
+//! - `summarize`: which summariser writes a summary, and when the built-in one replaces the model.
+//! - `model_gateway`: admission, lease, settlement and retries of a summary's model calls.
+//! - `model_pauses`: tenants for which the model is not called at the moment.
+//! - `deadline`: the time limit of each call to the database.
+//! - `maintenance`: periodic work without input: orphaned jobs, old partial summaries, queue
+//!   metrics.
+//! - `clock_skew`: detects that the database's clock was set back, and repairs times set by it.
+//! - `auditor`: checks the promises on a random sample of conversations.
+//! - `tenant_cursor`: where walks over all tenants start.
+//! - `jitter`: random numbers that spread timers.
 
 mod auditor;
-mod chores;
-mod clock;
-mod counting;
-mod desk;
+mod clock_skew;
+mod deadline;
+mod jitter;
 mod jobs;
 mod leases;
+mod maintenance;
+mod model_gateway;
 mod model_pauses;
-mod outcome;
-mod patience;
+mod retry_policy;
 mod run;
 mod settings;
 mod summarize;
+mod tenant_cursor;
+mod worker;
 
-pub use run::Worker;
 pub use settings::{Fallback, SummarizerSettings, WorkerSettings};
+pub use worker::Worker;

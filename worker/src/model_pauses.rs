@@ -1,5 +1,5 @@
-//! For whom the model is not called now, as this worker's jobs have found out: until then nothing is claimed that would only be
-//! put off.
+//! Pauses of the model, for all tenants or for one, as found out by this worker's jobs. Until a
+//! pause ends, the worker claims no jobs that would only be deferred.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 
 use anneal_core::caller::TenantId;
 
-use crate::outcome::JobError;
+use crate::retry_policy::JobError;
 
 /// The pauses of one worker.
 #[derive(Default)]
@@ -17,36 +17,37 @@ pub(crate) struct ModelPauses(Mutex<Pauses>);
 
 #[derive(Default)]
 struct Pauses {
-    /// Until when nobody calls the model.
+    /// End of the pause for all tenants.
     all: Option<Instant>,
-    /// The same of tenants whose calls alone are refused.
+    /// Ends of the pauses for single tenants.
     tenants: HashMap<TenantId, Instant>,
 }
 
 impl ModelPauses {
-    /// Notes what the error of a tenant's job says of the model.
-    pub(crate) fn note(&self, tenant: TenantId, error: &JobError) {
-        if let Some(closed_for) = error.closes_the_model() {
-            self.locked().all = Some(Instant::now() + closed_for);
+    /// Records the pause that the error of a tenant's job implies.
+    pub(crate) fn add(&self, tenant: TenantId, error: &JobError) {
+        if let Some(pause) = error.model_pause() {
+            self.lock().all = Some(Instant::now() + pause);
         }
-        if let Some(closed_for) = error.closes_the_model_to_its_tenant() {
-            self.locked().tenants.insert(tenant, Instant::now() + closed_for);
+        if let Some(pause) = error.tenant_pause() {
+            self.lock().tenants.insert(tenant, Instant::now() + pause);
         }
     }
 
-    /// Whether nobody calls the model.
-    pub(crate) fn hold_for_all(&self) -> bool {
-        self.locked().all.is_some_and(|until| Instant::now() < until)
+    /// Whether the model is paused for all tenants.
+    pub(crate) fn apply_to_all(&self) -> bool {
+        self.lock().all.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Tenants that do not call it.
+    /// Tenants for which the model is paused.
     pub(crate) fn tenants(&self) -> Vec<TenantId> {
-        let (mut pauses, now) = (self.locked(), Instant::now());
+        let mut pauses = self.lock();
+        let now = Instant::now();
         pauses.tenants.retain(|_, until| now < *until);
         pauses.tenants.keys().copied().collect()
     }
 
-    fn locked(&self) -> MutexGuard<'_, Pauses> {
+    fn lock(&self) -> MutexGuard<'_, Pauses> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

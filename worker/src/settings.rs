@@ -1,29 +1,32 @@
-//! What an operator sets for the workers.
+//! The operator's settings for workers and summaries.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anneal_core::tokens::Tokens;
 use serde::{Deserialize, Serialize};
 
-/// How much a worker does at once, and how often it looks for work.
+/// How much a worker does at once, and how often it polls for work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerSettings {
-    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    /// Address of `/healthz`, `/readyz` and `/metrics`.
     pub http_address: SocketAddr,
-    /// Conversations claimed for counting at once, of one tenant all, where no other has any, and a quarter at least.
+    /// Conversations in one claim for counting. One tenant gets all of them where no other tenant
+    /// has any, and at least a quarter.
     pub count_batch: u32,
-    /// Milliseconds from one claim for counting to the next, where the first was not full: more is counted at once.
+    /// Milliseconds from one claim for counting to the next when the first was not full. Waiting
+    /// makes the next batch larger.
     pub count_gap_ms: u32,
-    /// Counting jobs that run at once because they are large or failed among others.
+    /// Counting jobs that run at once outside of a batch: large ones, and those that failed in a
+    /// batch.
     pub count_concurrency: u32,
-    /// Checkpoint jobs that run at once, and as many summarising jobs.
+    /// Checkpoint jobs that run at once. The same number of summarising jobs runs beside them.
     pub summary_concurrency: u32,
-    /// Threads for counting and extractive summaries; 0: one per core.
+    /// Threads for counting and for extractive summaries; 0: one per core.
     pub threads: u32,
-    /// Milliseconds between two looks for work when nobody rings.
+    /// Milliseconds between two polls for work when no notification comes.
     pub poll_ms: u32,
-    /// Seconds that running jobs get to finish when the worker is stopped.
+    /// Seconds that running jobs have to finish when the worker stops.
     pub stop_seconds: u32,
     /// Seconds between two audits; 0: none.
     pub audit_interval_seconds: u32,
@@ -48,28 +51,28 @@ impl Default for WorkerSettings {
     }
 }
 
-/// What happens while the model gives no summary.
+/// What replaces a summary that the model does not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
-    /// The built-in summariser makes one, labelled as such.
+    /// A summary of the built-in summariser, labelled as such.
     #[default]
     Extractive,
-    /// None is made; contexts go on with the originals, and the job tries again.
+    /// Nothing: contexts hold the original messages, and the job is tried again.
     None,
 }
 
-/// Who writes summaries, and how long they may be.
+/// The model that writes summaries, and the lengths of summaries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SummarizerSettings {
-    /// The model that writes them, by its name in the configuration; empty: the built-in summariser.
+    /// Name of the model in the configuration; empty: the built-in summariser.
     pub model: String,
-    /// What happens while the model gives none.
+    /// What replaces a summary that the model does not give.
     pub fallback: Fallback,
-    /// Tokens of a checkpoint's summary at most.
+    /// Most tokens of a checkpoint's summary.
     pub checkpoint_tokens: Tokens,
-    /// Tokens of a large message's summary at most.
+    /// Most tokens of a large message's summary.
     pub message_tokens: Tokens,
 }
 

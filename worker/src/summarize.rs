@@ -1,5 +1,9 @@
-//! One summary: by the language model where there is one, else (and in its place, where the operator allows it) by the
-//! built-in summariser. Runs on a thread that may be busy for long. No connection is held meanwhile.
+//! Writes one summary: with the configured language model, else with the built-in summariser. Where
+//! the operator allows it (`summarizer.fallback`), the built-in one also replaces a model that
+//! fails. The work runs on a blocking thread, because it may take the processor for long. No
+//! database connection is held.
+//!
+//! Whether the job is tried again instead is decided in `retry_policy`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -9,17 +13,18 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
 };
 use anneal_llm::{
-    ModelAccess, ModelSummarizer, Purpose, Quote, Source, Summarizer, Summary, SummaryAsk, SummaryFailure, SummaryKind,
-    provider::{CallFailure, Closed, Model},
+    ModelAccess, ModelSummarizer, Purpose, Quote, Source, Summarizer, Summary, SummaryAsk,
+    SummaryFailure, SummaryKind,
+    provider::{AdmissionRefusal, CallFailure, Model},
 };
 use anneal_store::{ClaimedJob, ModelSpend, Store, SummarySpec};
 use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{desk::JobDesk, outcome::JobError, settings::Fallback};
+use crate::{model_gateway::ModelGateway, retry_policy::JobError, settings::Fallback};
 
-/// What to summarise; owned, so that it can go to another thread.
+/// What to summarise. Owned, so that it can move to another thread.
 pub(crate) struct Material {
     pub(crate) purpose: Purpose,
     pub(crate) encoding: Encoding,
@@ -32,37 +37,49 @@ pub(crate) struct Material {
 
 /// The language model that writes summaries.
 #[derive(Clone)]
-pub(crate) struct Writer {
+pub(crate) struct SummaryModel {
     pub(crate) access: Arc<ModelAccess>,
     pub(crate) model: Arc<Model>,
     pub(crate) fallback: Fallback,
     /// Calls of it that this process may have under way.
-    pub(crate) room: Arc<Semaphore>,
+    pub(crate) permits: Arc<Semaphore>,
 }
 
-impl Writer {
+impl SummaryModel {
     pub(crate) fn new(access: Arc<ModelAccess>, model: Arc<Model>, fallback: Fallback) -> Self {
-        let room = model.concurrent_calls().map_or(Semaphore::MAX_PERMITS, |calls| calls as usize);
-        Self { access, model, fallback, room: Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))) }
+        let calls = model
+            .concurrent_calls()
+            .map_or(Semaphore::MAX_PERMITS, |calls| calls as usize);
+        Self {
+            access,
+            model,
+            fallback,
+            permits: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
+        }
     }
 }
 
-/// The summarisers, and the threads that they may use.
+/// The summarisers, and the threads that the built-in one may use.
 #[derive(Clone)]
-pub(crate) struct Summaries {
+pub(crate) struct Summarizers {
     store: Store,
     builtin: Arc<dyn Summarizer>,
-    pub(crate) writer: Option<Writer>,
+    pub(crate) model: Option<SummaryModel>,
     threads: Arc<Semaphore>,
 }
 
-impl Summaries {
+impl Summarizers {
     pub(crate) fn new(store: Store, builtin: Arc<dyn Summarizer>, threads: Arc<Semaphore>) -> Self {
-        Self { store, builtin, writer: None, threads }
+        Self {
+            store,
+            builtin,
+            model: None,
+            threads,
+        }
     }
 
-    /// The summary of the material. `lost` ends a model's calls: the job is not ours any more.
-    pub(crate) async fn make(
+    /// Summarises the material. `lost` ends the model's calls once the job's lease is lost.
+    pub(crate) async fn summarize(
         &self,
         job: &ClaimedJob,
         material: Material,
@@ -71,17 +88,26 @@ impl Summaries {
         let started = Instant::now();
         let material = Arc::new(material);
         let mut spent = ModelSpend::default();
-        let made = match &self.writer {
+        let by_model = match &self.model {
             None => None,
-            Some(writer) => {
-                let (written, cost) = self.written(writer, job, &material, lost).await?;
+            Some(model) => {
+                let (result, cost) = self
+                    .summarize_with_model(model, job, &material, lost)
+                    .await?;
                 spent = cost;
-                match written {
-                    Ok(summary) => {
-                        Some(spec(summary, SummaryKind::Llm, writer.model.name(), ModelSummarizer::PROMPT_VERSION))
-                    }
-                    Err(failure) if writer.fallback == Fallback::Extractive && is_settled(&failure, job.attempts) => {
-                        metrics::counter!("summaries_fallback_total", "reason" => reason(&failure)).increment(1);
+                match result {
+                    Ok(summary) => Some(spec(
+                        summary,
+                        SummaryKind::Llm,
+                        model.model.name(),
+                        ModelSummarizer::PROMPT_VERSION,
+                    )),
+                    Err(failure)
+                        if model.fallback == Fallback::Extractive
+                            && is_final(&failure, job.attempts) =>
+                    {
+                        metrics::counter!("summaries_fallback_total", "reason" => reason(&failure))
+                            .increment(1);
                         info!(
                             "the model gives no summary of {}, an extract takes its place: {failure}",
                             job.conversation
@@ -92,63 +118,92 @@ impl Summaries {
                 }
             }
         };
-        let made = match made {
-            Some(made) => made,
-            None => self.extracted(&material).await?,
+        let summary = match by_model {
+            Some(summary) => summary,
+            None => self.summarize_with_builtin(&material).await?,
         };
         let duration_ms = i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX);
-        Ok(SummarySpec { spent, duration_ms, ..made })
+        Ok(SummarySpec {
+            spent,
+            duration_ms,
+            ..summary
+        })
     }
 
-    /// What the model writes, and what that cost.
-    async fn written(
+    /// The model's summary, or why there is none, and the cost of its calls.
+    async fn summarize_with_model(
         &self,
-        writer: &Writer,
+        model: &SummaryModel,
         job: &ClaimedJob,
         material: &Arc<Material>,
         lost: &CancellationToken,
     ) -> Result<(Result<Summary, SummaryFailure>, ModelSpend), JobError> {
-        let (store, writer, job) = (self.store.clone(), writer.clone(), job.clone());
+        let (store, model, job) = (self.store.clone(), model.clone(), job.clone());
         let (material, lost) = (Arc::clone(material), lost.clone());
         let runtime = Handle::current();
         let writing = tokio::task::spawn_blocking(move || {
-            let desk = JobDesk::new(&store, &writer.access, &writer.model, &writer.room, &job, &lost);
-            let written = runtime.block_on(ask(&ModelSummarizer::new(&writer.model, &desk), &material));
-            (written, desk.spent())
+            let gateway = ModelGateway::new(
+                &store,
+                &model.access,
+                &model.model,
+                &model.permits,
+                &job,
+                &lost,
+            );
+            let summarizer = ModelSummarizer::new(&model.model, &gateway);
+            let result = runtime.block_on(run_summarizer(&summarizer, &material));
+            (result, gateway.spent())
         });
         writing.await.map_err(|_| JobError::Panicked)
     }
 
-    async fn extracted(&self, material: &Arc<Material>) -> Result<SummarySpec, JobError> {
-        let _thread = self.threads.acquire().await.map_err(|_| JobError::Cancelled)?;
+    /// The built-in summariser's summary.
+    async fn summarize_with_builtin(
+        &self,
+        material: &Arc<Material>,
+    ) -> Result<SummarySpec, JobError> {
+        let _thread = self
+            .threads
+            .acquire()
+            .await
+            .map_err(|_| JobError::Cancelled)?;
         let (builtin, material) = (Arc::clone(&self.builtin), Arc::clone(material));
         let runtime = Handle::current();
-        let made = tokio::task::spawn_blocking(move || runtime.block_on(ask(builtin.as_ref(), &material)));
-        let summary = made.await.map_err(|_| JobError::Panicked)??;
-        Ok(spec(summary, self.builtin.kind(), self.builtin.name(), self.builtin.prompt_version()))
+        let writing = tokio::task::spawn_blocking(move || {
+            runtime.block_on(run_summarizer(builtin.as_ref(), &material))
+        });
+        let summary = writing.await.map_err(|_| JobError::Panicked)??;
+        Ok(spec(
+            summary,
+            self.builtin.kind(),
+            self.builtin.name(),
+            self.builtin.prompt_version(),
+        ))
     }
 }
 
-/// Whether waiting would not bring the model's summary, or too late.
-const fn is_settled(failure: &SummaryFailure, starts: i16) -> bool {
+/// Whether the model would give no summary later either, or too late for this job.
+const fn is_final(failure: &SummaryFailure, starts: i16) -> bool {
     match failure {
-        // The last start: what comes after it is nobody's any more.
+        // At the last start of the job there is no later try.
         SummaryFailure::Call(failure) => !failure.is_retryable() || starts >= MAX_ATTEMPTS,
-        SummaryFailure::Closed(Closed::Breaker { .. } | Closed::Budget { .. })
+        SummaryFailure::NotAdmitted(
+            AdmissionRefusal::Breaker { .. } | AdmissionRefusal::Budget { .. },
+        )
         | SummaryFailure::Filtered
         | SummaryFailure::NotShorter
-        | SummaryFailure::NoRoom(_) => true,
-        other => other.is_bad_writing(),
+        | SummaryFailure::TargetTooSmall(_) => true,
+        other => other.is_bad_output(),
     }
 }
 
-/// The failure's name in metrics.
+/// The failure's label in metrics.
 const fn reason(failure: &SummaryFailure) -> &'static str {
     match failure {
         SummaryFailure::Call(CallFailure::Overflow { .. }) => "overflow",
         SummaryFailure::Call(_) | SummaryFailure::Filtered => "refused",
-        SummaryFailure::Closed(Closed::Budget { .. }) => "budget",
-        SummaryFailure::Closed(_) => "breaker",
+        SummaryFailure::NotAdmitted(AdmissionRefusal::Budget { .. }) => "budget",
+        SummaryFailure::NotAdmitted(_) => "breaker",
         _ => "bad_writing",
     }
 }
@@ -168,13 +223,19 @@ fn spec(summary: Summary, kind: SummaryKind, model: &str, prompt_version: i32) -
     }
 }
 
-async fn ask(summarizer: &dyn Summarizer, material: &Material) -> Result<Summary, SummaryFailure> {
+async fn run_summarizer(
+    summarizer: &dyn Summarizer,
+    material: &Material,
+) -> Result<Summary, SummaryFailure> {
     let counter = material.encoding.counter();
     let measure = |text: &str| counter.count(text);
     let ask = SummaryAsk {
         purpose: material.purpose,
         previous: material.previous.as_deref(),
-        quoted: material.quoted.as_ref().map(|(id, text)| Quote { message_id: *id, text }),
+        quoted: material.quoted.as_ref().map(|(id, text)| Quote {
+            message_id: *id,
+            text,
+        }),
         sources: &material.sources,
         focus: (!material.focus.is_empty()).then_some(material.focus.as_str()),
         target: material.target,

@@ -1,4 +1,4 @@
-//! An answer as it comes: thoughts, text, calls of tools, and what it cost.
+//! Prints an answer while it streams: reasoning, text, tool calls, and its usage.
 
 use std::io;
 
@@ -12,60 +12,67 @@ use super::{
     columns::{clipped, grouped},
     screen::Screen,
 };
-use crate::paint::harmless;
+use crate::sanitize::sanitize;
 
-/// Columns of a tool call's input.
-const INPUT: usize = 60;
+/// Columns for the input of a tool call.
+const MAX_INPUT_COLUMNS: usize = 60;
 
-/// What the model does just now.
+/// The kind of output that the model produces at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Doing {
-    /// Nothing was heard of it.
+pub(super) enum AnswerPhase {
+    /// No output yet, or a tool call or a new attempt since the last output.
     #[default]
-    Nothing,
+    Idle,
     Thinking,
     Speaking,
 }
 
-impl Doing {
-    /// Shows an event of the answer; its end is another matter.
+impl AnswerPhase {
+    /// Prints an event of the answer, except `Started` and `Done`.
     pub(super) fn show(&mut self, screen: &mut Screen, event: &Event) -> io::Result<()> {
         match event {
             Event::ReasoningDelta(text) => {
-                self.now(Self::Thinking, screen)?;
-                screen.thought(text)
+                self.enter(Self::Thinking, screen)?;
+                screen.print_reasoning(text)
             }
             Event::TextDelta(text) => {
-                self.now(Self::Speaking, screen)?;
-                screen.said(text)
+                self.enter(Self::Speaking, screen)?;
+                screen.print_text(text)
             }
             Event::ToolCall(call) => {
-                *self = Self::Nothing;
-                screen.note(&format!("{}: this terminal runs no tools", called(call)))
+                *self = Self::Idle;
+                screen.print_note(&format!(
+                    "{}: this terminal runs no tools",
+                    tool_call_line(call)
+                ))
             }
             Event::Attempt(attempt) => {
-                *self = Self::Nothing;
-                screen.note(&shorter(attempt))
+                *self = Self::Idle;
+                screen.print_note(&attempt_note(attempt))
             }
             Event::Started(_) | Event::Done(_) => Ok(()),
         }
     }
 
-    fn now(&mut self, doing: Self, screen: &mut Screen) -> io::Result<()> {
-        if *self != doing {
+    fn enter(&mut self, phase: Self, screen: &mut Screen) -> io::Result<()> {
+        if *self != phase {
             screen.end_line()?;
-            *self = doing;
+            *self = phase;
         }
         Ok(())
     }
 }
 
-/// A call of a tool on one line.
-pub(super) fn called(call: &pb::ToolUsePart) -> String {
-    format!("-> {} {}", harmless(&call.name), clipped(&harmless(&call.input), INPUT))
+/// A tool call on one line.
+pub(super) fn tool_call_line(call: &pb::ToolUsePart) -> String {
+    format!(
+        "-> {} {}",
+        sanitize(&call.name),
+        clipped(&sanitize(&call.input), MAX_INPUT_COLUMNS)
+    )
 }
 
-fn shorter(attempt: &Attempt) -> String {
+fn attempt_note(attempt: &Attempt) -> String {
     let why = match attempt.reason() {
         AttemptReason::OverLearntWindow => "the context is longer than the model's window",
         _ => "the context was too long for the model",
@@ -77,13 +84,15 @@ fn shorter(attempt: &Attempt) -> String {
     format!("{why}: trying again with {how}; what was said so far is void")
 }
 
-/// The end of an answer: how it ended where that is not as it should be, then what it cost.
-pub(super) fn end(done: &Done) -> Vec<String> {
+/// The lines after an answer: why it stopped, unless it is complete, then its usage.
+pub(super) fn closing_lines(done: &Done) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let stopped = match done.stop_reason() {
         StopReason::OutputLimit => Some("cut off: the model reached its output limit"),
         StopReason::Filtered => Some("the provider's filter stopped the model"),
-        StopReason::ToolUse => Some("the model waits for a tool that this terminal does not run: go on in words"),
+        StopReason::ToolUse => {
+            Some("the model waits for a tool that this terminal does not run: go on in words")
+        }
         StopReason::Done | StopReason::Unspecified => None,
     };
     lines.extend(stopped.map(str::to_owned));
@@ -99,12 +108,15 @@ pub(super) fn end(done: &Done) -> Vec<String> {
             grouped(usage.output_tokens)
         ));
     }
-    figures.push(format!("{} tokens in the conversation", grouped(done.token_estimate)));
+    figures.push(format!(
+        "{} tokens in the conversation",
+        grouped(done.token_estimate)
+    ));
     if done.replayed {
         figures.push("told again, it was stored before".to_owned());
     }
     if !done.model.is_empty() {
-        figures.push(harmless(&done.model));
+        figures.push(sanitize(&done.model));
     }
     lines.push(format!("[{}]", figures.join("; ")));
     lines
@@ -115,8 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_says_tokens_in_and_out_the_cached_share_and_the_conversation() {
-        let usage = pb::ModelUsage { input_tokens: 1_200, cached_tokens: 900, written_tokens: 0, output_tokens: 7 };
+    fn the_closing_line_has_tokens_the_cached_share_and_the_conversation() {
+        let usage = pb::ModelUsage {
+            input_tokens: 1_200,
+            cached_tokens: 900,
+            written_tokens: 0,
+            output_tokens: 7,
+        };
         let done = Done {
             usage: Some(usage),
             token_estimate: 4_321,
@@ -124,15 +141,34 @@ mod tests {
             model: "small".into(),
             ..Default::default()
         };
-        assert_eq!(end(&done), ["[1,200 in (75 % cached), 7 out; 4,321 tokens in the conversation; small]"]);
-        let cut = Done { stop_reason: StopReason::OutputLimit.into(), answer_message_id: 0, ..done };
-        assert!(end(&cut)[0].contains("output limit") && end(&cut)[1].contains("nothing"), "{:?}", end(&cut));
+        assert_eq!(
+            closing_lines(&done),
+            ["[1,200 in (75 % cached), 7 out; 4,321 tokens in the conversation; small]"]
+        );
+        let cut = Done {
+            stop_reason: StopReason::OutputLimit.into(),
+            answer_message_id: 0,
+            ..done
+        };
+        assert!(
+            closing_lines(&cut)[0].contains("output limit")
+                && closing_lines(&cut)[1].contains("nothing"),
+            "{:?}",
+            closing_lines(&cut)
+        );
     }
 
     #[test]
-    fn a_shorter_try_says_why_and_how() {
-        let attempt = Attempt { number: 1, pressure: Pressure::Compact.into(), reason: AttemptReason::Overflow.into() };
-        let said = shorter(&attempt);
-        assert!(said.contains("was too long") && said.contains("older half as a summary"), "{said}");
+    fn a_shortened_attempt_says_why_and_how() {
+        let attempt = Attempt {
+            number: 1,
+            pressure: Pressure::Compact.into(),
+            reason: AttemptReason::Overflow.into(),
+        };
+        let note = attempt_note(&attempt);
+        assert!(
+            note.contains("was too long") && note.contains("older half as a summary"),
+            "{note}"
+        );
     }
 }

@@ -1,16 +1,16 @@
-//! Words and figures that stand in columns, wide characters included.
+//! Text and numbers in columns, with wide characters counted as two.
 
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
-/// The text on one line in exactly so many columns: cut with an ellipsis, or filled with blanks.
+/// The text on one line of exactly this width: cut with an ellipsis, or padded with blanks.
 pub(super) fn fitted(text: &str, columns: usize) -> String {
     let text = clipped(text, columns);
     let blanks = columns.saturating_sub(text.width());
     text + &" ".repeat(blanks)
 }
 
-/// The text on one line in at most so many columns, cut with an ellipsis between two whole characters.
+/// The text on one line of at most this width. Cut with an ellipsis, between two grapheme clusters.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.width() <= columns {
@@ -37,7 +37,7 @@ pub(super) fn grouped(number: u64) -> String {
     grouped
 }
 
-/// How long ago, in one unit.
+/// A duration in its largest unit.
 pub(super) fn ago(seconds: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (365 * 86_400, "year"),
@@ -48,19 +48,32 @@ pub(super) fn ago(seconds: u64) -> String {
         (60, "minute"),
     ];
     match UNITS.iter().find(|(length, _)| seconds >= *length) {
-        Some((length, unit)) => format!("{} ago", crate::words::counted((seconds / length) as usize, unit)),
+        Some((length, unit)) => format!(
+            "{} ago",
+            crate::text_format::pluralize((seconds / length) as usize, unit)
+        ),
         None => "just now".to_owned(),
     }
 }
 
-/// Bytes of the text that fill a screen of so many rows and columns: whole lines, as long lines wrap; at least one character.
+/// Number of bytes of the text that fill a screen. Long lines count as several rows. The cut is
+/// after a whole line, or inside the first line if that is longer than the screen. At least one
+/// grapheme cluster.
 pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
     let mut left = rows.max(1);
     let mut end = 0;
     for line in text.split_inclusive('\n') {
-        let needed = line.trim_end_matches('\n').width().div_ceil(columns.max(1)).max(1);
+        let needed = line
+            .trim_end_matches('\n')
+            .width()
+            .div_ceil(columns.max(1))
+            .max(1);
         if needed > left {
-            return if end > 0 { end } else { beginning(line, left * columns.max(1)) };
+            return if end > 0 {
+                end
+            } else {
+                beginning(line, left * columns.max(1))
+            };
         }
         left -= needed;
         end += line.len();
@@ -68,7 +81,7 @@ pub(super) fn screenful(text: &str, rows: usize, columns: usize) -> usize {
     end
 }
 
-/// Bytes of the line that fill so many columns.
+/// Number of bytes of the line that fill this many columns.
 fn beginning(line: &str, columns: usize) -> usize {
     let mut taken = 0;
     let mut end = 0;
@@ -88,7 +101,13 @@ mod tests {
 
     #[test]
     fn columns_hold_wide_characters_and_cut_between_whole_ones() {
-        for text in ["port", "港口的渡轮几点开", "👩‍👩‍👧 family, a long one", "a\tb\nc", ""] {
+        for text in [
+            "port",
+            "港口的渡轮几点开",
+            "👩‍👩‍👧 family, a long one",
+            "a\tb\nc",
+            "",
+        ] {
             assert_eq!(fitted(text, 9).width(), 9, "{text}");
         }
         assert_eq!(fitted("港口", 6), "港口  ");
@@ -98,15 +117,23 @@ mod tests {
 
     #[test]
     fn figures_are_grouped_by_three() {
-        let said = [0, 999, 1_000, 180_000, 2_000_000].map(grouped);
-        assert_eq!(said, ["0", "999", "1,000", "180,000", "2,000,000"]);
+        let actual = [0, 999, 1_000, 180_000, 2_000_000].map(grouped);
+        assert_eq!(actual, ["0", "999", "1,000", "180,000", "2,000,000"]);
     }
 
     #[test]
     fn times_are_told_in_their_greatest_unit() {
-        let said = [0, 59, 60, 7_199, 86_400, 86_400 * 15, 86_400 * 800].map(ago);
-        let told = ["just now", "just now", "1 minute ago", "1 hour ago", "1 day ago", "2 weeks ago", "2 years ago"];
-        assert_eq!(said, told);
+        let actual = [0, 59, 60, 7_199, 86_400, 86_400 * 15, 86_400 * 800].map(ago);
+        let expected = [
+            "just now",
+            "just now",
+            "1 minute ago",
+            "1 hour ago",
+            "1 day ago",
+            "2 weeks ago",
+            "2 years ago",
+        ];
+        assert_eq!(actual, expected);
     }
 
     #[test]

@@ -1,88 +1,97 @@
-//! `anneal chat`: a conversation at the terminal. Everything is asked of a server; nothing is kept here but the history of lines.
+//! `anneal chat`: a conversation at the terminal. All state is on the server, except the history of
+//! typed lines.
+//!
+//! - `parse_line`: what a typed line means.
+//! - `turn`: sending a message and streaming the answer.
+//! - `commands`, `context_usage`, `show_message`: the commands.
+//! - `target`, `find_by_prefix`: which conversation is meant.
+//! - `line_source`, `editor`, `sanitized_editor`: input.
+//! - `screen`, `answer`, `columns`, `conversation_rows`, `recent_messages`: output.
 
 mod answer;
-mod arguments;
-mod choice;
 mod columns;
+mod commands;
+mod context_usage;
+mod conversation_rows;
 mod editor;
-mod fullness;
-mod leaving;
-mod line;
-mod list;
-mod orders;
-mod place;
-mod reading;
-mod recent;
+mod errors;
+mod find_by_prefix;
+mod line_source;
+mod parse_line;
+mod recent_messages;
+mod sanitized_editor;
 mod screen;
-mod show;
-mod trouble;
+mod show_message;
+mod signals;
+mod target;
 mod turn;
-mod typed;
 
 use std::{io, io::IsTerminal as _, process::ExitCode};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub(crate) use arguments::ChatArguments;
 use editor::{Editor, Titles};
-use line::{Line, Order};
-use place::{Owner, Place};
-use reading::Lines;
+use errors::ChatError;
+use line_source::LineSource;
+use parse_line::{ChatCommand, Line};
 use screen::{Reader, Screen};
-use trouble::Trouble;
-use turn::Asked;
+use target::{ConversationOwner, Target};
+use turn::PendingTurn;
 
-use crate::{client::Client, paint::Paint};
+use crate::{client::Client, command::ChatArguments, terminal_style::TerminalStyle};
 
-/// A conversation under way.
+/// The state of a chat.
 struct Chat {
     client: Client,
-    owner: Owner,
-    place: Place,
+    owner: ConversationOwner,
+    target: Target,
     screen: Screen,
-    lines: Lines,
-    /// Titles that Tab completes.
+    lines: LineSource,
+    /// The titles that Tab completes.
     titles: Titles,
-    /// Words that have no answer yet; /retry says them again.
-    unanswered: Option<Asked>,
-    /// The model that is asked for, or that has answered last; empty: not known yet.
+    /// The message without an answer, which /retry sends again.
+    unanswered: Option<PendingTurn>,
+    /// The wanted model, or the one that answered last; empty: unknown.
     model: String,
 }
 
-/// Whether the chat goes on after a line.
+/// Whether the chat continues after a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     GoOn,
     Leave,
 }
 
-/// Reads lines, and says or does what they mean, until the person leaves. A pipe ends with the first failure, and exit code 1.
+/// Reads lines and runs them until the person leaves. On a pipe, the first failure ends the chat
+/// with exit code 1.
 pub(crate) async fn run(arguments: ChatArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
-    let mut chat = Chat::open(client, arguments).await.map_err(anyhow::Error::msg)?;
-    while let Some(text) = chat.lines.next(chat.place.name()).await? {
-        let line = line::parse(&text);
-        let was_turn = matches!(line, Line::Say(_) | Line::Order(Order::Retry));
-        let mut interrupts = chat.interrupts()?;
+    let mut chat = Chat::open(client, arguments)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    while let Some(text) = chat.lines.next(chat.target.name()).await? {
+        let line = parse_line::parse(&text);
+        let was_turn = matches!(line, Line::Message(_) | Line::Command(ChatCommand::Retry));
+        let mut interrupt_signals = chat.interrupt_signals()?;
         let outcome = tokio::select! {
-            outcome = chat.act(line) => outcome,
-            () = interrupted(&mut interrupts) => chat.stopped(was_turn).map(|()| Next::GoOn),
+            outcome = chat.run_line(line) => outcome,
+            () = wait_for_interrupt(&mut interrupt_signals) => chat.report_interrupt(was_turn).map(|()| Next::GoOn),
         };
         match outcome {
             Ok(Next::GoOn) => {}
             Ok(Next::Leave) => break,
-            Err(Trouble::Broken(error)) => return Err(error.into()),
-            Err(trouble) if chat.screen.reader == Reader::Pipe => anyhow::bail!("{trouble}"),
-            Err(trouble) => chat.screen.trouble(&trouble.to_string())?,
+            Err(ChatError::Io(error)) => return Err(error.into()),
+            Err(error) if chat.screen.reader == Reader::Pipe => anyhow::bail!("{error}"),
+            Err(error) => chat.screen.print_error(&error.to_string())?,
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl Chat {
-    /// A chat where the arguments say: in a conversation that is there, or in one that the first words begin.
-    async fn open(client: Client, arguments: ChatArguments) -> Result<Self, Trouble> {
-        let owner = Owner {
+    /// Opens a chat in the conversation that the arguments select, or in a new one.
+    async fn open(client: Client, arguments: ChatArguments) -> Result<Self, ChatError> {
+        let owner = ConversationOwner {
             agent: arguments.agent,
             user: arguments.user.unwrap_or_else(login_name),
             model: arguments.model.unwrap_or_default(),
@@ -90,65 +99,89 @@ impl Chat {
         };
         let titles = Titles::default();
         let (screen, lines, note) = open_terminal(&titles, arguments.no_history)?;
-        let place = Place::unbegun(line::title(arguments.new.as_deref().unwrap_or_default())?);
+        let target = Target::new(parse_line::title(
+            arguments.new.as_deref().unwrap_or_default(),
+        )?);
         let model = owner.model.clone();
-        let mut chat = Self { client, owner, place, screen, lines, titles, unanswered: None, model };
+        let mut chat = Self {
+            client,
+            owner,
+            target,
+            screen,
+            lines,
+            titles,
+            unanswered: None,
+            model,
+        };
         if let Some(note) = note {
-            chat.screen.note(&note)?;
+            chat.screen.print_note(&note)?;
         }
-        let there = match (&arguments.conversation, &arguments.new) {
+        let existing = match (&arguments.conversation, &arguments.new) {
             (Some(prefix), _) => Some(chat.owner.find(&chat.client, prefix).await?),
             (None, Some(_)) => None,
             (None, None) => chat.owner.newest(&chat.client).await?,
         };
         if chat.screen.reader == Reader::Person {
-            leaving::on_signals()?;
-            chat.greet(there.as_ref()).await?;
-        } else if let Some(conversation) = there {
-            chat.place = Place::begun(&conversation);
+            signals::restore_terminal_on_signals()?;
+            chat.print_welcome(existing.as_ref()).await?;
+        } else if let Some(conversation) = existing {
+            chat.target = Target::existing(&conversation);
         }
         Ok(chat)
     }
 
-    async fn greet(&mut self, there: Option<&anneal_proto::v1::Conversation>) -> Result<(), Trouble> {
-        let (newest, _) = self.owner.newest_of(&self.client, 0).await?;
-        self.offer(&newest.into_iter().map(|conversation| conversation.title).collect::<Vec<_>>());
-        match there {
-            Some(conversation) => self.go_to(conversation).await?,
-            None => self.screen.note(&format!("{}: it begins with your first words", self.place.name()))?,
+    async fn print_welcome(
+        &mut self,
+        existing: Option<&anneal_proto::v1::Conversation>,
+    ) -> Result<(), ChatError> {
+        let (newest, _) = self.owner.newest_page(&self.client, 0).await?;
+        self.offer(
+            &newest
+                .into_iter()
+                .map(|conversation| conversation.title)
+                .collect::<Vec<_>>(),
+        );
+        match existing {
+            Some(conversation) => self.open_conversation(conversation).await?,
+            None => self.screen.print_note(&format!(
+                "{}: it begins with your first words",
+                self.target.name()
+            ))?,
         }
-        Ok(self.screen.note("/help lists the commands; Ctrl-D leaves")?)
+        Ok(self
+            .screen
+            .print_note("/help lists the commands; Ctrl-D leaves")?)
     }
 
-    async fn act(&mut self, line: Line) -> Result<Next, Trouble> {
+    async fn run_line(&mut self, line: Line) -> Result<Next, ChatError> {
         match line {
-            Line::Nothing => {}
-            Line::Say(text) => self.say(text).await?,
-            Line::Wrong(why) => return Err(why.into()),
-            Line::Order(order) => return self.obey(order).await,
+            Line::Empty => {}
+            Line::Message(text) => self.send_message(text).await?,
+            Line::Invalid(why) => return Err(why.into()),
+            Line::Command(command) => return self.run_command(command).await,
         }
         Ok(Next::GoOn)
     }
 
-    async fn obey(&mut self, order: Order) -> Result<Next, Trouble> {
-        match order {
-            Order::New(title) => self.start_anew(title)?,
-            Order::Switch(prefix) => self.switch(&prefix).await?,
-            Order::List => self.list().await?,
-            Order::Context => self.fullness().await?,
-            Order::Compact(focus) => self.compact(focus).await?,
-            Order::Separate => self.separate().await?,
-            Order::Show(message_id) => self.show(message_id).await?,
-            Order::Rename(title) => self.rename(title).await?,
-            Order::Retry => self.retry().await?,
-            Order::Help => self.help()?,
-            Order::Quit => return Ok(Next::Leave),
+    async fn run_command(&mut self, command: ChatCommand) -> Result<Next, ChatError> {
+        match command {
+            ChatCommand::New(title) => self.start_new_conversation(title)?,
+            ChatCommand::Switch(prefix) => self.switch_conversation(&prefix).await?,
+            ChatCommand::List => self.list_conversations().await?,
+            ChatCommand::Context => self.show_context().await?,
+            ChatCommand::Compact(focus) => self.compact(focus).await?,
+            ChatCommand::Separate => self.insert_separator().await?,
+            ChatCommand::Show(message_id) => self.show_message(message_id).await?,
+            ChatCommand::Rename(title) => self.rename_conversation(title).await?,
+            ChatCommand::Retry => self.retry_turn().await?,
+            ChatCommand::Help => self.print_help()?,
+            ChatCommand::Quit => return Ok(Next::Leave),
         }
         Ok(Next::GoOn)
     }
 
-    /// Ctrl-C from now on. Where nobody types, it ends the process as it ends any other.
-    fn interrupts(&self) -> io::Result<Option<Signal>> {
+    /// The Ctrl-C signals from now on. None on a pipe, where Ctrl-C ends the process.
+    fn interrupt_signals(&self) -> io::Result<Option<Signal>> {
         match self.screen.reader {
             Reader::Person => signal(SignalKind::interrupt()).map(Some),
             Reader::Pipe => Ok(None),
@@ -156,38 +189,55 @@ impl Chat {
     }
 }
 
-async fn interrupted(interrupts: &mut Option<Signal>) {
-    match interrupts {
-        Some(interrupts) => {
-            interrupts.recv().await;
+async fn wait_for_interrupt(interrupt_signals: &mut Option<Signal>) {
+    match interrupt_signals {
+        Some(interrupt_signals) => {
+            interrupt_signals.recv().await;
         }
         None => std::future::pending().await,
     }
 }
 
-/// A person's screen and editor where a terminal is on both sides; else lines as they stand. A history that cannot be kept is
-/// worth a note.
-fn open_terminal(titles: &Titles, no_history: bool) -> io::Result<(Screen, Lines, Option<String>)> {
+/// A screen and an editor if input and output are terminals, otherwise plain lines. The note says
+/// why no history is kept.
+fn open_terminal(
+    titles: &Titles,
+    no_history: bool,
+) -> io::Result<(Screen, LineSource, Option<String>)> {
     let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
-    let are_terminals = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
+    let are_terminals =
+        io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
     if is_dumb || !are_terminals {
-        return Ok((Screen::new(Reader::Pipe, Paint::Plain), Lines::Read, None));
+        return Ok((
+            Screen::new(Reader::Pipe, TerminalStyle::Plain),
+            LineSource::Read,
+            None,
+        ));
     }
-    let paint = Paint::of_output();
-    let screen = Screen::new(Reader::Person, paint);
-    let file = if no_history { None } else { editor::history_file() };
-    let (editor, note) = match Editor::new(file.as_deref(), Titles::clone(titles), paint) {
+    let style = TerminalStyle::of_output();
+    let screen = Screen::new(Reader::Person, style);
+    let file = if no_history {
+        None
+    } else {
+        editor::history_file()
+    };
+    let (editor, note) = match Editor::new(file.as_deref(), Titles::clone(titles), style) {
         Ok(editor) => (editor, None),
         Err(error) => {
-            let editor = Editor::new(None, Titles::clone(titles), paint)?;
-            (editor, Some(format!("what you type is not remembered: {error}")))
+            let editor = Editor::new(None, Titles::clone(titles), style)?;
+            (
+                editor,
+                Some(format!("what you type is not remembered: {error}")),
+            )
         }
     };
-    Ok((screen, Lines::Typed(Some(Box::new(editor))), note))
+    Ok((screen, LineSource::Typed(Some(Box::new(editor))), note))
 }
 
-/// The login name; `local` where the environment has none.
+/// The login name; `local` if the environment has none.
 fn login_name() -> String {
     let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "local".to_owned())
+    named("USER")
+        .or_else(|| named("LOGNAME"))
+        .unwrap_or_else(|| "local".to_owned())
 }

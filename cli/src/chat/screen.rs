@@ -1,55 +1,60 @@
-//! What is printed, and where: for a person at a terminal, or for a pipe.
+//! Output of a chat, for a person at a terminal or for a pipe.
 
 use std::io::{self, Write as _};
 
-use crate::paint::{Paint, Pieces};
+use crate::{sanitize::StreamSanitizer, terminal_style::TerminalStyle};
 
-/// Columns where the terminal does not say how many it has.
-const COLUMNS: usize = 80;
-/// Rows likewise.
-const ROWS: usize = 24;
+/// Columns if the terminal does not report its size.
+const DEFAULT_COLUMNS: usize = 80;
+/// Rows if the terminal does not report its size.
+const DEFAULT_ROWS: usize = 24;
 
-/// Who reads.
+/// The reader of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// A person at a terminal: everything is shown where it happens.
+    /// A person at a terminal: everything goes to standard output.
     Person,
-    /// A pipe or a file: answers alone go to standard output, what is said about them to standard error.
+    /// A pipe or a file: answers go to standard output, notes to standard error.
     Pipe,
 }
 
-/// Standard output and error of a chat.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) reader: Reader,
-    pub(super) paint: Paint,
-    /// Whether what was printed last ended its line.
+    pub(super) style: TerminalStyle,
+    /// Whether the last output ended with a line end.
     at_line_start: bool,
-    /// What somebody says at the moment, and what they think.
-    said: Pieces,
-    thought: Pieces,
+    /// The state of the current text and of the current reasoning.
+    text_sanitizer: StreamSanitizer,
+    reasoning_sanitizer: StreamSanitizer,
 }
 
 impl Screen {
-    pub(super) fn new(reader: Reader, paint: Paint) -> Self {
-        Self { reader, paint, at_line_start: true, said: Pieces::default(), thought: Pieces::default() }
+    pub(super) fn new(reader: Reader, style: TerminalStyle) -> Self {
+        Self {
+            reader,
+            style,
+            at_line_start: true,
+            text_sanitizer: StreamSanitizer::default(),
+            reasoning_sanitizer: StreamSanitizer::default(),
+        }
     }
 
-    /// More of what somebody said, as it comes; nothing in it can take the terminal over.
-    pub(super) fn said(&mut self, text: &str) -> io::Result<()> {
-        let text = self.said.next(text);
-        self.put(&text)
+    /// Prints a piece of an answer, sanitised.
+    pub(super) fn print_text(&mut self, text: &str) -> io::Result<()> {
+        let text = self.text_sanitizer.next(text);
+        self.write(&text)
     }
 
-    /// More of what the model thought, dimmed; a pipe does not get it.
-    pub(super) fn thought(&mut self, text: &str) -> io::Result<()> {
+    /// Prints a piece of reasoning, dimmed. Not printed on a pipe.
+    pub(super) fn print_reasoning(&mut self, text: &str) -> io::Result<()> {
         match self.reader {
             Reader::Person => {
-                let text = self.thought.next(text);
+                let text = self.reasoning_sanitizer.next(text);
                 if text.is_empty() {
                     return Ok(());
                 }
-                self.put(&self.paint.colour("2", &text))?;
+                self.write(&self.style.colour("2", &text))?;
                 self.at_line_start = text.ends_with('\n');
                 Ok(())
             }
@@ -57,47 +62,51 @@ impl Screen {
         }
     }
 
-    /// What a command answers. Whoever writes the page has made strangers' words in it harmless.
-    pub(super) fn page(&mut self, page: &str) -> io::Result<()> {
+    /// Prints the output of a command. The caller has sanitised it.
+    pub(super) fn print_page(&mut self, page: &str) -> io::Result<()> {
         self.end_line()?;
-        self.put(page)?;
+        self.write(page)?;
         self.end_line()
     }
 
-    /// A piece of a page, which others follow.
-    pub(super) fn piece(&mut self, piece: &str) -> io::Result<()> {
-        self.put(piece)
+    /// Prints a piece of a page. The caller has sanitised it.
+    pub(super) fn print_piece(&mut self, piece: &str) -> io::Result<()> {
+        self.write(piece)
     }
 
-    /// A remark beside the conversation, on lines of its own.
-    pub(super) fn note(&mut self, note: &str) -> io::Result<()> {
+    /// Prints a note on lines of its own.
+    pub(super) fn print_note(&mut self, note: &str) -> io::Result<()> {
         self.end_line()?;
         match self.reader {
             Reader::Person => {
-                let lines = note.lines().map(|line| self.paint.colour("2", line) + "\n");
-                self.put(&lines.collect::<String>())
+                let lines = note.lines().map(|line| self.style.colour("2", line) + "\n");
+                self.write(&lines.collect::<String>())
             }
             Reader::Pipe => writeln!(io::stderr(), "{note}"),
         }
     }
 
-    /// What went wrong, on lines of its own.
-    pub(super) fn trouble(&mut self, trouble: &str) -> io::Result<()> {
+    /// Prints an error on lines of its own.
+    pub(super) fn print_error(&mut self, error: &str) -> io::Result<()> {
         self.end_line()?;
-        let (first, rest) = trouble.split_once('\n').unwrap_or((trouble, ""));
-        let first = self.paint.colour("31", first);
-        self.put(&format!("{first}\n{rest}"))?;
+        let (first, rest) = error.split_once('\n').unwrap_or((error, ""));
+        let first = self.style.colour("31", first);
+        self.write(&format!("{first}\n{rest}"))?;
         self.end_line()
     }
 
-    /// Ends the line, if one has begun.
+    /// Ends the current line, if it is not empty.
     pub(super) fn end_line(&mut self) -> io::Result<()> {
-        let left = [self.thought.end(), self.said.end()].concat();
-        self.put(&left)?;
-        if self.at_line_start { Ok(()) } else { self.put("\n") }
+        let left = [self.reasoning_sanitizer.end(), self.text_sanitizer.end()].concat();
+        self.write(&left)?;
+        if self.at_line_start {
+            Ok(())
+        } else {
+            self.write("\n")
+        }
     }
 
-    fn put(&mut self, text: &str) -> io::Result<()> {
+    fn write(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -112,6 +121,6 @@ impl Screen {
 pub(super) fn size() -> (usize, usize) {
     match crossterm::terminal::size() {
         Ok((columns, rows)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
-        _ => (COLUMNS, ROWS),
+        _ => (DEFAULT_COLUMNS, DEFAULT_ROWS),
     }
 }

@@ -1,4 +1,4 @@
-//! A turn: words go to the server, the answer comes back piece by piece.
+//! Sends a message and streams the answer.
 
 use std::time::Duration;
 
@@ -12,136 +12,166 @@ use uuid::Uuid;
 
 use super::{
     Chat,
-    answer::{self, Doing},
-    place::{Here, Place},
-    trouble::{Trouble, reason},
+    answer::{self, AnswerPhase},
+    errors::{ChatError, reason},
+    target::{ConversationRef, Target},
 };
 
-/// How long a turn waits for one before it that is still ending: a server that died holds it for 15 s.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(250);
+/// How long a turn waits for an earlier turn to end. The lease of a server that died lasts 15 s.
+const MAX_WAIT_FOR_TURN: Duration = Duration::from_secs(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Words that have no answer yet.
+/// A message without an answer.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct PendingTurn {
     text: String,
-    /// Stores them once, however often they are said.
+    /// The same for every attempt, so that the message is stored once.
     request_id: String,
-    /// Whether the server has said that they are stored.
-    pub(super) kept: bool,
+    /// Whether the server has confirmed that the message is stored.
+    pub(super) stored: bool,
 }
 
 impl Chat {
-    /// Says this, and shows the answer.
-    pub(super) async fn say(&mut self, text: String) -> Result<(), Trouble> {
-        self.unanswered = Some(Asked { text, request_id: Uuid::new_v4().to_string(), kept: false });
-        self.ask().await
+    /// Sends a message and prints the answer.
+    pub(super) async fn send_message(&mut self, text: String) -> Result<(), ChatError> {
+        self.unanswered = Some(PendingTurn {
+            text,
+            request_id: Uuid::new_v4().to_string(),
+            stored: false,
+        });
+        self.run_turn().await
     }
 
-    /// Says again what has no answer.
-    pub(super) async fn retry(&mut self) -> Result<(), Trouble> {
+    /// Sends the message without an answer again.
+    pub(super) async fn retry_turn(&mut self) -> Result<(), ChatError> {
         if self.unanswered.is_none() {
             return Err("nothing waits for an answer here".to_owned().into());
         }
-        self.ask().await
+        self.run_turn().await
     }
 
-    async fn ask(&mut self) -> Result<(), Trouble> {
-        let Some(asked) = self.unanswered.clone() else { return Ok(()) };
-        let id = self.begun().await?;
-        let deadline = Instant::now() + PATIENCE;
+    async fn run_turn(&mut self) -> Result<(), ChatError> {
+        let Some(turn) = self.unanswered.clone() else {
+            return Ok(());
+        };
+        let id = self.ensure_conversation().await?;
+        let deadline = Instant::now() + MAX_WAIT_FOR_TURN;
         let outcome = loop {
-            match self.hear(&id, &asked).await {
-                Err(Trouble::Refused(status)) if reason(&status) == "TURN_IN_PROGRESS" && Instant::now() < deadline => {
-                    sleep(PAUSE).await;
+            match self.stream_answer(&id, &turn).await {
+                Err(ChatError::Refused(status))
+                    if reason(&status) == "TURN_IN_PROGRESS" && Instant::now() < deadline =>
+                {
+                    sleep(RETRY_INTERVAL).await;
                 }
                 outcome => break outcome,
             }
         };
-        self.answered(&outcome?).await
+        self.finish_turn(&outcome?).await
     }
 
-    /// The conversation's id. These words begin it where it has not begun; if they are refused, it takes the next ones. It is
-    /// not taken away again: somebody else may have said something there by then.
-    async fn begun(&mut self) -> Result<String, Trouble> {
-        match &self.place {
-            Place::Begun(here) => Ok(here.id.clone()),
-            Place::Unbegun { title, request_id } => {
-                let conversation = self.owner.begin(&self.client, title, request_id).await?;
-                self.place = Place::begun(&conversation);
+    /// The id of the conversation; creates it if it does not exist. It remains if the message is
+    /// refused, and takes the next one: it is not deleted, because another client may have appended
+    /// to it by then.
+    async fn ensure_conversation(&mut self) -> Result<String, ChatError> {
+        match &self.target {
+            Target::Existing(existing) => Ok(existing.id.clone()),
+            Target::New { title, request_id } => {
+                let conversation = self.owner.create(&self.client, title, request_id).await?;
+                self.target = Target::existing(&conversation);
                 Ok(conversation.conversation_id)
             }
         }
     }
 
-    /// One call: shows the answer as it comes.
-    async fn hear(&mut self, id: &str, asked: &Asked) -> Result<Done, Trouble> {
-        let mut stream = self.client.chats().chat(self.request(id, asked)).await?.into_inner();
-        let mut doing = Doing::default();
+    /// Makes one call and prints the answer while it streams.
+    async fn stream_answer(&mut self, id: &str, turn: &PendingTurn) -> Result<Done, ChatError> {
+        let mut stream = self
+            .client
+            .chats()
+            .chat(self.request(id, turn))
+            .await?
+            .into_inner();
+        let mut phase = AnswerPhase::default();
         while let Some(response) = stream.message().await? {
             match response.event {
                 Some(Event::Started(_)) => {
                     if let Some(unanswered) = &mut self.unanswered {
-                        unanswered.kept = true;
+                        unanswered.stored = true;
                     }
                 }
                 Some(Event::Done(done)) => return Ok(done),
-                Some(event) => doing.show(&mut self.screen, &event)?,
+                Some(event) => phase.show(&mut self.screen, &event)?,
                 None => {}
             }
         }
-        Err("the answer broke off without an end; type /retry to ask again".to_owned().into())
+        Err(
+            "the answer broke off without an end; type /retry to ask again"
+                .to_owned()
+                .into(),
+        )
     }
 
-    fn request(&self, id: &str, asked: &Asked) -> pb::ChatRequest {
-        let text = pb::Part { part: Some(Part::Text(pb::TextPart { text: asked.text.clone() })) };
+    fn request(&self, id: &str, turn: &PendingTurn) -> pb::ChatRequest {
+        let text = pb::Part {
+            part: Some(Part::Text(pb::TextPart {
+                text: turn.text.clone(),
+            })),
+        };
         pb::ChatRequest {
             conversation_id: id.to_owned(),
-            request_id: asked.request_id.clone(),
-            messages: vec![pb::NewMessage { role: pb::Role::User.into(), parts: vec![text], ..Default::default() }],
+            request_id: turn.request_id.clone(),
+            messages: vec![pb::NewMessage {
+                role: pb::Role::User.into(),
+                parts: vec![text],
+                ..Default::default()
+            }],
             model: self.owner.model.clone(),
             system_prompt: self.owner.system.clone(),
             ..Default::default()
         }
     }
 
-    async fn answered(&mut self, done: &Done) -> Result<(), Trouble> {
+    async fn finish_turn(&mut self, done: &Done) -> Result<(), ChatError> {
         self.unanswered = None;
         if !done.model.is_empty() {
             self.model.clone_from(&done.model);
         }
-        for line in answer::end(done) {
-            self.screen.note(&line)?;
+        for line in answer::closing_lines(done) {
+            self.screen.print_note(&line)?;
         }
-        self.learn_title().await;
+        self.fetch_title().await;
         Ok(())
     }
 
-    /// The title that the first words gave. It is only for the prompt: where it cannot be asked for, the prompt goes without.
-    async fn learn_title(&mut self) {
-        let Place::Begun(Here { id, title }) = &mut self.place else { return };
+    /// Fetches the title that the server made from the first message. Only the prompt uses it, so
+    /// errors are ignored.
+    async fn fetch_title(&mut self) {
+        let Target::Existing(ConversationRef { id, title }) = &mut self.target else {
+            return;
+        };
         if !title.is_empty() {
             return;
         }
-        let ask = pb::GetConversationRequest { conversation_id: id.clone() };
+        let ask = pb::GetConversationRequest {
+            conversation_id: id.clone(),
+        };
         if let Ok(conversation) = self.client.conversations().get_conversation(ask).await {
             *title = conversation.into_inner().title;
-            let learnt = title.clone();
-            self.offer(&[learnt]);
+            let fetched = title.clone();
+            self.offer(&[fetched]);
         }
     }
 
-    /// Says what became of a turn or a command that Ctrl-C has ended.
-    pub(super) fn stopped(&mut self, was_turn: bool) -> Result<(), Trouble> {
+    /// Prints what happened to the turn or command that Ctrl-C ended.
+    pub(super) fn report_interrupt(&mut self, was_turn: bool) -> Result<(), ChatError> {
         let note = match &self.unanswered {
-            Some(asked) if was_turn && asked.kept => {
+            Some(turn) if was_turn && turn.stored => {
                 "stopped: nothing of the answer is kept. What you said is, without an answer, and goes along with what you say \
                  next; /retry asks again."
             }
             Some(_) if was_turn => "stopped; /retry says it again",
             _ => "stopped",
         };
-        Ok(self.screen.note(note)?)
+        Ok(self.screen.print_note(note)?)
     }
 }

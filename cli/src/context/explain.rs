@@ -1,4 +1,5 @@
-//! The manifest in words: every message, how it is sent and why; then repairs, the provider's cache, the checkpoint that is due.
+//! `--explain`: for each message, how it is sent and why; then repairs, the provider's cache and
+//! the due checkpoint.
 
 use std::fmt::Write as _;
 
@@ -8,25 +9,30 @@ use pb::{BreakReason, Reason, RepairKind, Representation};
 use super::page::head;
 use crate::{
     compact,
-    paint::{Paint, harmless},
-    words::{counted, wrapped},
+    sanitize::sanitize,
+    terminal_style::TerminalStyle,
+    text_format::{pluralize, wrap},
 };
 
-/// Hex digits of a hash that are shown.
+/// Bytes of a hash that are shown, as hex digits.
 const HASH_BYTES: usize = 6;
 
-/// Everything that the answer says beside what is sent.
-pub(super) fn explained(about: &pb::Conversation, context: &pb::BuildContextResponse, paint: Paint) -> String {
-    let mut page = head(about, context, paint);
-    messages(&mut page, context, paint);
-    repairs(&mut page, context, paint);
-    prefix(&mut page, context, paint);
-    due(&mut page, context, paint);
-    totals(&mut page, context, paint);
+/// The explanation of a context, as a page.
+pub(super) fn explanation(
+    conversation: &pb::Conversation,
+    context: &pb::BuildContextResponse,
+    style: TerminalStyle,
+) -> String {
+    let mut page = head(conversation, context, style);
+    messages(&mut page, context, style);
+    repairs(&mut page, context, style);
+    prefix(&mut page, context, style);
+    due(&mut page, context, style);
+    totals(&mut page, context, style);
     page
 }
 
-/// Neighbours that are sent alike.
+/// Consecutive messages with the same representation.
 struct Run<'a> {
     first: i64,
     last: i64,
@@ -35,13 +41,17 @@ struct Run<'a> {
     entry: &'a pb::ManifestEntry,
 }
 
-fn messages(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
-    let _ = writeln!(page, "{}", paint.bold("messages"));
+fn messages(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+    let _ = writeln!(page, "{}", style.bold("messages"));
     if context.manifest.is_empty() {
         page.push_str("  none are stored\n");
     }
     for run in runs(&context.manifest) {
-        let ids = if run.first == run.last { run.first.to_string() } else { format!("{}-{}", run.first, run.last) };
+        let ids = if run.first == run.last {
+            run.first.to_string()
+        } else {
+            format!("{}-{}", run.first, run.last)
+        };
         let tokens = if run.original == 0 || run.original == run.tokens {
             run.tokens.to_string()
         } else {
@@ -53,7 +63,10 @@ fn messages(page: &mut String, context: &pb::BuildContextResponse, paint: Paint)
             _ => "hot",
         };
         let (sent, why) = (sent_as(run.entry.representation()), why(run.entry.reason()));
-        let _ = writeln!(page, "  {ids:>11}  {sent:<14}  {heat:<4}  {tokens:>16}  {why}");
+        let _ = writeln!(
+            page,
+            "  {ids:>11}  {sent:<14}  {heat:<4}  {tokens:>16}  {why}"
+        );
         for range in &run.entry.clipped {
             let (id, offset, length) = (run.first, range.offset, range.length);
             let _ = writeln!(
@@ -88,7 +101,7 @@ fn runs(manifest: &[pb::ManifestEntry]) -> Vec<Run<'_>> {
 }
 
 impl Run<'_> {
-    /// Whether the entry shares this line. What is large or clipped has one of its own.
+    /// Whether the entry joins this line. Large and clipped messages have lines of their own.
     fn goes_on_with(&self, entry: &pb::ManifestEntry) -> bool {
         let alike = |one: &pb::ManifestEntry| (one.representation(), one.reason(), one.cool);
         let shares = match entry.representation() {
@@ -131,8 +144,8 @@ const fn why(reason: Reason) -> &'static str {
     }
 }
 
-/// A paragraph for each kind of repair: what was done, and where.
-fn repairs(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
+/// One paragraph per kind of repair: what was done, and at which messages.
+fn repairs(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
     if context.repairs.is_empty() {
         return;
     }
@@ -144,16 +157,20 @@ fn repairs(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) 
             None => kinds.push((repair.kind(), vec![place])),
         }
     }
-    let _ = writeln!(page, "{}", paint.bold(&counted(context.repairs.len(), "repair")));
+    let _ = writeln!(
+        page,
+        "{}",
+        style.bold(&pluralize(context.repairs.len(), "repair"))
+    );
     for (kind, places) in kinds {
-        page.push_str(&wrapped(&format!("{}: {}", repaired(kind), places.join(", "))));
+        page.push_str(&wrap(&format!("{}: {}", repaired(kind), places.join(", "))));
     }
     page.push('\n');
 }
 
-/// The message and the call concerned.
+/// The message and the tool call of a repair.
 fn place(repair: &pb::Repair) -> String {
-    let call = harmless(&repair.tool_use_id);
+    let call = sanitize(&repair.tool_use_id);
     match (repair.message_id, repair.kind()) {
         (0, RepairKind::UserAdded) => "once".to_owned(),
         (0, _) if call.is_empty() => "the input".to_owned(),
@@ -172,28 +189,39 @@ const fn repaired(kind: RepairKind) -> &'static str {
         RepairKind::ResultMoved => "a result that came late was moved up to its call",
         RepairKind::RepeatFolded => "said again after a failed turn, sent once",
         RepairKind::UserAdded => "a user message was put in where the provider wants one",
-        RepairKind::RoleChanged => "an application's message became the user's, marked as what it is",
+        RepairKind::RoleChanged => {
+            "an application's message became the user's, marked as what it is"
+        }
         RepairKind::IdChanged => "a call and its result got an id that the provider takes",
         RepairKind::InputWrapped => "a call's input that is no JSON object was put into one",
-        RepairKind::ReasoningDropped => "thoughts that the provider would not take back were left out",
-        RepairKind::MediaDescribed => "media that the provider does not take there are described in words",
+        RepairKind::ReasoningDropped => {
+            "thoughts that the provider would not take back were left out"
+        }
+        RepairKind::MediaDescribed => {
+            "media that the provider does not take there are described in words"
+        }
         RepairKind::NameChanged => "a tool got a name that the provider takes",
         RepairKind::TextAdded => "a failed result without a text got one",
         RepairKind::Unspecified => "?",
     }
 }
 
-/// What the provider's cache should hold of this context, and what has broken it.
-fn prefix(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
-    let hash: String = context.prefix_hash.iter().take(HASH_BYTES).fold(String::new(), |mut hash, byte| {
-        let _ = write!(hash, "{byte:02x}");
-        hash
-    });
+/// How much of the context the provider's cache should hold, and what broke the cached prefix.
+fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+    let hash: String =
+        context
+            .prefix_hash
+            .iter()
+            .take(HASH_BYTES)
+            .fold(String::new(), |mut hash, byte| {
+                let _ = write!(hash, "{byte:02x}");
+                hash
+            });
     let stable = match context.prefix_stable_until {
         0 => "nothing is known to have been sent before".to_owned(),
         id => format!("sent the same before up to message {id}"),
     };
-    let _ = writeln!(page, "{}\n  hash {hash}; {stable}", paint.bold("beginning"));
+    let _ = writeln!(page, "{}\n  hash {hash}; {stable}", style.bold("beginning"));
     let _ = writeln!(
         page,
         "  the provider's cache should hold {} of {} tokens",
@@ -204,14 +232,25 @@ fn prefix(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
             0 => "everything".to_owned(),
             id => format!("message {id} and what follows"),
         };
-        let _ = writeln!(page, "  broken: {}; {at} is sent anew", broke(broken.reason()));
+        let _ = writeln!(
+            page,
+            "  broken: {}; {at} is sent anew",
+            broke(broken.reason())
+        );
         let saving = match (broken.saved_tokens_per_call, broken.pays_back_after_calls) {
             (0, _) => String::new(),
             (saved, calls) => {
-                format!("; saves {saved} in each call, pays back after {}", counted(calls as usize, "call"))
+                format!(
+                    "; saves {saved} in each call, pays back after {}",
+                    pluralize(calls as usize, "call")
+                )
             }
         };
-        let _ = writeln!(page, "  {} tokens are written to the cache again{saving}", broken.rewritten_tokens);
+        let _ = writeln!(
+            page,
+            "  {} tokens are written to the cache again{saving}",
+            broken.rewritten_tokens
+        );
     }
     page.push('\n');
 }
@@ -229,22 +268,31 @@ const fn broke(reason: BreakReason) -> &'static str {
     }
 }
 
-fn due(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
-    let _ = writeln!(page, "{}", paint.bold("due"));
+fn due(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+    let _ = writeln!(page, "{}", style.bold("due"));
     match &context.due {
-        Some(preview) => page.push_str(&compact::previewed(preview)),
+        Some(preview) => page.push_str(&compact::preview_text(preview)),
         None => page.push_str("  nothing\n"),
     }
     page.push('\n');
 }
 
-fn totals(page: &mut String, context: &pb::BuildContextResponse, paint: Paint) {
-    let estimated = if context.estimated { ", some estimated" } else { "" };
+fn totals(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
+    let estimated = if context.estimated {
+        ", some estimated"
+    } else {
+        ""
+    };
     let model = match context.model_tokens {
         0 => "the model has reported none of its own".to_owned(),
         tokens => format!("about {tokens} of the model's own"),
     };
-    let _ = writeln!(page, "{}\n  {} tokens{estimated}; {model}", paint.bold("total"), context.total_tokens);
+    let _ = writeln!(
+        page,
+        "{}\n  {} tokens{estimated}; {model}",
+        style.bold("total"),
+        context.total_tokens
+    );
 }
 
 #[cfg(test)]
@@ -267,16 +315,41 @@ mod tests {
     fn small_neighbours_share_a_line_and_large_ones_do_not() {
         let small = |id| entry(id, Representation::Original, Reason::Small);
         let hot = |id| entry(id, Representation::Original, Reason::Hot);
-        let manifest = [small(1), small(2), hot(3), hot(4), pb::ManifestEntry { cool: true, ..small(5) }, small(6)];
-        let lines: Vec<(i64, i64, u64)> = runs(&manifest).iter().map(|run| (run.first, run.last, run.tokens)).collect();
-        assert_eq!(lines, [(1, 2, 20), (3, 3, 10), (4, 4, 10), (5, 5, 10), (6, 6, 10)]);
+        let manifest = [
+            small(1),
+            small(2),
+            hot(3),
+            hot(4),
+            pb::ManifestEntry {
+                cool: true,
+                ..small(5)
+            },
+            small(6),
+        ];
+        let lines: Vec<(i64, i64, u64)> = runs(&manifest)
+            .iter()
+            .map(|run| (run.first, run.last, run.tokens))
+            .collect();
+        assert_eq!(
+            lines,
+            [(1, 2, 20), (3, 3, 10), (4, 4, 10), (5, 5, 10), (6, 6, 10)]
+        );
     }
 
     #[test]
     fn every_reason_and_every_repair_has_words() {
-        let reasons = (0..64).filter_map(|number| Reason::try_from(number).ok()).skip(1);
-        assert!(reasons.map(why).all(|words| words.len() > 2 && words.len() <= 44), "a column of 44 characters");
-        let kinds = (0..64).filter_map(|number| RepairKind::try_from(number).ok()).skip(1);
+        let reasons = (0..64)
+            .filter_map(|number| Reason::try_from(number).ok())
+            .skip(1);
+        assert!(
+            reasons
+                .map(why)
+                .all(|words| words.len() > 2 && words.len() <= 44),
+            "a column of 44 characters"
+        );
+        let kinds = (0..64)
+            .filter_map(|number| RepairKind::try_from(number).ok())
+            .skip(1);
         assert!(kinds.map(repaired).all(|words| words.len() > 2));
     }
 }

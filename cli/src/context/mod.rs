@@ -1,4 +1,7 @@
-//! `anneal context`: what would be sent to the model next. Looking leaves no trace.
+//! `anneal context`: shows what would be sent to the model next, without side effects.
+//!
+//! - `page`: segments and messages.
+//! - `explain`: the manifest in words, for `--explain`.
 
 mod explain;
 mod page;
@@ -12,66 +15,127 @@ use crate::{
     client::{Client, refusal},
     command::{ContextArguments, FormatArgument, PressureArgument},
     output,
-    paint::Paint,
+    terminal_style::TerminalStyle,
 };
-use page::{Page, Texts};
+use page::{Page, TextLength};
 
-/// Shows the context of a conversation.
+/// Prints the context of a conversation in the wanted form.
 pub(crate) async fn run(arguments: ContextArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let ask = pb::BuildContextRequest {
         conversation_id: arguments.conversation,
-        current_input: arguments.input.map(said_by_user).into_iter().collect(),
+        current_input: arguments.input.map(user_message).into_iter().collect(),
         budget_tokens: arguments.budget,
-        format: arguments.format.map_or(pb::Format::Unspecified, format).into(),
-        pressure: arguments.pressure.map_or(pb::Pressure::Unspecified, pressure).into(),
+        format: arguments
+            .format
+            .map_or(pb::Format::Unspecified, format)
+            .into(),
+        pressure: arguments
+            .pressure
+            .map_or(pb::Pressure::Unspecified, pressure)
+            .into(),
         policy: arguments.policy.policy(),
         ..Default::default()
     };
     if arguments.explain {
-        let about = about(&client, &ask.conversation_id).await?;
-        output::page(&explain::explained(&about, &build(&client, ask).await?, Paint::of_output()));
+        let conversation = fetch_conversation(&client, &ask.conversation_id).await?;
+        output::print_page(&explain::explanation(
+            &conversation,
+            &build_context(&client, ask).await?,
+            TerminalStyle::of_output(),
+        ));
     } else if arguments.format.is_some() {
-        output::json(&build(&client, ask).await?.rendered.unwrap_or_default());
+        output::print_json(
+            &build_context(&client, ask)
+                .await?
+                .rendered
+                .unwrap_or_default(),
+        );
     } else if arguments.json {
-        for message in build(&client, ask).await?.messages {
-            output::json(&json(&message)?);
+        for message in build_context(&client, ask).await?.messages {
+            output::print_json(&json(&message)?);
         }
     } else {
-        show(&client, ask, if arguments.full { Texts::Whole } else { Texts::FirstLines }).await?;
+        print_context(
+            &client,
+            ask,
+            if arguments.full {
+                TextLength::Full
+            } else {
+                TextLength::FirstLine
+            },
+        )
+        .await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the context in short: segments with bars, then a line for every message.
-pub(crate) async fn outline(client: &Client, conversation_id: &str) -> anyhow::Result<()> {
-    let ask = pb::BuildContextRequest { conversation_id: conversation_id.to_owned(), ..Default::default() };
-    show(client, ask, Texts::FirstLines).await
+/// Prints the outline of a context: a bar per segment, then a line per message.
+pub(crate) async fn print_outline(client: &Client, conversation_id: &str) -> anyhow::Result<()> {
+    let ask = pb::BuildContextRequest {
+        conversation_id: conversation_id.to_owned(),
+        ..Default::default()
+    };
+    print_context(client, ask, TextLength::FirstLine).await
 }
 
-async fn show(client: &Client, ask: pb::BuildContextRequest, texts: Texts) -> anyhow::Result<()> {
-    let about = about(client, &ask.conversation_id).await?;
-    let context = build(client, ask).await?;
-    output::page(&Page { about: &about, context: &context, texts, paint: Paint::of_output() }.text());
+async fn print_context(
+    client: &Client,
+    ask: pb::BuildContextRequest,
+    text_length: TextLength,
+) -> anyhow::Result<()> {
+    let conversation = fetch_conversation(client, &ask.conversation_id).await?;
+    let context = build_context(client, ask).await?;
+    output::print_page(
+        &Page {
+            conversation: &conversation,
+            context: &context,
+            text_length,
+            style: TerminalStyle::of_output(),
+        }
+        .text(),
+    );
     Ok(())
 }
 
-/// The conversation's row.
-pub(crate) async fn about(client: &Client, conversation_id: &str) -> anyhow::Result<pb::Conversation> {
-    let ask = pb::GetConversationRequest { conversation_id: conversation_id.to_owned() };
-    Ok(client.conversations().get_conversation(ask).await.map_err(|status| refusal(&status))?.into_inner())
+pub(crate) async fn fetch_conversation(
+    client: &Client,
+    conversation_id: &str,
+) -> anyhow::Result<pb::Conversation> {
+    let ask = pb::GetConversationRequest {
+        conversation_id: conversation_id.to_owned(),
+    };
+    Ok(client
+        .conversations()
+        .get_conversation(ask)
+        .await
+        .map_err(|status| refusal(&status))?
+        .into_inner())
 }
 
-/// Builds the context without leaving a trace: looking must not move what cools.
-async fn build(client: &Client, ask: pb::BuildContextRequest) -> anyhow::Result<pb::BuildContextResponse> {
-    let ask = pb::BuildContextRequest { dry_run: true, ..ask };
-    Ok(client.contexts().build_context(ask).await.map_err(|status| refusal(&status))?.into_inner())
+/// Builds the context as a dry run, so that it does not affect cooling.
+async fn build_context(
+    client: &Client,
+    ask: pb::BuildContextRequest,
+) -> anyhow::Result<pb::BuildContextResponse> {
+    let ask = pb::BuildContextRequest {
+        dry_run: true,
+        ..ask
+    };
+    Ok(client
+        .contexts()
+        .build_context(ask)
+        .await
+        .map_err(|status| refusal(&status))?
+        .into_inner())
 }
 
-fn said_by_user(text: String) -> pb::NewMessage {
+fn user_message(text: String) -> pb::NewMessage {
     pb::NewMessage {
         role: Role::User.into(),
-        parts: vec![pb::Part { part: Some(Part::Text(pb::TextPart { text })) }],
+        parts: vec![pb::Part {
+            part: Some(Part::Text(pb::TextPart { text })),
+        }],
         metadata: HashMap::new(),
     }
 }
@@ -101,7 +165,7 @@ const fn role(role: Role) -> &'static str {
     }
 }
 
-/// One message as a JSON line: role, parts and ids.
+/// A message as one line of JSON: role, parts and ids.
 fn json(message: &pb::ContextMessage) -> anyhow::Result<String> {
     let parts = message.parts.iter().filter_map(|part| part.part.as_ref()).map(|part| match part {
         Part::Text(part) => serde_json::json!({"type": "text", "text": part.text}),

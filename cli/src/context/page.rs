@@ -1,4 +1,4 @@
-//! The context at a glance: a bar for each segment, then a line for every message.
+//! The page of a context: a bar per segment, then a line per message.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -7,87 +7,136 @@ use pb::{BoundaryKind, Reason, Representation, Segment, part::Part};
 
 use super::role;
 use crate::{
-    paint::{Bar, Paint, harmless},
-    words::counted,
+    sanitize::sanitize,
+    terminal_style::{Bar, TerminalStyle},
+    text_format::pluralize,
 };
 
-/// Characters of a text's first line.
-const LINE: usize = 72;
+/// Characters of a message's line.
+const LINE_CHARACTERS: usize = 72;
 
 /// How much of each text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Texts {
-    /// Its beginning, on one line.
-    FirstLines,
-    /// All of it.
-    Whole,
+pub(super) enum TextLength {
+    /// The beginning, on one line.
+    FirstLine,
+    /// The whole text.
+    Full,
 }
 
 pub(super) struct Page<'a> {
-    pub(super) about: &'a pb::Conversation,
+    pub(super) conversation: &'a pb::Conversation,
     pub(super) context: &'a pb::BuildContextResponse,
-    pub(super) texts: Texts,
-    pub(super) paint: Paint,
+    pub(super) text_length: TextLength,
+    pub(super) style: TerminalStyle,
 }
 
 impl Page<'_> {
     pub(super) fn text(&self) -> String {
-        let mut page = head(self.about, self.context, self.paint);
+        let mut page = head(self.conversation, self.context, self.style);
         self.segments(&mut page);
         self.manifest(&mut page);
         self.messages(&mut page);
         page
     }
 
-    /// A bar per segment, the tail split into what is hot, cool and summarised.
+    /// A bar per segment. The tail has one bar each for hot, cool and summarised messages.
     fn segments(&self, page: &mut String) {
         let mut rows: Vec<(&str, u64, &str)> = Vec::new();
         let of = |segment: Segment| {
-            self.context.messages.iter().filter(move |m| m.segment() == segment).map(|m| m.tokens).sum::<u64>()
+            self.context
+                .messages
+                .iter()
+                .filter(move |m| m.segment() == segment)
+                .map(|m| m.tokens)
+                .sum::<u64>()
         };
         rows.push(("system prompt", of(Segment::SystemPrompt), "35"));
         rows.push(("checkpoint", of(Segment::CheckpointSummary), "34"));
         let tail = |wanted: fn(&pb::ManifestEntry) -> bool| {
-            let entries = self.context.manifest.iter().filter(|entry| in_tail(entry) && wanted(entry));
+            let entries = self
+                .context
+                .manifest
+                .iter()
+                .filter(|entry| in_tail(entry) && wanted(entry));
             entries.map(|entry| entry.tokens).sum::<u64>()
         };
         rows.push(("tail, hot", tail(|entry| !entry.cool), "31"));
-        rows.push(("tail, cool", tail(|entry| entry.cool && entry.representation() != Representation::Summary), "36"));
-        rows.push(("tail, summaries", tail(|entry| entry.representation() == Representation::Summary), "32"));
+        rows.push((
+            "tail, cool",
+            tail(|entry| entry.cool && entry.representation() != Representation::Summary),
+            "36",
+        ));
+        rows.push((
+            "tail, summaries",
+            tail(|entry| entry.representation() == Representation::Summary),
+            "32",
+        ));
         rows.push(("current input", of(Segment::CurrentInput), "33"));
-        let bars: Vec<Bar<'_>> =
-            rows.into_iter().map(|(name, tokens, colour)| Bar { name, tokens, colour, note: String::new() }).collect();
-        page.push_str(&self.paint.bars(&bars));
+        let bars: Vec<Bar<'_>> = rows
+            .into_iter()
+            .map(|(name, tokens, colour)| Bar {
+                name,
+                tokens,
+                colour,
+                note: String::new(),
+            })
+            .collect();
+        page.push_str(&self.style.bars(&bars));
         page.push('\n');
     }
 
-    /// What is not shown as it was said; neighbours with one fate on one line.
+    /// The messages that are not sent unchanged. Consecutive messages with the same text share a
+    /// line.
     fn manifest(&self, page: &mut String) {
         let mut runs: Vec<(i64, i64, String)> = Vec::new();
-        for entry in self.context.manifest.iter().filter(|entry| !as_said(entry)) {
-            let fate = fate(entry);
+        for entry in self
+            .context
+            .manifest
+            .iter()
+            .filter(|entry| !is_unchanged(entry))
+        {
+            let text = representation_text(entry);
             match runs.last_mut() {
-                Some((_, last, before)) if *before == fate && *last + 1 == entry.first_message_id => {
+                Some((_, last, before))
+                    if *before == text && *last + 1 == entry.first_message_id =>
+                {
                     *last = entry.last_message_id;
                 }
-                _ => runs.push((entry.first_message_id, entry.last_message_id, fate)),
+                _ => runs.push((entry.first_message_id, entry.last_message_id, text)),
             }
         }
-        for (first, last, fate) in runs {
-            let ids = if first == last { format!("message {first}") } else { format!("messages {first} to {last}") };
-            let _ = writeln!(page, "  {ids} {fate}");
+        for (first, last, text) in runs {
+            let ids = if first == last {
+                format!("message {first}")
+            } else {
+                format!("messages {first} to {last}")
+            };
+            let _ = writeln!(page, "  {ids} {text}");
         }
         if !self.context.repairs.is_empty() {
-            let _ = writeln!(page, "  {} for the provider's sake", counted(self.context.repairs.len(), "repair"));
+            let _ = writeln!(
+                page,
+                "  {} for the provider's sake",
+                pluralize(self.context.repairs.len(), "repair")
+            );
         }
         page.push('\n');
     }
 
     fn messages(&self, page: &mut String) {
-        let entries: HashMap<i64, &pb::ManifestEntry> =
-            self.context.manifest.iter().map(|entry| (entry.first_message_id, entry)).collect();
+        let entries: HashMap<i64, &pb::ManifestEntry> = self
+            .context
+            .manifest
+            .iter()
+            .map(|entry| (entry.first_message_id, entry))
+            .collect();
         for message in &self.context.messages {
-            let ids: Vec<String> = message.message_ids.iter().map(ToString::to_string).collect();
+            let ids: Vec<String> = message
+                .message_ids
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             let entry = message.message_ids.first().and_then(|id| entries.get(id));
             let state = match (message.segment(), entry) {
                 (Segment::SystemPrompt, _) => "system prompt",
@@ -99,47 +148,82 @@ impl Page<'_> {
                 (_, Some(_)) => "hot",
                 _ => "added",
             };
-            let ids = if ids.is_empty() { "-".to_owned() } else { ids.join("+") };
-            let said = said(message);
-            if self.texts == Texts::Whole {
+            let ids = if ids.is_empty() {
+                "-".to_owned()
+            } else {
+                ids.join("+")
+            };
+            let texts = part_texts(message);
+            if self.text_length == TextLength::Full {
                 let _ = writeln!(
                     page,
                     "{}",
-                    self.paint.bold(&format!("── {ids} {} {state} {}", role(message.role()), message.tokens))
+                    self.style.bold(&format!(
+                        "── {ids} {} {state} {}",
+                        role(message.role()),
+                        message.tokens
+                    ))
                 );
-                let _ = writeln!(page, "{}\n", said.join("\n\n"));
+                let _ = writeln!(page, "{}\n", texts.join("\n\n"));
             } else {
-                let line = first_line(&said.join(" "));
-                let _ =
-                    writeln!(page, "  {ids:>6} {:<9} {state:<13} {:>7}  {line}", role(message.role()), message.tokens);
+                let line = first_line(&texts.join(" "));
+                let _ = writeln!(
+                    page,
+                    "  {ids:>6} {:<9} {state:<13} {:>7}  {line}",
+                    role(message.role()),
+                    message.tokens
+                );
             }
         }
     }
 }
 
-/// Title, figures, and where the context starts.
-pub(super) fn head(about: &pb::Conversation, context: &pb::BuildContextResponse, paint: Paint) -> String {
+/// Title, figures, and the start of the context.
+pub(super) fn head(
+    conversation: &pb::Conversation,
+    context: &pb::BuildContextResponse,
+    style: TerminalStyle,
+) -> String {
     let mut page = String::new();
-    let title = if about.title.is_empty() { "(no title)".into() } else { harmless(&about.title) };
-    let _ = writeln!(page, "\n{}  {}", paint.bold(&title), about.conversation_id);
-    let stored = about.token_total.unwrap_or_default().tokens;
-    let estimated = if context.estimated { ", some estimated" } else { "" };
+    let title = if conversation.title.is_empty() {
+        "(no title)".into()
+    } else {
+        sanitize(&conversation.title)
+    };
+    let _ = writeln!(
+        page,
+        "\n{}  {}",
+        style.bold(&title),
+        conversation.conversation_id
+    );
+    let stored = conversation.token_total.unwrap_or_default().tokens;
+    let estimated = if context.estimated {
+        ", some estimated"
+    } else {
+        ""
+    };
     let _ = writeln!(
         page,
         "{} messages, {stored} tokens stored; {} tokens to send{estimated}; turn {}",
-        about.message_count, context.total_tokens, context.current_turn
+        conversation.message_count, context.total_tokens, context.current_turn
     );
     let boundary = match context.boundary_kind() {
         BoundaryKind::Unspecified => "starts at the first message".to_owned(),
-        BoundaryKind::Separator => format!("starts after the separator at {}", context.boundary_message_id),
-        BoundaryKind::Checkpoint => format!("starts after the checkpoint at {}", context.boundary_message_id),
+        BoundaryKind::Separator => format!(
+            "starts after the separator at {}",
+            context.boundary_message_id
+        ),
+        BoundaryKind::Checkpoint => format!(
+            "starts after the checkpoint at {}",
+            context.boundary_message_id
+        ),
     };
     let _ = writeln!(page, "the context {boundary}\n");
     page
 }
 
-/// What became of a message that is not sent as it was said.
-fn fate(entry: &pb::ManifestEntry) -> String {
+/// How a message is represented, if not unchanged.
+fn representation_text(entry: &pb::ManifestEntry) -> String {
     let (tokens, original) = (entry.tokens, entry.original_tokens);
     match entry.representation() {
         Representation::Summary => format!("as its summary: {tokens} instead of {original} tokens"),
@@ -153,22 +237,27 @@ fn fate(entry: &pb::ManifestEntry) -> String {
         Representation::Repaired => "left out: a provider would refuse it".into(),
         Representation::Original | Representation::Unspecified => match entry.reason() {
             Reason::Hot => format!("large ({original} tokens) but hot: as it was said"),
-            Reason::StepPending => format!("large ({original} tokens) and cool: as it was said until the next step"),
+            Reason::StepPending => {
+                format!("large ({original} tokens) and cool: as it was said until the next step")
+            }
             _ => format!("large ({original} tokens) and cool, its summary is not ready"),
         },
     }
 }
 
 fn in_tail(entry: &pb::ManifestEntry) -> bool {
-    !matches!(entry.representation(), Representation::Checkpoint | Representation::BeforeSeparator)
+    !matches!(
+        entry.representation(),
+        Representation::Checkpoint | Representation::BeforeSeparator
+    )
 }
 
-fn as_said(entry: &pb::ManifestEntry) -> bool {
+fn is_unchanged(entry: &pb::ManifestEntry) -> bool {
     entry.representation() == Representation::Original && entry.reason() == Reason::Small
 }
 
-/// The parts of a message as text. Control characters of a stored text must not reach the terminal.
-fn said(message: &pb::ContextMessage) -> Vec<String> {
+/// The parts of a message as text, sanitised.
+fn part_texts(message: &pb::ContextMessage) -> Vec<String> {
     let parts = message.parts.iter().filter_map(|part| part.part.as_ref());
     parts
         .map(|part| match part {
@@ -178,11 +267,19 @@ fn said(message: &pb::ContextMessage) -> Vec<String> {
             Part::Media(part) => format!("[{} {}]", part.media_type, part.uri),
             Part::Reasoning(part) => format!("({})", part.text),
         })
-        .map(|text| harmless(&text))
+        .map(|text| sanitize(&text))
         .collect()
 }
 
 fn first_line(text: &str) -> String {
     let folded: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if folded.chars().count() <= LINE { folded } else { folded.chars().take(LINE - 1).chain(['…']).collect() }
+    if folded.chars().count() <= LINE_CHARACTERS {
+        folded
+    } else {
+        folded
+            .chars()
+            .take(LINE_CHARACTERS - 1)
+            .chain(['…'])
+            .collect()
+    }
 }

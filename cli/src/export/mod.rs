@@ -1,9 +1,14 @@
-//! `anneal export`: conversations become a file of another system.
+//! `anneal export`: writes conversations as a file of another format.
+//!
+//! - `pending_marks`: between which messages a checkpoint or separator is written.
+//! - `checkpoints`: the list of checkpoints.
+//! - `target_file`: a complete file, or none.
+//! - `convert`: messages and times of the API.
 
 mod checkpoints;
-mod marks;
-mod place;
-mod read;
+mod convert;
+mod pending_marks;
+mod target_file;
 
 use std::{
     io::{BufWriter, IsTerminal as _, Write},
@@ -15,71 +20,90 @@ use anneal_process::shutdown;
 use anyhow::Context as _;
 
 use crate::{
-    client::{Client, refusal},
+    broken_pipe::ExitOnBrokenPipe,
+    client::{self, Client, refusal},
     command::ExportArguments,
-    files, output,
-    pages::Pages,
-    unheard::Heard,
+    file_format,
+    message_pages::MessagePages,
+    output,
 };
 use checkpoints::Checkpoints;
-use marks::Marks;
-use place::Target;
+use pending_marks::PendingMarks;
+use target_file::ExportTarget;
 
-/// Writes the conversations, one after the other. Without a whole file nothing is left behind.
+/// Writes the conversations in order. An incomplete file is removed.
 pub(crate) async fn run(arguments: ExportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
     let Some(path) = &arguments.output else {
-        let stdout = Heard(std::io::stdout());
-        let stream: Box<dyn Write + Send> =
-            if std::io::stdout().is_terminal() { Box::new(output::Escaping::new(stdout)) } else { Box::new(stdout) };
-        write(&client, &arguments, Output::Stream(Box::new(BufWriter::new(stream)))).await?;
+        let stdout = ExitOnBrokenPipe(std::io::stdout());
+        let stream: Box<dyn Write + Send> = if std::io::stdout().is_terminal() {
+            Box::new(output::Escaping::new(stdout))
+        } else {
+            Box::new(stdout)
+        };
+        export_all(
+            &client,
+            &arguments,
+            Output::Stream(Box::new(BufWriter::new(stream))),
+        )
+        .await?;
         return Ok(ExitCode::SUCCESS);
     };
-    let target = Target::open(path, arguments.force)?;
+    let target = ExportTarget::open(path, arguments.force)?;
     let output = target.output()?;
-    let Target::File(whole) = target else {
-        write(&client, &arguments, output).await?;
+    let ExportTarget::File(staged) = target else {
+        export_all(&client, &arguments, output).await?;
         return Ok(ExitCode::SUCCESS);
     };
     let stop = shutdown::on_signals()?;
     tokio::select! {
-        written = write(&client, &arguments, output) => written?,
+        written = export_all(&client, &arguments, output) => written?,
         () = stop.cancelled() => anyhow::bail!("stopped before {} was whole", path.display()),
     }
-    whole.keep().with_context(|| format!("cannot write {}", path.display()))?;
+    staged
+        .commit()
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn write(client: &Client, arguments: &ExportArguments, output: Output) -> anyhow::Result<()> {
-    let format = files::format(arguments.format);
+async fn export_all(
+    client: &Client,
+    arguments: &ExportArguments,
+    output: Output,
+) -> anyhow::Result<()> {
+    let format = file_format::format(arguments.format);
     let mut writer = writer(format, output).context("cannot export; name a file with --output")?;
     for id in &arguments.conversations {
-        conversation(client, id, &mut writer).await.with_context(|| format!("cannot export {id}"))?;
+        export_conversation(client, id, &mut writer)
+            .await
+            .with_context(|| format!("cannot export {id}"))?;
     }
-    writer.end()?;
+    writer.finish()?;
     Ok(())
 }
 
-async fn conversation(client: &Client, id: &str, writer: &mut Writer) -> anyhow::Result<()> {
-    let conversation = read::conversation(client, id).await?;
-    writer.begin(&Head {
-        created_us: conversation.created_time.map(|created| read::micros(Some(created))),
+async fn export_conversation(client: &Client, id: &str, writer: &mut Writer) -> anyhow::Result<()> {
+    let conversation = client::get_conversation(client, id).await?;
+    writer.begin_conversation(&Head {
+        created_us: conversation
+            .created_time
+            .map(|created| convert::micros(Some(created))),
         identity: conversation.conversation_id,
         title: conversation.title,
         agent_id: conversation.agent_id,
         system_prompt: conversation.system_prompt,
         metadata: conversation.metadata.into_iter().collect(),
     })?;
-    let mut marks = Marks::new(Checkpoints::of(client, id).await?);
-    let mut pages = Pages::of(client, id);
+    let mut marks = PendingMarks::new(Checkpoints::of(client, id).await?);
+    let mut pages = MessagePages::of(client, id);
     while let Some(page) = pages.next().await.map_err(|status| refusal(&status))? {
         marks.separators.extend(page.separators);
         for message in page.messages {
-            let message = read::stored(message)?;
-            marks.write(writer, Some(message.created_us)).await?;
-            writer.message(&message)?;
+            let message = convert::stored_message(message)?;
+            marks.write_due(writer, Some(message.created_us)).await?;
+            writer.write_message(&message)?;
             marks.after = message.id;
         }
     }
-    marks.write(writer, None).await
+    marks.write_due(writer, None).await
 }

@@ -1,120 +1,161 @@
-//! `anneal import`: files of other systems become conversations. A second run of the same file adds nothing, one that was
-//! interrupted goes on where it stopped, and a file that has grown adds what is new.
+//! `anneal import`: imports files of other systems. A second run of the same file adds nothing. A
+//! run after an interrupted one continues it. A file that has grown adds its new messages.
 //!
-//! A file is read twice: first to find which conversations it holds (and how long they are), then to send them. Neither
-//! reading holds more of it than a few messages.
+//! A file is read twice: `survey` lists its conversations with their lengths, then `send` imports
+//! them. Each pass has only a few messages in memory.
+//!
+//! - `conversation`: which messages of a conversation are new.
+//! - `stored_messages`, `tool_retention`: the comparison with the messages that are stored.
+//! - `append`: the calls that append messages.
+//! - `pause_triggers`: no checkpoints by the worker while summaries are imported.
+//! - `digest_prefix`: the keys of conversations, and digests in request ids and labels.
+//! - `source_label`: the label with the file that a conversation came from.
+//! - `report`: the counts and remarks of a run.
 
-mod hold;
-mod keys;
-mod origin;
-mod reading;
+mod append;
+mod conversation;
+mod digest_prefix;
+mod file_reader;
+mod pause_triggers;
 mod report;
 mod send;
-mod stored;
-mod talk;
-mod tools;
-mod wire;
+mod source_label;
+mod stored_messages;
+mod survey;
+mod tool_retention;
 
 use std::{fs::File, io, path::Path, process::ExitCode};
 
-use anneal_formats::{Branches, Fate, Format, ReadOptions, Strictness};
+use anneal_formats::{Branches, Format, ImportOutcome, ReadOptions, Strictness};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
 use uuid::Uuid;
 
-pub(crate) use hold::{find, is_held};
+pub(crate) use pause_triggers::are_triggers_paused;
 pub(crate) use report::Report;
 
 use crate::{
     client::{Client, Refusal},
     command::ImportArguments,
-    files, output,
-    paint::harmless,
+    file_format, output,
     policy::PolicyArguments,
+    sanitize::sanitize,
 };
-use reading::Source;
-use report::{Place, say};
+use file_reader::Source;
+use report::{ReportLocation, print_best_effort};
 
-/// How files are imported.
+/// The options of an import.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ask {
-    /// What kind of files they are; None: by their content.
+pub(crate) struct ImportOptions {
+    /// The format; None: detected by content.
     pub(crate) format: Option<Format>,
-    /// The agent that the conversations belong to; empty: the one that the file names.
+    /// The agent of the conversations; empty: the agent that the file names.
     pub(crate) agent: String,
-    /// The user that they belong to.
+    /// The user of the conversations.
     pub(crate) user: String,
-    /// Which branches of a session that has some.
+    /// The branches of branching sessions.
     pub(crate) branches: Branches,
-    /// What something that cannot be kept means.
+    /// What happens at an item that cannot be kept.
     pub(crate) strict: Strictness,
-    /// What files are called that name no session themselves; None: by their own names.
+    /// The name of a session that the file does not name; None: the file name.
     pub(crate) name: Option<String>,
-    /// What the conversations override of the server's settings.
+    /// Overrides of the server's session settings.
     pub(crate) policy: PolicyArguments,
 }
 
-/// Imports files; exit code 1 when something in them was refused.
+/// Imports files. Exit code 1 if an item was refused.
 pub(crate) async fn run(arguments: ImportArguments) -> anyhow::Result<ExitCode> {
     let client = Client::connect(&arguments.server).await?;
-    let ask = Ask {
-        format: arguments.format.map(files::format),
+    let options = ImportOptions {
+        format: arguments.format.map(file_format::format),
         agent: arguments.agent,
         user: arguments.user,
-        branches: if arguments.all_branches { Branches::All } else { Branches::Active },
-        strict: if arguments.strict { Strictness::Strict } else { Strictness::Lenient },
+        branches: if arguments.all_branches {
+            Branches::All
+        } else {
+            Branches::Active
+        },
+        strict: if arguments.strict {
+            Strictness::Strict
+        } else {
+            Strictness::Lenient
+        },
         name: arguments.name,
         policy: arguments.policy,
     };
     let mut report = Report::at(arguments.report.as_deref())?;
     let mut failed = None;
     for path in &arguments.files {
-        let Err(error) = file(&client, path, &ask, &mut report).await else { continue };
-        if ask.strict == Strictness::Strict || error.is::<Refusal>() {
+        let Err(error) = import_file(&client, path, &options, &mut report).await else {
+            continue;
+        };
+        if options.strict == Strictness::Strict || error.is::<Refusal>() {
             failed = Some(error);
             break;
         }
-        output::note(format_args!("anneal: {error:#}"));
-        report.remark("", Place::Unread, Fate::Refused, &format!("{error:#}"));
+        output::print_note(format_args!("anneal: {error:#}"));
+        report.remark(
+            "",
+            ReportLocation::Unread,
+            ImportOutcome::Refused,
+            &format!("{error:#}"),
+        );
     }
-    say(&report.remarks());
-    report.end()?;
+    print_best_effort(&report.remarks());
+    report.finish()?;
     match failed {
         Some(error) => Err(error),
-        None if report.refused() => Ok(ExitCode::FAILURE),
+        None if report.has_refusals() => Ok(ExitCode::FAILURE),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Imports one file and returns the ids of its conversations; what became of it goes into the report.
-pub(crate) async fn file(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
+/// Imports one file and returns the ids of its conversations. The results go into the report.
+pub(crate) async fn import_file(
+    client: &Client,
+    path: &Path,
+    options: &ImportOptions,
+    report: &mut Report,
+) -> anyhow::Result<Vec<Uuid>> {
     let named = path.display().to_string();
-    report.begin(&named);
-    let sent = send(client, path, ask, report).await;
-    sent.with_context(|| format!("cannot import {}", harmless(&named)))
+    report.begin_file(&named);
+    let sent = survey_and_send(client, path, options, report).await;
+    sent.with_context(|| format!("cannot import {}", sanitize(&named)))
 }
 
-async fn send(client: &Client, path: &Path, ask: &Ask, report: &mut Report) -> anyhow::Result<Vec<Uuid>> {
-    let spooled = spooled(path)?;
+async fn survey_and_send(
+    client: &Client,
+    path: &Path,
+    options: &ImportOptions,
+    report: &mut Report,
+) -> anyhow::Result<Vec<Uuid>> {
+    let spooled = spool(path)?;
     let source = match &spooled {
-        Some(copy) => source(copy.path(), None, ask).await?,
-        None => source(path, Some(path), ask).await?,
+        Some(copy) => detect_source(copy.path(), None, options).await?,
+        None => detect_source(path, Some(path), options).await?,
     };
-    let known = keys::survey(&source, ask).await?;
-    let progress = ProgressBar::new(known.messages()).with_style(style());
-    progress.set_message(harmless(&path.display().to_string()));
-    let ids = Box::pin(send::all(client, &source, ask, known, report, &progress)).await;
+    let survey = survey::survey_file(&source, options).await?;
+    let progress = ProgressBar::new(survey.messages()).with_style(progress_style());
+    progress.set_message(sanitize(&path.display().to_string()));
+    let ids = Box::pin(send::send_all(
+        client, &source, options, survey, report, &progress,
+    ))
+    .await;
     progress.finish_and_clear();
-    say(&(report.sum() + "\n"));
+    print_best_effort(&(report.summary_line() + "\n"));
     ids
 }
 
-/// What can be read once only, standard input and pipes, as a file, since it is read twice; gone when dropped. None: it is one.
-fn spooled(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
+/// Copies standard input or a pipe into a temporary file, because a file is read twice. The copy is
+/// removed when dropped. None: the path is a regular file.
+fn spool(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
     let mut pipe: Box<dyn io::Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
-    } else if path.metadata().is_ok_and(|of| !of.is_file() && !of.is_dir()) {
+    } else if path
+        .metadata()
+        .is_ok_and(|of| !of.is_file() && !of.is_dir())
+    {
         Box::new(File::open(path).context("it cannot be opened")?)
     } else {
         return Ok(None);
@@ -124,21 +165,40 @@ fn spooled(path: &Path) -> anyhow::Result<Option<NamedTempFile>> {
     Ok(Some(copy))
 }
 
-/// What to read: `at` is where it lies, `named` what the user called it if it is a file.
-async fn source(at: &Path, named: Option<&Path>, ask: &Ask) -> anyhow::Result<Source> {
+/// The source at path `at`. `named` is the path that the user gave; None for standard input and
+/// pipes.
+async fn detect_source(
+    at: &Path,
+    named: Option<&Path>,
+    options: &ImportOptions,
+) -> anyhow::Result<Source> {
     let stem = named.and_then(Path::file_stem);
-    let stem = stem.map_or_else(|| "import".to_owned(), |stem| stem.to_string_lossy().into_owned());
-    let options = ReadOptions { strict: ask.strict, branches: ask.branches, name: ask.name.clone().unwrap_or(stem) };
+    let stem = stem.map_or_else(
+        || "import".to_owned(),
+        |stem| stem.to_string_lossy().into_owned(),
+    );
+    let read_options = ReadOptions {
+        strict: options.strict,
+        branches: options.branches,
+        name: options.name.clone().unwrap_or(stem),
+    };
     let path = at.to_owned();
-    let format = match ask.format {
+    let format = match options.format {
         Some(format) => format,
         None => tokio::task::spawn_blocking(move || anneal_formats::detect(&path)).await??,
     };
-    let origin = named.filter(|_| ask.name.is_none()).and_then(origin::of);
-    Ok(Source { path: at.to_owned(), format, options, origin })
+    let origin = named
+        .filter(|_| options.name.is_none())
+        .and_then(source_label::label_of);
+    Ok(Source {
+        path: at.to_owned(),
+        format,
+        read_options,
+        origin,
+    })
 }
 
-fn style() -> ProgressStyle {
+fn progress_style() -> ProgressStyle {
     ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} messages {elapsed}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -1,4 +1,4 @@
-//! What became of the files: counts of each, and the remarks.
+//! The report of an import: counts per file, and remarks.
 
 use std::{
     collections::BTreeMap,
@@ -8,67 +8,75 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anneal_formats::Fate;
+use anneal_formats::ImportOutcome;
 use anyhow::Context as _;
 use serde_json::json;
 
-use crate::{paint::harmless, words::counted};
+use crate::{sanitize::sanitize, text_format::pluralize};
 
-/// Remarks that are printed; the rest is in the report's file.
-const SHOWN: usize = 20;
+/// Remarks that are printed. All of them are in the report file.
+const MAX_SHOWN: usize = 20;
 
-/// Where in a file something stands.
+/// The location of a remark.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
-    /// Where its reader says.
-    File(anneal_formats::Place),
-    /// A message of a conversation, from 1 on.
+pub(super) enum ReportLocation {
+    /// The location that the reader gave.
+    File(anneal_formats::Location),
+    /// A message of the conversation, from 1.
     Message(u64),
-    /// The file cannot be read at all.
+    /// The file could not be read.
     Unread,
 }
 
-/// What became of one file.
+/// The counts of one file.
 #[derive(Default)]
 struct Counts {
     conversations: usize,
     stored: usize,
-    known: usize,
-    tools: usize,
-    fates: BTreeMap<Fate, usize>,
+    already_stored: usize,
+    tools_dropped: usize,
+    outcomes: BTreeMap<ImportOutcome, usize>,
 }
 
-/// What became of all files.
+/// The report of all files.
 #[derive(Default)]
 pub(crate) struct Report {
     files: Vec<(String, Counts)>,
-    /// The first remarks, a line each.
+    /// The first remarks, one line each.
     shown: Vec<String>,
-    /// Remarks that there are beyond those.
-    more: usize,
-    file: Option<Written>,
+    /// Number of remarks that are not in `shown`.
+    hidden: usize,
+    file: Option<ReportFile>,
 }
 
-/// The file that every remark is written to as it comes.
-struct Written {
+/// The file to which every remark is written.
+struct ReportFile {
     path: PathBuf,
     file: BufWriter<File>,
-    /// Why it is not whole.
+    /// The first write error.
     failed: Option<std::io::Error>,
 }
 
 impl Report {
-    /// A report that is written to this file too.
+    /// A report that is also written to this file.
     pub(super) fn at(path: Option<&Path>) -> anyhow::Result<Self> {
         let open = |path: &Path| {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            anyhow::Ok(Written { path: path.to_owned(), file: BufWriter::new(file), failed: None })
+            let file =
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            anyhow::Ok(ReportFile {
+                path: path.to_owned(),
+                file: BufWriter::new(file),
+                failed: None,
+            })
         };
-        Ok(Self { file: path.map(open).transpose()?, ..Self::default() })
+        Ok(Self {
+            file: path.map(open).transpose()?,
+            ..Self::default()
+        })
     }
 
-    /// What follows is about this file.
-    pub(super) fn begin(&mut self, file: &str) {
+    /// Starts the counts of a file.
+    pub(super) fn begin_file(&mut self, file: &str) {
         self.files.push((file.to_owned(), Counts::default()));
     }
 
@@ -76,78 +84,106 @@ impl Report {
         self.files.last_mut().map(|(_, counts)| counts)
     }
 
-    /// A conversation has come to its end: messages stored, there already, and not kept because it keeps no tools.
-    pub(super) fn conversation(&mut self, stored: usize, known: usize, tools: usize) {
+    /// Counts a complete conversation: messages stored, messages stored before, and tool messages
+    /// that were dropped.
+    pub(super) fn count_conversation(
+        &mut self,
+        stored: usize,
+        already_stored: usize,
+        tools_dropped: usize,
+    ) {
         let Some(counts) = self.counts() else { return };
         counts.conversations += 1;
         counts.stored += stored;
-        counts.known += known;
-        counts.tools += tools;
+        counts.already_stored += already_stored;
+        counts.tools_dropped += tools_dropped;
     }
 
-    /// Something is not simply kept.
-    pub(super) fn remark(&mut self, conversation: &str, place: Place, fate: Fate, what: &str) {
-        let Some((file, counts)) = self.files.last_mut() else { return };
-        *counts.fates.entry(fate).or_default() += 1;
-        if let Some(written) = &mut self.file {
-            written.write(&line(file, conversation, place, fate, what));
-        }
-        let place = match place {
-            Place::File(anneal_formats::Place::Whole) => String::new(),
-            Place::File(place) => format!(" {place}"),
-            Place::Message(number) => format!(" message {number}"),
-            // The error has been printed.
-            Place::Unread => return,
+    /// Adds a remark about an item that was not kept unchanged.
+    pub(super) fn remark(
+        &mut self,
+        conversation: &str,
+        location: ReportLocation,
+        outcome: ImportOutcome,
+        what: &str,
+    ) {
+        let Some((file, counts)) = self.files.last_mut() else {
+            return;
         };
-        if self.shown.len() < SHOWN {
-            self.shown.push(harmless(&format!("  {file}{place} {}: {what}", name(fate))));
+        *counts.outcomes.entry(outcome).or_default() += 1;
+        if let Some(report_file) = &mut self.file {
+            report_file.write(&json_line(file, conversation, location, outcome, what));
+        }
+        let location = match location {
+            ReportLocation::File(anneal_formats::Location::WholeFile) => String::new(),
+            ReportLocation::File(location) => format!(" {location}"),
+            ReportLocation::Message(number) => format!(" message {number}"),
+            // The error was printed already.
+            ReportLocation::Unread => return,
+        };
+        if self.shown.len() < MAX_SHOWN {
+            self.shown.push(sanitize(&format!(
+                "  {file}{location} {}: {what}",
+                outcome_name(outcome)
+            )));
         } else {
-            self.more += 1;
+            self.hidden += 1;
         }
     }
 
-    /// Whether anything was refused.
-    pub(super) fn refused(&self) -> bool {
-        self.files.iter().any(|(_, counts)| counts.fates.contains_key(&Fate::Refused))
+    /// Whether an item was refused.
+    pub(super) fn has_refusals(&self) -> bool {
+        self.files
+            .iter()
+            .any(|(_, counts)| counts.outcomes.contains_key(&ImportOutcome::Refused))
     }
 
-    /// A line about the newest file.
-    pub(super) fn sum(&self) -> String {
-        let Some((file, counts)) = self.files.last() else { return String::new() };
+    /// The counts of the last file, on one line.
+    pub(super) fn summary_line(&self) -> String {
+        let Some((file, counts)) = self.files.last() else {
+            return String::new();
+        };
         let mut line = format!(
             "{}: {}, {} stored, {} there already",
-            harmless(file),
-            counted(counts.conversations, "conversation"),
-            counted(counts.stored, "message"),
-            counts.known
+            sanitize(file),
+            pluralize(counts.conversations, "conversation"),
+            pluralize(counts.stored, "message"),
+            counts.already_stored
         );
-        if counts.tools > 0 {
-            let _ = write!(line, ", {} of tools not kept", counts.tools);
+        if counts.tools_dropped > 0 {
+            let _ = write!(line, ", {} of tools not kept", counts.tools_dropped);
         }
-        for (fate, number) in &counts.fates {
-            let _ = write!(line, ", {number} {}", name(*fate));
+        for (outcome, number) in &counts.outcomes {
+            let _ = write!(line, ", {number} {}", outcome_name(*outcome));
         }
         line
     }
 
-    /// The first remarks, a line each.
+    /// The first remarks, one line each.
     pub(crate) fn remarks(&self) -> String {
-        let mut lines = self.shown.iter().fold(String::new(), |lines, line| lines + line + "\n");
-        if self.more > 0 {
-            let _ = writeln!(lines, "  … and {} more", self.more);
+        let mut lines = self
+            .shown
+            .iter()
+            .fold(String::new(), |lines, line| lines + line + "\n");
+        if self.hidden > 0 {
+            let _ = writeln!(lines, "  … and {} more", self.hidden);
         }
         lines
     }
 
-    /// Nothing more comes: makes sure that the report's file is whole.
-    pub(super) fn end(&mut self) -> anyhow::Result<()> {
-        let Some(mut written) = self.file.take() else { return Ok(()) };
-        let ended = written.failed.map_or_else(|| written.file.flush(), Err);
-        ended.with_context(|| format!("cannot write {}", written.path.display()))
+    /// Flushes the report file. Returns its first write error.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        let Some(mut report_file) = self.file.take() else {
+            return Ok(());
+        };
+        let ended = report_file
+            .failed
+            .map_or_else(|| report_file.file.flush(), Err);
+        ended.with_context(|| format!("cannot write {}", report_file.path.display()))
     }
 }
 
-impl Written {
+impl ReportFile {
     fn write(&mut self, line: &str) {
         if self.failed.is_none() {
             self.failed = writeln!(self.file, "{line}").err();
@@ -156,30 +192,42 @@ impl Written {
 }
 
 /// A remark as a line of JSON.
-fn line(file: &str, conversation: &str, place: Place, fate: Fate, what: &str) -> String {
-    let mut line = json!({"file": file, "conversation": conversation, "fate": name(fate), "what": what});
-    match place {
-        Place::File(anneal_formats::Place::Whole) | Place::Unread => {}
-        Place::File(anneal_formats::Place::Line(number)) => line["line"] = number.into(),
-        Place::File(anneal_formats::Place::Entry { line: number, entry }) => {
+fn json_line(
+    file: &str,
+    conversation: &str,
+    location: ReportLocation,
+    outcome: ImportOutcome,
+    what: &str,
+) -> String {
+    let mut line = json!({"file": file, "conversation": conversation, "fate": outcome_name(outcome), "what": what});
+    match location {
+        ReportLocation::File(anneal_formats::Location::WholeFile) | ReportLocation::Unread => {}
+        ReportLocation::File(anneal_formats::Location::Line(number)) => {
+            line["line"] = number.into();
+        }
+        ReportLocation::File(anneal_formats::Location::Entry {
+            line: number,
+            entry,
+        }) => {
             line["line"] = number.into();
             line["entry"] = entry.into();
         }
-        Place::File(anneal_formats::Place::Row(row)) => line["row"] = row.into(),
-        Place::Message(number) => line["message"] = number.into(),
+        ReportLocation::File(anneal_formats::Location::Row(row)) => line["row"] = row.into(),
+        ReportLocation::Message(number) => line["message"] = number.into(),
     }
     line.to_string()
 }
 
-/// Prints it. Whoever reads it may have read enough: the import goes on.
-pub(super) fn say(text: &str) {
-    let _ = std::io::stdout().write_all(harmless(text).as_bytes());
+/// Prints a text. Write errors are ignored: the import goes on if the reader of the output has
+/// closed it.
+pub(super) fn print_best_effort(text: &str) {
+    let _ = std::io::stdout().write_all(sanitize(text).as_bytes());
 }
 
-const fn name(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Changed => "changed",
-        Fate::SetAside => "set aside",
-        Fate::Refused => "refused",
+const fn outcome_name(outcome: ImportOutcome) -> &'static str {
+    match outcome {
+        ImportOutcome::Changed => "changed",
+        ImportOutcome::SetAside => "set aside",
+        ImportOutcome::Refused => "refused",
     }
 }

@@ -1,177 +1,274 @@
-//! The second reading: every conversation of a file to a server.
+//! The second pass: imports every conversation of a file.
 
-use anneal_formats::{Fate, Found, Head, Scope};
+use anneal_formats::{FileEvent, Head, ImportOutcome, Scope};
 use anneal_proto::v1 as pb;
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use uuid::Uuid;
 
 use super::{
-    Ask, hold,
-    keys::{Known, hex},
-    origin,
-    reading::{Reading, Source},
-    report::{Place, Report, say},
-    talk::{Manner, Talk},
+    ImportOptions,
+    conversation::{ImportedConversation, ReadSettings},
+    digest_prefix::hex,
+    file_reader::{FileReader, Source},
+    pause_triggers,
+    report::{Report, ReportLocation, print_best_effort},
+    source_label,
+    survey::FileSurvey,
 };
 use crate::{
-    client::{Client, patiently, refusal},
-    files,
-    paint::harmless,
-    words::counted,
+    client::{Client, refusal, retry},
+    file_format,
+    sanitize::sanitize,
+    text_format::pluralize,
 };
 
-/// Sends everything; returns the ids of the file's conversations, in its order. Where it cannot go on, no conversation is
-/// left with its triggers off that can still be reached.
-pub(super) async fn all(
+/// Imports all conversations. Returns their ids, in the order of the file. After an error, restores
+/// the triggers of the current conversation.
+pub(super) async fn send_all(
     client: &Client,
     source: &Source,
-    ask: &Ask,
-    known: Known,
+    options: &ImportOptions,
+    survey: FileSurvey,
     report: &mut Report,
     progress: &ProgressBar,
 ) -> anyhow::Result<Vec<Uuid>> {
-    let mut sending = Sending { client, ask, source, known, report, progress, talk: None, ids: Vec::new() };
-    let sent = sending.run().await;
+    let mut importer = Importer {
+        client,
+        options,
+        source,
+        survey,
+        report,
+        progress,
+        current: None,
+        ids: Vec::new(),
+    };
+    let sent = importer.run().await;
     if sent.is_err()
-        && let Some(talk) = &mut sending.talk
+        && let Some(current) = &mut importer.current
     {
-        // What has ended the import is what there is to say; a next run, or `anneal verify`, finds what is left.
-        let _ = talk.release(client).await;
+        // The first error is reported. If restoring fails, a later run repairs it, and `anneal
+        // verify` reports it.
+        let _ = current.restore_triggers(client).await;
     }
-    sent.map(|()| sending.ids)
+    sent.map(|()| importer.ids)
 }
 
-struct Sending<'a> {
+struct Importer<'a> {
     client: &'a Client,
-    ask: &'a Ask,
+    options: &'a ImportOptions,
     source: &'a Source,
-    known: Known,
+    survey: FileSurvey,
     report: &'a mut Report,
     progress: &'a ProgressBar,
-    /// The conversation that the reading is in.
-    talk: Option<Talk>,
+    /// The current conversation.
+    current: Option<ImportedConversation>,
     ids: Vec<Uuid>,
 }
 
-impl Sending<'_> {
+impl Importer<'_> {
     async fn run(&mut self) -> anyhow::Result<()> {
-        let mut reading = Reading::start(self.source.clone());
+        let mut reading = FileReader::start(self.source.clone());
         while let Some(batch) = reading.next().await {
             for found in batch {
                 self.take(found).await?;
             }
         }
         let ended = reading.end().await;
-        self.close().await?;
+        self.close_current().await?;
         ended
     }
 
-    async fn take(&mut self, found: Found) -> anyhow::Result<()> {
-        match (found, &mut self.talk) {
-            (Found::Conversation(head), _) => {
-                self.close().await?;
-                self.talk = Some(self.open(head).await?);
+    async fn take(&mut self, found: FileEvent) -> anyhow::Result<()> {
+        match (found, &mut self.current) {
+            (FileEvent::Conversation(head), _) => {
+                self.close_current().await?;
+                self.current = Some(self.create_or_find_conversation(head).await?);
             }
-            (Found::Remark(remark), talk) => {
-                let whose = talk.as_ref().filter(|_| remark.scope == Scope::Conversation);
-                let conversation = whose.map_or("", |talk| talk.id.as_str());
-                self.report.remark(conversation, Place::File(remark.place), remark.fate, &remark.what);
+            (FileEvent::Remark(remark), current) => {
+                let whose = current
+                    .as_ref()
+                    .filter(|_| remark.scope == Scope::Conversation);
+                let conversation = whose.map_or("", |current| current.id.as_str());
+                self.report.remark(
+                    conversation,
+                    ReportLocation::File(remark.location),
+                    remark.outcome,
+                    &remark.what,
+                );
             }
             (_, None) => anyhow::bail!("its reader found a message before any conversation"),
-            (Found::Message(message), Some(talk)) => {
-                talk.message(self.client, message, self.report).await?;
+            (FileEvent::Message(message), Some(current)) => {
+                current
+                    .add_message(self.client, message, self.report)
+                    .await?;
                 self.progress.inc(1);
             }
-            (Found::Summary(summary), Some(talk)) => talk.summary(self.client, summary, self.report).await?,
-            (Found::Separator, Some(talk)) => talk.separator(self.client, self.report).await?,
+            (FileEvent::Summary(summary), Some(current)) => {
+                current
+                    .add_summary(self.client, summary, self.report)
+                    .await?;
+            }
+            (FileEvent::Separator, Some(current)) => {
+                current.add_separator(self.client, self.report).await?;
+            }
         }
         Ok(())
     }
 
-    /// Makes the conversation, or finds the one of an earlier run.
-    async fn open(&mut self, head: Head) -> anyhow::Result<Talk> {
-        let Some(expected) = self.known.find(self.source.format, self.ask, &head) else {
+    /// Creates the conversation, or finds the one of an earlier run.
+    async fn create_or_find_conversation(
+        &mut self,
+        head: Head,
+    ) -> anyhow::Result<ImportedConversation> {
+        let Some(expected) = self.survey.find(self.source.format, self.options, &head) else {
             anyhow::bail!("the file has changed while it was read")
         };
-        // Only what never changes while the file grows, so that the same call always finds the same conversation.
+        // Only fields that do not change when the file grows, so that every run finds the same
+        // conversation.
         let create = pb::CreateConversationRequest {
             request_id: format!("import:{}", hex(&expected.key)),
-            agent_id: files::owner(&self.ask.agent, &head.agent_id).to_owned(),
-            user_id: self.ask.user.clone(),
+            agent_id: file_format::agent_id(&self.options.agent, &head.agent_id).to_owned(),
+            user_id: self.options.user.clone(),
             ..Default::default()
         };
-        let made = patiently(async || self.client.conversations().create_conversation(create.clone()).await).await;
+        let made = retry(async || {
+            self.client
+                .conversations()
+                .create_conversation(create.clone())
+                .await
+        })
+        .await;
         let made = made.map_err(|status| refusal(&status))?;
-        let title = self.given_title(&head.title).to_owned();
-        let head = Head { title: title.clone(), ..head };
-        let known_by_its_file = head.identity == self.source.options.name;
+        let title = self.own_title(&head.title).to_owned();
+        let head = Head {
+            title: title.clone(),
+            ..head
+        };
+        let known_by_its_file = head.identity == self.source.read_options.name;
         let origin = self.source.origin.as_deref().filter(|_| known_by_its_file);
-        let is_another = origin.is_some_and(|origin| origin::is_another(&made, origin));
+        let is_other_file = origin.is_some_and(|origin| source_label::is_other_file(&made, origin));
         let wanted = |made| {
-            let described = self.described(made, &head, expected.summaries);
+            let described = self.with_file_head(made, &head, expected.summaries);
             match origin {
-                Some(origin) => origin::labelled(described, origin),
+                Some(origin) => source_label::with_label(described, origin),
                 None => described,
             }
         };
-        let conversation = hold::change(self.client, made, wanted).await?;
-        if is_another {
+        let conversation = pause_triggers::update_conversation(self.client, made, wanted).await?;
+        if is_other_file {
             let what = "a file of this name that lies elsewhere was imported into this conversation before; if it is another \
                 log, give this one a name (--as) or a user (--user)";
             let id = &conversation.conversation_id;
-            self.report.remark(id, Place::File(anneal_formats::Place::Whole), Fate::Changed, what);
+            self.report.remark(
+                id,
+                ReportLocation::File(anneal_formats::Location::WholeFile),
+                ImportOutcome::Changed,
+                what,
+            );
         }
-        self.ids.push(Uuid::parse_str(&conversation.conversation_id).context("the server has made an odd id")?);
-        let manner = Manner { format: self.source.format, strict: self.ask.strict };
-        Ok(Talk::new(self.client, expected, conversation, title, manner))
+        self.ids.push(
+            Uuid::parse_str(&conversation.conversation_id)
+                .context("the server has made an odd id")?,
+        );
+        let settings = ReadSettings {
+            format: self.source.format,
+            strict: self.options.strict,
+        };
+        Ok(ImportedConversation::new(
+            self.client,
+            expected,
+            conversation,
+            title,
+            settings,
+        ))
     }
 
-    /// The title, where it is more than the file's name and a number: the server makes a better one of the first message.
-    fn given_title<'t>(&self, title: &'t str) -> &'t str {
-        let rest = title.strip_prefix(self.source.options.name.as_str()).map(str::trim_start);
-        if rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) { "" } else { title }
+    /// The title, unless it is only the file name and a number. Then the server makes a title from
+    /// the first message.
+    fn own_title<'t>(&self, title: &'t str) -> &'t str {
+        let rest = title
+            .strip_prefix(self.source.read_options.name.as_str())
+            .map(str::trim_start);
+        if rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) {
+            ""
+        } else {
+            title
+        }
     }
 
-    /// The conversation as the file describes it while it is empty; settings of the command line hold for any. Its
-    /// triggers are off where a summary is still to come.
-    fn described(&self, made: pb::Conversation, head: &Head, summaries: u64) -> pb::Conversation {
-        let hold = summaries > 0 && (made.message_count == 0 || hold::is_held(&made));
-        let mut wanted = hold::released(made);
-        if let Some(policy) = self.ask.policy.policy() {
+    /// The conversation with the head of the file, if it is empty, and with the policy of the
+    /// command line. Its triggers are paused if summaries are still to come.
+    fn with_file_head(
+        &self,
+        made: pb::Conversation,
+        head: &Head,
+        summaries: u64,
+    ) -> pb::Conversation {
+        let pause = summaries > 0
+            && (made.message_count == 0 || pause_triggers::are_triggers_paused(&made));
+        let mut wanted = pause_triggers::with_restored_triggers(made);
+        if let Some(policy) = self.options.policy.policy() {
             wanted.policy = Some(policy);
         }
         if wanted.message_count == 0 {
-            let given = |text: &str, stored: String| if text.is_empty() { stored } else { text.to_owned() };
+            let given = |text: &str, stored: String| {
+                if text.is_empty() {
+                    stored
+                } else {
+                    text.to_owned()
+                }
+            };
             wanted.title = given(&head.title, wanted.title);
             wanted.system_prompt = given(&head.system_prompt, wanted.system_prompt);
             if !head.metadata.is_empty() {
                 wanted.metadata = head.metadata.clone().into_iter().collect();
             }
         }
-        if hold { hold::held(wanted) } else { wanted }
+        if pause {
+            pause_triggers::with_paused_triggers(wanted)
+        } else {
+            wanted
+        }
     }
 
-    /// Sends what is left of the conversation, and says what became of it.
-    async fn close(&mut self) -> anyhow::Result<()> {
-        let Some(talk) = &mut self.talk else { return Ok(()) };
-        talk.close(self.client, self.report).await?;
-        let Some(talk) = self.talk.take() else { return Ok(()) };
-        self.report.conversation(talk.stored, talk.known, talk.tools_dropped);
-        let messages = counted(talk.stored + talk.known, "message");
-        let title = self.title(&talk).await;
-        let title = if title.is_empty() { title } else { format!("{} ", harmless(&title)) };
-        self.progress.suspend(|| say(&format!("{}  {title}({messages})\n", talk.id)));
+    /// Finishes the current conversation and prints its result.
+    async fn close_current(&mut self) -> anyhow::Result<()> {
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
+        current.finish(self.client, self.report).await?;
+        let Some(current) = self.current.take() else {
+            return Ok(());
+        };
+        self.report.count_conversation(
+            current.stored,
+            current.already_stored,
+            current.tools_dropped,
+        );
+        let messages = pluralize(current.stored + current.already_stored, "message");
+        let title = self.display_title(&current).await;
+        let title = if title.is_empty() {
+            title
+        } else {
+            format!("{} ", sanitize(&title))
+        };
+        self.progress
+            .suspend(|| print_best_effort(&format!("{}  {title}({messages})\n", current.id)));
         Ok(())
     }
 
-    /// What the conversation is called: as the file says, or else as the server does.
-    async fn title(&self, talk: &Talk) -> String {
-        if !talk.title.is_empty() {
-            return talk.title.clone();
+    /// The title in the file, otherwise the server's title.
+    async fn display_title(&self, current: &ImportedConversation) -> String {
+        if !current.title.is_empty() {
+            return current.title.clone();
         }
-        let ask = pb::GetConversationRequest { conversation_id: talk.id.clone() };
+        let ask = pb::GetConversationRequest {
+            conversation_id: current.id.clone(),
+        };
         let found = self.client.conversations().get_conversation(ask).await;
-        found.map(|found| found.into_inner().title).unwrap_or_default()
+        found
+            .map(|found| found.into_inner().title)
+            .unwrap_or_default()
     }
 }

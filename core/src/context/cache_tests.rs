@@ -1,17 +1,21 @@
-//! Contexts from the view of a provider's prefix cache: steps, pins, breaks.
+//! Contexts as a provider's prefix cache sees them: steps, swapped messages, breaks.
 
 use super::*;
 use crate::{
     message::{Part, Role},
-    policy::{Cooling, PolicyOverrides, Profile, Session},
+    policy::{Cooling, PolicyOverrides, Profile, SessionSettings},
     tokens::Encoding,
 };
 
 const BODY: u64 = 4_000;
 
-/// A tool run in one turn: question, then `calls` exchanges, each result of `BODY` tokens with its summary ready.
+/// A tool run in one turn: a question, then `calls` exchanges, each with a result of `BODY` tokens
+/// that has a summary.
 fn tool_run(calls: i64) -> Material {
-    let overrides = PolicyOverrides { profile: Some(Profile::Agents), ..PolicyOverrides::default() };
+    let overrides = PolicyOverrides {
+        profile: Some(Profile::Agents),
+        ..PolicyOverrides::default()
+    };
     let mut tail = vec![message(1, Role::User, 10, None)];
     for n in 0..calls {
         tail.push(message(2 * n + 2, Role::Assistant, 20, None));
@@ -22,14 +26,14 @@ fn tool_run(calls: i64) -> Material {
         last_role: Some(Role::User),
         turn: 1,
         encoding: Encoding::O200kBase,
-        policy: Session::default().policy(&overrides, None),
+        policy: SessionSettings::default().policy(&overrides, None),
         system_prompt: "Answer briefly.".into(),
         system_prompt_tokens: Tokens::new(4),
         separator: None,
         checkpoint: None,
         tail,
         prefix: None,
-        left_out: Vec::new(),
+        omitted: Vec::new(),
         idle_seconds: Some(1),
         tokens_ratio: None,
         learnt_window: None,
@@ -43,8 +47,13 @@ fn message(id: i64, role: Role, tokens: u64, ready: Option<u64>) -> TailMessage 
         turn: 1,
         tokens: Tokens::new(tokens),
         estimated: false,
-        body: Body::Original(vec![Part::Text { text: format!("message {id}") }]),
-        ready: ready.map(|tokens| ReadySummary { text: format!("summary of {id}"), tokens: Tokens::new(tokens) }),
+        body: Body::Original(vec![Part::Text {
+            text: format!("message {id}"),
+        }]),
+        ready: ready.map(|tokens| ReadySummary {
+            text: format!("summary of {id}"),
+            tokens: Tokens::new(tokens),
+        }),
     }
 }
 
@@ -53,11 +62,14 @@ fn built(material: Material) -> Context {
 }
 
 fn swapped(context: &Context) -> Vec<i64> {
-    let lines = context.manifest.iter().filter(|line| line.representation == Representation::Summary);
+    let lines = context
+        .manifest
+        .iter()
+        .filter(|line| line.representation == Representation::Summary);
     lines.map(|line| line.first.0).collect()
 }
 
-/// The next context of a growing run, with the version that the one before has recorded.
+/// The next context of a growing tool run, with the version that the previous context recorded.
 fn after(calls: i64, version: &PrefixVersion) -> Material {
     let mut material = tool_run(calls);
     material.prefix = Some(version.clone());
@@ -70,19 +82,33 @@ fn after(calls: i64, version: &PrefixVersion) -> Material {
 }
 
 fn first_version() -> PrefixVersion {
-    built(tool_run(2)).prefix.new.expect("the first version").version
+    built(tool_run(2))
+        .prefix
+        .new_version
+        .expect("the first version")
+        .version
 }
 
 #[test]
 fn the_first_context_records_a_version_and_breaks_nothing() {
     let prefix = built(tool_run(2)).prefix;
-    let new = prefix.new.expect("a version");
+    let new = prefix.new_version.expect("a version");
     let version = new.version;
-    assert_eq!((version.epoch, new.reason, prefix.broken), (1, BreakReason::First, None));
+    assert_eq!(
+        (version.epoch, new.reason, prefix.cache_break),
+        (1, BreakReason::First, None)
+    );
     let again = built(after(2, &version)).prefix;
-    assert_eq!((again.new, again.broken, again.hash), (None, None, version.hash));
+    assert_eq!(
+        (again.new_version, again.cache_break, again.hash),
+        (None, None, version.hash)
+    );
     let later = built(after(5, &version)).prefix;
-    assert_eq!((later.hash, later.stable_until), (version.hash, MessageId(9)), "a longer tail breaks nothing");
+    assert_eq!(
+        (later.hash, later.stable_until),
+        (version.hash, MessageId(9)),
+        "a longer tail breaks nothing"
+    );
 }
 
 #[test]
@@ -91,14 +117,35 @@ fn steps_wait_until_they_pay_and_then_swap_all_cool_messages_at_once() {
     let mut steps = Vec::new();
     for calls in 3..60 {
         let context = built(after(calls, &version));
-        if let Some(next) = context.prefix.new.clone().map(|new| new.version) {
-            let broken = context.prefix.broken.expect("a new version is a break");
+        if let Some(next) = context.prefix.new_version.clone().map(|new| new.version) {
+            let broken = context
+                .prefix
+                .cache_break
+                .expect("a new version is a break");
             assert_eq!(broken.reason, BreakReason::Swap);
-            assert_eq!(next.swapped, swapped(&context).into_iter().map(MessageId).collect::<Vec<_>>());
-            assert!(next.swapped.len() > version.swapped.len() + 1, "one at a time: {:?}", next.swapped);
-            assert!(version.swapped.iter().all(|id| next.swapped.contains(id)), "what is swapped stays so");
-            assert_eq!(broken.at.0, version.swapped.last().map_or(3, |id| id.0 + 2), "the oldest that is new");
-            let paid = (11.5 * broken.rewritten.get() as f64 / broken.saved.get() as f64).ceil() as u64;
+            assert_eq!(
+                next.swapped,
+                swapped(&context)
+                    .into_iter()
+                    .map(MessageId)
+                    .collect::<Vec<_>>()
+            );
+            assert!(
+                next.swapped.len() > version.swapped.len() + 1,
+                "one at a time: {:?}",
+                next.swapped
+            );
+            assert!(
+                version.swapped.iter().all(|id| next.swapped.contains(id)),
+                "what is swapped stays so"
+            );
+            assert_eq!(
+                broken.at.0,
+                version.swapped.last().map_or(3, |id| id.0 + 2),
+                "the oldest that is new"
+            );
+            let paid =
+                (11.5 * broken.rewritten.get() as f64 / broken.saved.get() as f64).ceil() as u64;
             assert_eq!(broken.pays_back_after, Some(paid));
             assert_eq!(context.prefix.stable_until.0, broken.at.0 - 1);
             steps.push(calls);
@@ -106,25 +153,57 @@ fn steps_wait_until_they_pay_and_then_swap_all_cool_messages_at_once() {
         }
     }
     assert!((3..12).contains(&steps.len()), "{steps:?}");
-    assert!(steps[0] > 11, "nothing is cool before the eleventh call: {steps:?}");
+    assert!(
+        steps[0] > 11,
+        "nothing is cool before the eleventh call: {steps:?}"
+    );
 }
 
 #[test]
 fn a_swap_is_free_when_the_prefix_breaks_anyway() {
     let version = first_version();
     let cool = |material: Material| swapped(&built(material));
-    assert_eq!(cool(after(13, &version)), Vec::<i64>::new(), "not worth a break yet");
+    assert_eq!(
+        cool(after(13, &version)),
+        Vec::<i64>::new(),
+        "not worth a break yet"
+    );
     assert_eq!(cool(tool_run(13)), [3, 5], "nothing is known to be cached");
-    let cold = Material { idle_seconds: Some(301), ..after(13, &version) };
-    assert_eq!(built(cold.clone()).prefix.broken.map(|broken| broken.reason), Some(BreakReason::Idle));
+    let cold = Material {
+        idle_seconds: Some(301),
+        ..after(13, &version)
+    };
+    assert_eq!(
+        built(cold.clone())
+            .prefix
+            .cache_break
+            .map(|broken| broken.reason),
+        Some(BreakReason::Idle)
+    );
     assert_eq!(cool(cold), [3, 5]);
-    let warm = Material { idle_seconds: Some(300), ..after(13, &version) };
-    assert_eq!(cool(warm), Vec::<i64>::new(), "exactly the time to live is warm");
-    let prompted = Ask { system_prompt: Some("Answer at length.".into()), ..Ask::default() };
+    let warm = Material {
+        idle_seconds: Some(300),
+        ..after(13, &version)
+    };
+    assert_eq!(
+        cool(warm),
+        Vec::<i64>::new(),
+        "exactly the time to live is warm"
+    );
+    let prompted = Ask {
+        system_prompt: Some("Answer at length.".into()),
+        ..Ask::default()
+    };
     let context = build(after(13, &version), prompted).expect("no budget");
-    assert_eq!(context.prefix.broken.map(|broken| broken.reason), Some(BreakReason::SystemPrompt));
+    assert_eq!(
+        context.prefix.cache_break.map(|broken| broken.reason),
+        Some(BreakReason::SystemPrompt)
+    );
     assert_eq!(swapped(&context), [3, 5]);
-    let moved = PrefixVersion { boundary: MessageId(9), ..version };
+    let moved = PrefixVersion {
+        boundary: MessageId(9),
+        ..version
+    };
     assert_eq!(cool(after(13, &moved)), [3, 5]);
 }
 
@@ -132,12 +211,20 @@ fn a_swap_is_free_when_the_prefix_breaks_anyway() {
 fn the_budget_forces_a_swap_before_it_cuts_anything() {
     let version = first_version();
     let all = built(after(13, &version)).total;
-    let ask = |budget| Ask { budget: Some(budget), ..Ask::default() };
+    let ask = |budget| Ask {
+        budget: Some(budget),
+        ..Ask::default()
+    };
     let fits = build(after(13, &version), ask(all)).expect("fits");
     assert_eq!(swapped(&fits), Vec::<i64>::new());
     let tight = build(after(13, &version), ask(all.less(Tokens::new(1)))).expect("fits");
     assert_eq!(swapped(&tight), [3, 5]);
-    assert!(tight.manifest.iter().all(|line| line.representation != Representation::Dropped));
+    assert!(
+        tight
+            .manifest
+            .iter()
+            .all(|line| line.representation != Representation::Dropped)
+    );
 }
 
 #[test]
@@ -157,67 +244,138 @@ fn a_checkpoint_is_a_break_that_says_what_it_saves() {
         text: "…".into(),
         tokens: Tokens::new(5),
         saved: Tokens::new(8_000),
-        made: Made::Stored,
+        origin: SummaryOrigin::Stored,
     });
     let prefix = built(material).prefix;
-    let broken = prefix.broken.expect("a break");
-    assert_eq!((broken.reason, broken.saved.get()), (BreakReason::Checkpoint, 8_000));
+    let broken = prefix.cache_break.expect("a break");
+    assert_eq!(
+        (broken.reason, broken.saved.get()),
+        (BreakReason::Checkpoint, 8_000)
+    );
     assert_eq!(prefix.stable_until, MessageId::NONE);
 }
 
 #[test]
-fn a_summary_made_for_one_answer_is_no_version_that_later_ones_build_on() {
+fn a_summary_made_for_one_answer_starts_no_version() {
     let version = first_version();
-    let compacted = |made| {
+    let compacted = |origin| {
         let mut material = after(4, &version);
         material.tail.drain(..4);
         let (text, tokens, saved) = ("…".into(), Tokens::new(5), Tokens::new(8_000));
-        material.checkpoint = Some(CheckpointSummary { last: MessageId(4), text, tokens, saved, made });
+        material.checkpoint = Some(CheckpointSummary {
+            last: MessageId(4),
+            text,
+            tokens,
+            saved,
+            origin,
+        });
         built(material).prefix
     };
-    let (once, stored) = (compacted(Made::ForThisCall), compacted(Made::Stored));
-    assert_eq!(once.new, None);
-    assert!(once.hash != stored.hash, "the stored checkpoint's summary reads otherwise");
-    assert!(stored.new.is_some());
+    let (once, stored) = (
+        compacted(SummaryOrigin::ForThisCall),
+        compacted(SummaryOrigin::Stored),
+    );
+    assert_eq!(once.new_version, None);
+    assert!(
+        once.hash != stored.hash,
+        "the stored checkpoint's summary reads otherwise"
+    );
+    assert!(stored.new_version.is_some());
 }
 
 /// A question, a call, and what follows it.
 fn after_a_call(version: Option<&PrefixVersion>, then: &[(Role, Part)]) -> Context {
-    let called = Part::ToolUse { id: "c1".into(), name: "look".into(), input: "{}".into() };
-    let said = [(Role::User, Part::Text { text: "?".into() }), (Role::Assistant, called)];
+    let called = Part::ToolUse {
+        id: "c1".into(),
+        name: "look".into(),
+        input: "{}".into(),
+    };
+    let opening = [
+        (Role::User, Part::Text { text: "?".into() }),
+        (Role::Assistant, called),
+    ];
     let mut material = tool_run(0);
-    material.tail = said.iter().chain(then).cloned().zip(1..).map(spoken).collect();
+    material.tail = opening
+        .iter()
+        .chain(then)
+        .cloned()
+        .zip(1..)
+        .map(spoken)
+        .collect();
     material.last_message_id = material.tail[material.tail.len() - 1].id;
     material.prefix = version.cloned();
     built(material)
 }
 
 fn spoken(((role, part), id): ((Role, Part), i64)) -> TailMessage {
-    TailMessage { body: Body::Original(vec![part]), ..message(id, role, 10, None) }
+    TailMessage {
+        body: Body::Original(vec![part]),
+        ..message(id, role, 10, None)
+    }
 }
 
 fn version(context: &Context) -> PrefixVersion {
-    context.prefix.new.clone().expect("a version").version
+    context
+        .prefix
+        .new_version
+        .clone()
+        .expect("a version")
+        .version
 }
 
 #[test]
-fn a_call_that_nobody_answered_breaks_nothing_once_something_else_was_said() {
-    let user = (Role::User, Part::Text { text: "never mind".into() });
+fn an_unanswered_call_breaks_nothing_once_another_message_follows() {
+    let user = (
+        Role::User,
+        Part::Text {
+            text: "never mind".into(),
+        },
+    );
     let mut before = tool_run(0);
     before.tail.truncate(1);
     let first = version(&built(before));
     let left = after_a_call(Some(&first), std::slice::from_ref(&user));
-    assert_eq!(left.repairs.iter().map(|repair| repair.kind).collect::<Vec<_>>(), [RepairKind::ResultAdded]);
-    assert_eq!(left.prefix.broken, None);
-    let late = Part::ToolResult { id: "c1".into(), text: "late".into(), is_error: false, media: Vec::new() };
+    assert_eq!(
+        left.repairs
+            .iter()
+            .map(|repair| repair.kind)
+            .collect::<Vec<_>>(),
+        [RepairKind::ResultAdded]
+    );
+    assert_eq!(left.prefix.cache_break, None);
+    let late = Part::ToolResult {
+        id: "c1".into(),
+        text: "late".into(),
+        is_error: false,
+        media: Vec::new(),
+    };
     let moved = after_a_call(Some(&first), &[user, (Role::Tool, late)]);
-    assert_eq!(moved.prefix.broken.expect("it takes the synthetic one's place").reason, BreakReason::Repair);
+    assert_eq!(
+        moved
+            .prefix
+            .cache_break
+            .expect("it takes the synthetic one's place")
+            .reason,
+        BreakReason::Repair
+    );
 }
 
 #[test]
 fn a_result_in_the_place_of_a_synthetic_one_is_a_break() {
     let open = after_a_call(None, &[]);
-    let result = Part::ToolResult { id: "c1".into(), text: "found".into(), is_error: false, media: Vec::new() };
+    let result = Part::ToolResult {
+        id: "c1".into(),
+        text: "found".into(),
+        is_error: false,
+        media: Vec::new(),
+    };
     let answered = after_a_call(Some(&version(&open)), &[(Role::Tool, result)]);
-    assert_eq!(answered.prefix.broken.expect("the synthetic one is gone").reason, BreakReason::Repair);
+    assert_eq!(
+        answered
+            .prefix
+            .cache_break
+            .expect("the synthetic one is gone")
+            .reason,
+        BreakReason::Repair
+    );
 }

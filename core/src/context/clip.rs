@@ -1,4 +1,5 @@
-//! Clipping one part of an entry: its text keeps head and tail, JSON stays JSON, and the manifest learns what is missing.
+//! Clips one part of an entry. Text keeps its head and tail, JSON stays JSON, and the manifest
+//! records the byte ranges that were left out.
 
 use std::ops::Range;
 
@@ -9,23 +10,35 @@ use crate::{
 };
 
 impl Entry {
-    /// Clips the text of one part, which counts `tokens`, to `room`. Returns what it counts then; None when nothing is
-    /// gained. A text that was clipped before is clipped anew, from the whole.
-    fn clip_part(&mut self, part: usize, tokens: Tokens, room: Tokens, encoding: Encoding) -> Option<Tokens> {
-        if tokens <= room {
+    /// Clips the text of one part from `tokens` to at most `limit`. Returns the new count; None if
+    /// nothing is gained. A text that was clipped before is clipped again from its unclipped form.
+    fn clip_part(
+        &mut self,
+        part: usize,
+        tokens: Tokens,
+        limit: Tokens,
+        encoding: Encoding,
+    ) -> Option<Tokens> {
+        if tokens <= limit {
             return None;
         }
         self.note_origins();
-        let message = self.message();
+        let message = self.message_id();
         let origin = &mut self.origins[part];
         let is_result = matches!(self.parts[part], Part::ToolResult { .. });
-        let (Part::Text { text } | Part::ToolResult { text, .. }) = &mut self.parts[part] else { return None };
+        let (Part::Text { text } | Part::ToolResult { text, .. }) = &mut self.parts[part] else {
+            return None;
+        };
         let whole = origin.whole.as_deref().unwrap_or(text);
-        let place = origin.place.clone();
-        // What was added to a result, such as descriptions of its media, stands behind what the tool said.
-        let own = place.as_ref().map_or(whole.len(), |place| place.len().min(whole.len()));
+        let byte_range = origin.byte_range.clone();
+        // Additions to a result, such as descriptions of its media, follow the tool's own text.
+        let own = byte_range
+            .as_ref()
+            .map_or(whole.len(), |byte_range| byte_range.len().min(whole.len()));
         let json = (is_result && is_json(&whole[..own])).then_some(own);
-        let clipped = clipped(whole, json, room, encoding, |left_out| mark(left_out, place.as_ref(), message))?;
+        let clipped = clip_text(whole, json, limit, encoding, |left_out| {
+            mark(left_out, byte_range.as_ref(), message)
+        })?;
         if clipped.tokens >= tokens {
             return None;
         }
@@ -37,62 +50,105 @@ impl Entry {
     }
 }
 
-struct Outcome {
+struct ClippedText {
     text: String,
     tokens: Tokens,
     left_out: Vec<Range<usize>>,
 }
 
-/// The text clipped to `room`. The first `json` bytes of a tool result stay JSON, or, where not even that fits, become
-/// one line that says what they were: never half of it.
-fn clipped(
+/// Clips a text to `limit`. The first `json` bytes of a tool result stay valid JSON. If even the
+/// shortest JSON does not fit, a one-line mark replaces them.
+fn clip_text(
     whole: &str,
     json: Option<usize>,
-    room: Tokens,
+    limit: Tokens,
     encoding: Encoding,
     mark: impl Fn(Range<usize>) -> String,
-) -> Option<Outcome> {
+) -> Option<ClippedText> {
     if let Some((json, rest)) = json.map(|bytes| whole.split_at(bytes)) {
         let counter = encoding.counter();
-        let fitting = clip_json(encoding, json, room.less(counter.count(rest)), &mark);
+        let fitting = clip_json(encoding, json, limit.less(counter.count(rest)), &mark);
         let (mut text, left_out) = fitting.map_or_else(
-            || (mark(0..json.len()), std::iter::once(0..json.len()).collect()),
+            || {
+                (
+                    mark(0..json.len()),
+                    std::iter::once(0..json.len()).collect(),
+                )
+            },
             |clipped| (clipped.text, clipped.omitted),
         );
         text.push_str(rest);
-        return Some(Outcome { tokens: counter.count(&text), text, left_out });
+        return Some(ClippedText {
+            tokens: counter.count(&text),
+            text,
+            left_out,
+        });
     }
-    let clipped = clip_middle(encoding, whole, room, |left_out| format!("\n{}\n", mark(left_out)))?;
-    Some(Outcome { text: clipped.text, tokens: clipped.tokens, left_out: vec![clipped.omitted] })
+    let clipped = clip_middle(encoding, whole, limit, |left_out| {
+        format!("\n{}\n", mark(left_out))
+    })?;
+    Some(ClippedText {
+        text: clipped.text,
+        tokens: clipped.tokens,
+        left_out: vec![clipped.omitted],
+    })
 }
 
-/// What stands where a part of a text was left out, so that a model can ask for it.
-fn mark(left_out: Range<usize>, place: Option<&Range<usize>>, message: Option<MessageId>) -> String {
-    match (place.map(|place| within(&left_out, place)), message) {
+/// The mark that replaces a left-out range. It names the range, so that a model can ask for it.
+fn mark(
+    left_out: Range<usize>,
+    byte_range: Option<&Range<usize>>,
+    message: Option<MessageId>,
+) -> String {
+    match (
+        byte_range.map(|byte_range| plain_text_range(&left_out, byte_range)),
+        message,
+    ) {
         (Some(bytes), Some(id)) => {
-            format!("[{} bytes left out: bytes {} to {} of message {id}]", left_out.len(), bytes.start, bytes.end)
+            format!(
+                "[{} bytes left out: bytes {} to {} of message {id}]",
+                left_out.len(),
+                bytes.start,
+                bytes.end
+            )
         }
         _ => format!("[{} bytes left out]", left_out.len()),
     }
 }
 
-/// A range of a part's text as bytes of its message's plain text; what was added to the part is not of it.
-fn within(range: &Range<usize>, place: &Range<usize>) -> Range<usize> {
-    (place.start + range.start).min(place.end)..(place.start + range.end).min(place.end)
+/// Maps a range of a part's text to bytes of its message's plain text. Additions to the part are
+/// cut off.
+fn plain_text_range(range: &Range<usize>, byte_range: &Range<usize>) -> Range<usize> {
+    (byte_range.start + range.start).min(byte_range.end)
+        ..(byte_range.start + range.end).min(byte_range.end)
 }
 
 fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    text.trim_start().starts_with(['{', '['])
+        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 impl Draft {
-    /// Clips one part of one entry, and says so in the manifest. Returns the tokens gained.
-    pub(super) fn clip(&mut self, index: usize, part: usize, tokens: Tokens, room: Tokens, reason: Reason) -> Tokens {
+    /// Clips one part of one entry and records it in the manifest. Returns the tokens gained.
+    pub(super) fn clip(
+        &mut self,
+        index: usize,
+        part: usize,
+        tokens: Tokens,
+        limit: Tokens,
+        reason: Reason,
+    ) -> Tokens {
         let encoding = self.encoding;
         let entry = &mut self.entries[index];
-        let Some(left) = entry.clip_part(part, tokens, room, encoding) else { return Tokens::ZERO };
-        if let Some(line) = entry.message().and_then(|id| self.fate(id)) {
-            // A summary that was cut is still a summary, and what it left out is the original.
+        let Some(left) = entry.clip_part(part, tokens, limit, encoding) else {
+            return Tokens::ZERO;
+        };
+        if let Some(line) = entry
+            .message_id()
+            .and_then(|id| self.manifest_entry_mut(id))
+        {
+            // A clipped summary is still reported as a summary: its clip left out no bytes of the
+            // original.
             if line.representation != Representation::Summary {
                 line.representation = Representation::Clipped;
             }
@@ -103,23 +159,33 @@ impl Draft {
     }
 }
 
-/// Writes the clips' ranges into the manifest; to be called after the last clip, before entries are joined.
-pub(super) fn note_clips(draft: &mut Draft) {
+/// Writes the clips' byte ranges into the manifest. Call it after the last clip and before entries
+/// are joined.
+pub(super) fn record_clips(draft: &mut Draft) {
     let left_out = |origin: &Origin| {
-        let place = origin.place.clone();
-        let ranges: Vec<Range<usize>> =
-            origin.left_out.iter().filter_map(|range| Some(within(range, place.as_ref()?))).collect();
+        let byte_range = origin.byte_range.clone();
+        let ranges: Vec<Range<usize>> = origin
+            .left_out
+            .iter()
+            .filter_map(|range| Some(plain_text_range(range, byte_range.as_ref()?)))
+            .collect();
         ranges
     };
     let noted: Vec<(MessageId, Vec<Range<usize>>)> = draft
         .entries
         .iter()
-        .filter_map(|entry| Some((entry.message()?, entry.origins.iter().flat_map(left_out).collect::<Vec<_>>())))
+        .filter_map(|entry| {
+            Some((
+                entry.message_id()?,
+                entry.origins.iter().flat_map(left_out).collect::<Vec<_>>(),
+            ))
+        })
         .filter(|(_, ranges)| !ranges.is_empty())
         .collect();
     for (id, ranges) in noted {
-        if let Some(line) = draft.fate(id) {
-            line.clipped.extend(ranges.into_iter().filter(|range| !range.is_empty()));
+        if let Some(line) = draft.manifest_entry_mut(id) {
+            line.clipped
+                .extend(ranges.into_iter().filter(|range| !range.is_empty()));
             line.clipped.sort_by_key(|range| range.start);
         }
     }

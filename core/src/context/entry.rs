@@ -1,42 +1,47 @@
-//! The pieces of a context before repairs and budget: one entry per message.
+//! The entries that a context is built from: one for each message, before repairs and budget.
 
-use super::{Body, CheckpointSummary, ManifestEntry, Reason, Representation, Segment, TailMessage};
+use super::{
+    Body, CheckpointSummary, ManifestEntry, Reason, Representation, Segment, SwappedMessage,
+    TailMessage,
+    swapped_message::{checkpoint_mark, checkpoint_overhead_tokens},
+};
 use crate::{
     cooling,
-    message::{Message, MessageId, PART_JOIN, Part, Role, ToolMark, part_text},
+    message::{Message, MessageId, PART_JOIN, Part, Role, part_text},
     policy::Policy,
     tokens::{Encoding, Tokens, count_message},
     turn,
 };
 
-/// One message of the context in the making.
+/// One message of a context during its build.
 pub(super) struct Entry {
     pub(super) segment: Segment,
     pub(super) role: Role,
     pub(super) parts: Vec<Part>,
-    /// Stored messages that it stands for.
+    /// The stored messages that it represents.
     pub(super) ids: Vec<MessageId>,
-    /// Turn it belongs to; 0 for system prompt and summary.
+    /// Its turn; 0 for system prompt and summary.
     pub(super) turn: i32,
     /// Tokens of the parts.
     pub(super) tokens: Tokens,
-    /// How many messages' framing it costs: more than one once messages were merged into it.
-    pub(super) framings: u64,
+    /// Messages whose framing it pays for: more than one after messages were merged into it.
+    pub(super) framing_count: u64,
     pub(super) estimated: bool,
-    /// Whether the parts are the original's, so that a clip can say which bytes it left out.
+    /// Whether the parts are those of the original, so that a clip can name the bytes that it left
+    /// out.
     pub(super) original: bool,
-    /// One for each part from the first change of the parts on; empty before.
+    /// One origin for each part. Empty until the parts are first changed.
     pub(super) origins: Vec<Origin>,
 }
 
-/// Where a part's text comes from.
+/// The source of a part's text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origin {
-    /// Its bytes in the stored message's plain text; None where they are not of it.
-    pub(super) place: Option<std::ops::Range<usize>>,
-    /// The text before it was clipped.
+    /// Its bytes in the stored message's plain text; None if it is not part of it.
+    pub(super) byte_range: Option<std::ops::Range<usize>>,
+    /// The text before it was clipped; None if it was not.
     pub(super) whole: Option<String>,
-    /// Bytes of `whole` that a clip left out.
+    /// Byte ranges of `whole` that a clip left out.
     pub(super) left_out: Vec<std::ops::Range<usize>>,
 }
 
@@ -45,9 +50,14 @@ impl Entry {
         (!text.is_empty()).then(|| Self::derived(Segment::SystemPrompt, Role::System, text, tokens))
     }
 
-    pub(super) fn checkpoint(held: &CheckpointSummary, encoding: Encoding) -> Self {
-        let tokens = checkpoint_tokens_around(held.last, encoding) + held.tokens;
-        Self::derived(Segment::CheckpointSummary, Role::User, checkpoint_mark(held.last) + &held.text, tokens)
+    pub(super) fn checkpoint(summary: &CheckpointSummary, encoding: Encoding) -> Self {
+        let tokens = checkpoint_overhead_tokens(summary.last, encoding) + summary.tokens;
+        Self::derived(
+            Segment::CheckpointSummary,
+            Role::User,
+            checkpoint_mark(summary.last) + &summary.text,
+            tokens,
+        )
     }
 
     fn derived(segment: Segment, role: Role, text: String, tokens: Tokens) -> Self {
@@ -59,14 +69,14 @@ impl Entry {
             ids: Vec::new(),
             turn: 0,
             tokens,
-            framings: 1,
+            framing_count: 1,
             estimated: false,
             original: false,
             origins: Vec::new(),
         }
     }
 
-    /// A message of the tail, and its line in the manifest.
+    /// The entry of a message of the tail, and its manifest entry.
     pub(super) fn stored(
         message: TailMessage,
         cool: bool,
@@ -86,10 +96,25 @@ impl Entry {
                 };
                 (Representation::Original, reason, parts, original_tokens)
             }
-            Body::Summary { text, tokens, original_bytes, outline } => {
-                let swapped = Swapped { id: message.id, role: message.role, original_bytes, outline };
-                let (parts, around) = swapped.parts(&text, encoding);
-                (Representation::Summary, Reason::Cool, parts, tokens + around)
+            Body::Summary {
+                text,
+                tokens,
+                original_bytes,
+                outline,
+            } => {
+                let swapped = SwappedMessage {
+                    id: message.id,
+                    role: message.role,
+                    original_bytes,
+                    outline,
+                };
+                let (parts, overhead) = swapped.parts(&text, encoding);
+                (
+                    Representation::Summary,
+                    Reason::Cool,
+                    parts,
+                    tokens + overhead,
+                )
             }
         };
         let line = ManifestEntry {
@@ -109,7 +134,7 @@ impl Entry {
             ids: vec![message.id],
             turn: message.turn,
             tokens,
-            framings: 1,
+            framing_count: 1,
             estimated: message.estimated && original,
             original,
             origins: Vec::new(),
@@ -117,7 +142,7 @@ impl Entry {
         (line, entry)
     }
 
-    /// The current input, with the turns that it would have if it were stored.
+    /// The entries of the current input, with the turns that they would have if they were stored.
     pub(super) fn input(
         messages: Vec<Message>,
         turn: i32,
@@ -136,7 +161,7 @@ impl Entry {
                 parts: message.parts,
                 ids: Vec::new(),
                 turn,
-                framings: 1,
+                framing_count: 1,
                 estimated: false,
                 original: true,
                 origins: Vec::new(),
@@ -144,17 +169,17 @@ impl Entry {
         })
     }
 
-    /// Whether it is a message of the conversation, not its prompt or summary.
-    pub(super) const fn is_spoken(&self) -> bool {
+    /// Whether it is a message of the conversation, as opposed to system prompt and summary.
+    pub(super) const fn is_conversation(&self) -> bool {
         matches!(self.segment, Segment::Tail | Segment::CurrentInput)
     }
 
-    /// The stored message whose parts these are; None for current input.
-    pub(super) fn message(&self) -> Option<MessageId> {
+    /// The newest stored message that it represents; None for current input.
+    pub(super) fn message_id(&self) -> Option<MessageId> {
         self.ids.last().copied()
     }
 
-    /// Notes where the parts come from; to be called before the first change of them.
+    /// Records the origins of the parts. Call it before the parts are first changed.
     pub(super) fn note_origins(&mut self) {
         if self.origins.len() == self.parts.len() {
             return;
@@ -163,89 +188,29 @@ impl Entry {
         let original = self.original;
         let origin = |part: &Part| {
             let bytes = part_text(part).len();
-            let place = original.then_some(offset..offset + bytes);
+            let byte_range = original.then_some(offset..offset + bytes);
             if bytes > 0 {
                 offset += bytes + PART_JOIN.len();
             }
-            Origin { place, ..Origin::default() }
+            Origin {
+                byte_range,
+                ..Origin::default()
+            }
         };
         self.origins = self.parts.iter().map(origin).collect();
     }
 
-    /// Keeps the parts of which `keep` says so, and their origins; gives back the others.
-    pub(super) fn take_parts(&mut self, mut keep: impl FnMut(&Part) -> bool) -> Vec<(Part, Origin)> {
+    /// Keeps the parts that `keep` accepts, with their origins. Returns the others.
+    pub(super) fn take_parts(
+        &mut self,
+        mut keep: impl FnMut(&Part) -> bool,
+    ) -> Vec<(Part, Origin)> {
         self.note_origins();
-        let parts = std::mem::take(&mut self.parts).into_iter().zip(std::mem::take(&mut self.origins));
+        let parts = std::mem::take(&mut self.parts)
+            .into_iter()
+            .zip(std::mem::take(&mut self.origins));
         let (kept, taken): (Vec<_>, Vec<_>) = parts.partition(|(part, _)| keep(part));
         (self.parts, self.origins) = kept.into_iter().unzip();
         taken
     }
 }
-
-/// A message that is sent as its summary.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Swapped {
-    /// Its id.
-    pub id: MessageId,
-    /// Who speaks.
-    pub role: Role,
-    /// Bytes of the original's plain text.
-    pub original_bytes: u64,
-    /// Its tool calls and results.
-    pub outline: Vec<ToolMark>,
-}
-
-impl Swapped {
-    /// What is sent around the summary: the mark that says what it is, and tool calls and results in their places.
-    pub fn tokens_around(&self, encoding: Encoding) -> Tokens {
-        self.parts("", encoding).1
-    }
-
-    /// The parts that stand for the message, and what they count without the summary's own text.
-    fn parts(&self, summary: &str, encoding: Encoding) -> (Vec<Part>, Tokens) {
-        let counter = encoding.counter();
-        let Self { id, original_bytes, .. } = self;
-        let mark = format!("[Summary of message {id}; its original of {original_bytes} bytes is kept under that id]\n");
-        let mut around = counter.count(&mark) + SEAM;
-        let mut text = Some(mark + summary);
-        let mut parts = Vec::with_capacity(self.outline.len() + 1);
-        if self.role != Role::Tool {
-            parts.extend(text.take().map(|text| Part::Text { text }));
-        }
-        for mark in &self.outline {
-            parts.push(match mark {
-                ToolMark::Call { id: call, name } => {
-                    let input = format!("{{\"summarised_in_message\":{id}}}");
-                    around += counter.count(&input) + counter.count(name);
-                    Part::ToolUse { id: call.clone(), name: name.clone(), input }
-                }
-                ToolMark::Result { id: call, is_error } => {
-                    let text = text.take().unwrap_or_else(|| {
-                        around += counter.count(IN_THE_SUMMARY);
-                        IN_THE_SUMMARY.to_owned()
-                    });
-                    Part::ToolResult { id: call.clone(), text, is_error: *is_error, media: Vec::new() }
-                }
-            });
-        }
-        parts.extend(text.map(|text| Part::Text { text }));
-        (parts, around)
-    }
-}
-
-/// What the further results of a swapped message say.
-const IN_THE_SUMMARY: &str = "[in the summary above]";
-
-/// What stands before a checkpoint's summary.
-fn checkpoint_mark(last: MessageId) -> String {
-    format!("[Summary of the conversation up to message {last}]\n")
-}
-
-/// What is sent around a checkpoint's summary.
-pub fn checkpoint_tokens_around(last: MessageId, encoding: Encoding) -> Tokens {
-    encoding.counter().count(&checkpoint_mark(last)) + SEAM
-}
-
-/// What mark and summary count more as one text than each by itself, at most: in `o200k_base` the end of the mark takes
-/// slashes with it, so that `/MPL/` behind it is three tokens and alone one. The most among 450,000 beginnings of lines.
-const SEAM: Tokens = Tokens::new(2);

@@ -1,71 +1,74 @@
-//! What a context is built from: what the store knows, and what the caller asks for.
+//! The input of a build: what the store knows of the conversation, and what the caller asks for.
 
 use super::PrefixVersion;
 use crate::{
     media_access::MediaAccess,
     message::{Message, MessageId, Part, Role, ToolMark},
     policy::Policy,
-    render::Format,
+    provider_format::Format,
     tokens::{Encoding, Tokens},
 };
 
 /// What the store knows of a conversation, read in one snapshot.
 #[derive(Debug, Clone)]
 pub struct Material {
-    /// The newest message.
+    /// The newest message of the conversation.
     pub last_message_id: MessageId,
-    /// Its role; None in an empty conversation.
+    /// The newest message's role; None in an empty conversation.
     pub last_role: Option<Role>,
-    /// Its turn.
+    /// The newest message's turn.
     pub turn: i32,
-    /// What the conversation's tokens are counted in.
+    /// The encoding that the conversation's tokens are counted in.
     pub encoding: Encoding,
-    /// The settings in force.
+    /// The settings in force for the conversation.
     pub policy: Policy,
-    /// The conversation's system prompt; empty for none.
+    /// The conversation's system prompt; empty if it has none.
     pub system_prompt: String,
-    /// Its tokens.
+    /// Tokens of the system prompt.
     pub system_prompt_tokens: Tokens,
-    /// The last separator's place, if there is a separator.
+    /// The message that the last separator follows; None if there is no separator.
     pub separator: Option<MessageId>,
-    /// The newest checkpoint that holds.
+    /// The newest valid checkpoint.
     pub checkpoint: Option<CheckpointSummary>,
     /// The messages after the boundary that were read, in id order.
     pub tail: Vec<TailMessage>,
-    /// Those that were not, in id order: what is newer holds as much as one context reads. Empty in nearly all.
-    pub left_out: Vec<LeftOut>,
+    /// The messages after the boundary that were not read, in id order, because newer ones fill the
+    /// content limit. Empty for nearly every conversation.
+    pub omitted: Vec<OmittedMessage>,
     /// The newest recorded version of the context's beginning.
     pub prefix: Option<PrefixVersion>,
-    /// Seconds since the newest assistant message of the tail was stored: the age of the last model call.
+    /// Seconds since the newest assistant message of the tail was stored, which is the age of the
+    /// last model call.
     pub idle_seconds: Option<i64>,
-    /// The provider's tokens for each token counted here, as usage reports of the model say; None: no report.
+    /// The provider's tokens for each token counted here, from the model's usage reports; None
+    /// without a report.
     pub tokens_ratio: Option<f64>,
-    /// The window that the model's provider has named; None: it never had to.
+    /// The window that the model's provider named in an error; None if it named none.
     pub learnt_window: Option<Tokens>,
 }
 
-/// The summary that stands for everything up to the boundary.
+/// The summary of everything up to the boundary.
 #[derive(Debug, Clone)]
 pub struct CheckpointSummary {
-    /// The last message covered.
+    /// The last message that the summary covers.
     pub last: MessageId,
     /// The summary.
     pub text: String,
-    /// Its tokens.
+    /// Tokens of the summary.
     pub tokens: Tokens,
-    /// Tokens that a context has saved by it.
+    /// Tokens that the summary saves in a context.
     pub saved: Tokens,
-    /// Whether it is stored.
-    pub made: Made,
+    /// Whether the summary belongs to a stored checkpoint.
+    pub origin: SummaryOrigin,
 }
 
-/// Where a summary comes from.
+/// The origin of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Made {
-    /// It is a stored checkpoint's.
+pub enum SummaryOrigin {
+    /// A stored checkpoint.
     #[default]
     Stored,
-    /// It was made for this answer, because a model has refused a longer context.
+    /// Made for this answer only, because a model has refused a longer context.
     ForThisCall,
 }
 
@@ -78,19 +81,19 @@ pub struct TailMessage {
     pub role: Role,
     /// Its turn.
     pub turn: i32,
-    /// Tokens of the original: counted, or else estimated.
+    /// Tokens of the original: counted, or estimated until they are counted.
     pub tokens: Tokens,
     /// Whether `tokens` is an estimate.
     pub estimated: bool,
-    /// What of it was read.
+    /// The content that was read.
     pub body: Body,
-    /// Its summary, where it is large and is still sent as it was said.
+    /// The message's summary, if it is large and its original is still sent.
     pub ready: Option<ReadySummary>,
 }
 
 /// One message after the boundary that was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedMessage {
     /// Its id.
     pub id: MessageId,
     /// Its turn.
@@ -99,58 +102,59 @@ pub struct LeftOut {
     pub tokens: Tokens,
 }
 
-/// A summary that may take a message's place.
+/// A summary that may replace a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadySummary {
     /// The summary.
     pub text: String,
-    /// Its tokens.
+    /// Tokens of the summary.
     pub tokens: Tokens,
 }
 
-/// What the store read of a message.
+/// The content that the store read of a message.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// The original.
     Original(Vec<Part>),
-    /// The summary of a cool large message; its original was not read.
+    /// The summary of a cool large message. Its original was not read.
     Summary {
         /// The summary.
         text: String,
-        /// Its tokens.
+        /// Tokens of the summary.
         tokens: Tokens,
         /// Bytes of the original's plain text.
         original_bytes: u64,
-        /// Its tool calls and results, which must stay in their places.
+        /// Its tool calls and results, which stay in their places.
         outline: Vec<ToolMark>,
     },
 }
 
-/// What the caller asks for.
+/// The caller's request.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
-    /// Messages that are not stored yet and end the context.
+    /// Messages that are not stored yet. They end the context.
     pub current_input: Vec<Message>,
-    /// Sent instead of the conversation's system prompt.
+    /// Replaces the conversation's system prompt.
     pub system_prompt: Option<String>,
-    /// The whole context counts at most this.
+    /// Most tokens of the whole context.
     pub budget: Option<Tokens>,
-    /// What it will be rendered as: what that provider refuses is mended.
+    /// The format that the context will be rendered in. Content that the provider refuses is
+    /// repaired.
     pub format: Format,
-    /// Which media may be sent by their address; the others are described.
+    /// Media that may be sent by their address. Other media are described in words.
     pub media: MediaAccess,
-    /// What a model refused before.
+    /// The measures to take after a model refused the context as too long.
     pub pressure: Pressure,
 }
 
-/// What is done because a model has refused a context as too long, whether or not there is a budget.
+/// Measures after a model has refused a context as too long. They apply with and without a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Pressure {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// Every oversized tool result is clipped, those of the newest turn included.
+    /// Clip every oversized tool result, in the newest turn too.
     TruncateToolResults,
-    /// The same; the compaction itself comes before the build.
+    /// The same as `TruncateToolResults`. The compaction itself runs before the build.
     Compact,
 }

@@ -1,20 +1,31 @@
-//! BuildContext, decided: what to send to the model next. Pure; the store brings the material, the server sends the answer.
+//! BuildContext: decides what to send to the model next. Pure: the store reads the material, the
+//! server sends the answer.
+//!
+//! In the order of a build:
+//!
+//! - `material`: the input of a build.
+//! - `content_limit`: which messages are omitted because one context reads no more.
+//! - `entry`, `swapped_message`: one entry for each message, and what is sent for a summary.
+//! - `swap`: which cool large messages are sent as their summaries.
+//! - `repair`: what is changed because the provider would refuse it.
+//! - `budget`, `clip`: what is clipped or dropped to fit the budget.
+//! - `prefix`: the beginning, as the provider's prefix cache holds it. `prefix_comparison`: whether
+//!   the cache still holds it.
+//! - `answer`: the output of a build.
 
 mod answer;
 mod budget;
 #[cfg(test)]
 mod cache_tests;
 mod clip;
-mod close;
+mod content_limit;
 mod entry;
-mod left_out;
 mod material;
-mod names;
-mod pairs;
 mod prefix;
+mod prefix_comparison;
 mod repair;
-mod shape;
 mod swap;
+mod swapped_message;
 #[cfg(test)]
 mod tests;
 
@@ -23,46 +34,85 @@ use crate::{
     digest,
     media_access::MediaAccess,
     message::MessageId,
-    render::Format,
+    provider_format::Format,
     tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
     turn,
 };
-pub use answer::{BudgetTooSmall, Context, ContextMessage, ManifestEntry, Reason, Representation, Segment};
+pub use answer::{
+    BudgetTooSmall, Context, ContextMessage, ManifestEntry, Reason, Repair, RepairKind,
+    Representation, Segment,
+};
 use entry::Entry;
-pub use entry::{Swapped, checkpoint_tokens_around};
-pub use material::{Ask, Body, CheckpointSummary, LeftOut, Made, Material, Pressure, ReadySummary, TailMessage};
+pub use material::{
+    Ask, Body, CheckpointSummary, Material, OmittedMessage, Pressure, ReadySummary, SummaryOrigin,
+    TailMessage,
+};
 pub use prefix::{BreakReason, CacheBreak, NewVersion, Prefix, PrefixVersion};
-pub use repair::{Repair, RepairKind};
+pub use swapped_message::{SwappedMessage, checkpoint_overhead_tokens};
 
-/// Builds the context: system prompt, checkpoint summary, tail with cool large messages as their summaries, current input.
+/// Builds the context: system prompt, checkpoint summary, tail with cool large messages as their
+/// summaries, current input.
 pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall> {
-    let current_turn =
-        turn::after(material.turn, material.last_role, ask.current_input.iter().map(|message| message.role));
-    left_out::round(&mut material);
-    let boundary = Boundary::newest(material.separator, material.checkpoint.as_ref().map(|held| held.last));
-    let Material { last_message_id, encoding, policy, separator, last_role, turn, .. } = material;
+    let current_turn = turn::after(
+        material.turn,
+        material.last_role,
+        ask.current_input.iter().map(|message| message.role),
+    );
+    content_limit::omit_partial_turns(&mut material);
+    let boundary = Boundary::newest(
+        material.separator,
+        material.checkpoint.as_ref().map(|summary| summary.last),
+    );
+    let Material {
+        last_message_id,
+        encoding,
+        policy,
+        separator,
+        last_role,
+        turn,
+        ..
+    } = material;
     let prompt = ask.system_prompt.map_or_else(
-        || (std::mem::take(&mut material.system_prompt), material.system_prompt_tokens),
+        || {
+            (
+                std::mem::take(&mut material.system_prompt),
+                material.system_prompt_tokens,
+            )
+        },
         |text| {
             let tokens = encoding.counter().count(&text);
             (text, tokens)
         },
     );
     let system_prompt = digest::of_content(&prompt.0);
-    let mut head: Vec<Entry> = Entry::system_prompt(prompt.0, prompt.1).into_iter().collect();
-    head.extend(material.checkpoint.as_ref().map(|held| Entry::checkpoint(held, encoding)));
+    let mut head: Vec<Entry> = Entry::system_prompt(prompt.0, prompt.1)
+        .into_iter()
+        .collect();
+    head.extend(
+        material
+            .checkpoint
+            .as_ref()
+            .map(|summary| Entry::checkpoint(summary, encoding)),
+    );
     let input: Vec<Entry> = Entry::input(ask.current_input, turn, last_role, encoding).collect();
-    let tokens = head.iter().chain(&input).map(Entry::framed).sum();
-    let around = swap::Around { boundary, system_prompt, tokens, budget: ask.budget, format: ask.format, current_turn };
-    let cool = swap::swap(&mut material, &around);
-    let before = prefix::Before::of(&material);
+    let tokens = head.iter().chain(&input).map(Entry::framed_tokens).sum();
+    let surroundings = swap::TailSurroundings {
+        boundary,
+        system_prompt,
+        tokens,
+        budget: ask.budget,
+        format: ask.format,
+        current_turn,
+    };
+    let cool = swap::swap_cool_messages(&mut material, &surroundings);
+    let previous = prefix_comparison::PreviousPrefix::of(&material);
 
     let mut draft = Draft {
         encoding,
         budget: ask.budget,
         format: ask.format,
         media: ask.media,
-        manifest: before_boundary(separator, material.checkpoint.as_ref(), &material.left_out),
+        manifest: before_boundary(separator, material.checkpoint.as_ref(), &material.omitted),
         repairs: Vec::new(),
         entries: head,
     };
@@ -72,24 +122,25 @@ pub fn build(mut material: Material, ask: Ask) -> Result<Context, BudgetTooSmall
         draft.manifest.push(manifest);
         draft.entries.push(entry);
     }
-    left_out::note(&mut draft.manifest, &material.left_out);
+    content_limit::add_to_manifest(&mut draft.manifest, &material.omitted);
     draft.entries.extend(input);
 
-    repair::mend(&mut draft);
-    budget::relieve(&mut draft, ask.pressure);
+    repair::repair(&mut draft);
+    budget::apply_pressure(&mut draft, ask.pressure);
     budget::fit(&mut draft)?;
-    clip::note_clips(&mut draft);
-    close::close(&mut draft);
-    let prefix = prefix::compare(&draft, &before, boundary, system_prompt, last_message_id);
+    clip::record_clips(&mut draft);
+    repair::enforce_role_sequence(&mut draft);
+    let prefix =
+        prefix_comparison::compare(&draft, &previous, boundary, system_prompt, last_message_id);
     Ok(draft.finish(last_message_id, boundary, current_turn, prefix))
 }
 
-/// Manifest of what stands before the tail: at most two runs, however long the history, but for what a summary that was made
-/// for this call could not read.
+/// The manifest entries of all messages before the tail. There are at most two, however long the
+/// history is, unless a summary that was made for this call has gaps where messages were omitted.
 fn before_boundary(
     separator: Option<MessageId>,
     checkpoint: Option<&CheckpointSummary>,
-    left_out: &[LeftOut],
+    omitted: &[OmittedMessage],
 ) -> Vec<ManifestEntry> {
     let run = |first: MessageId, last, representation, reason, tokens| {
         (first <= last).then_some(ManifestEntry {
@@ -104,22 +155,32 @@ fn before_boundary(
         })
     };
     let separated = separator.unwrap_or_default();
-    let before = run(MessageId(1), separated, Representation::BeforeSeparator, Reason::Separated, Tokens::ZERO);
-    let covered = checkpoint.into_iter().flat_map(|held| {
-        let reason = match held.made {
-            Made::Stored => Reason::Checkpointed,
-            Made::ForThisCall => Reason::Pressure,
+    let before = run(
+        MessageId(1),
+        separated,
+        Representation::BeforeSeparator,
+        Reason::Separated,
+        Tokens::ZERO,
+    );
+    let covered = checkpoint.into_iter().flat_map(|summary| {
+        let reason = match summary.origin {
+            SummaryOrigin::Stored => Reason::Checkpointed,
+            SummaryOrigin::ForThisCall => Reason::Pressure,
         };
-        let runs = left_out::runs_between(separated.next(), held.last, left_out);
+        let runs = content_limit::runs_between(separated.next(), summary.last, omitted);
         runs.into_iter().filter_map(move |(first, last)| {
-            let tokens = if last == held.last { held.tokens } else { Tokens::ZERO };
+            let tokens = if last == summary.last {
+                summary.tokens
+            } else {
+                Tokens::ZERO
+            };
             run(first, last, Representation::Checkpoint, reason, tokens)
         })
     });
     before.into_iter().chain(covered).collect()
 }
 
-/// A context in the making.
+/// A context during its build.
 struct Draft {
     encoding: Encoding,
     budget: Option<Tokens>,
@@ -132,20 +193,33 @@ struct Draft {
 
 impl Draft {
     fn total(&self) -> Tokens {
-        self.entries.iter().map(Entry::framed).sum()
+        self.entries.iter().map(Entry::framed_tokens).sum()
     }
 
-    fn repair(&mut self, kind: RepairKind, message: Option<MessageId>, call: String) {
-        self.repairs.push(Repair { kind, message, call });
+    fn report_repair(&mut self, kind: RepairKind, message: Option<MessageId>, call: String) {
+        self.repairs.push(Repair {
+            kind,
+            message,
+            call,
+        });
     }
 
-    /// The manifest's entry of a stored message of the tail.
-    fn fate(&mut self, id: MessageId) -> Option<&mut ManifestEntry> {
-        let place = self.manifest.binary_search_by(|entry| entry.first.cmp(&id)).ok()?;
+    /// The manifest entry of a stored message of the tail.
+    fn manifest_entry_mut(&mut self, id: MessageId) -> Option<&mut ManifestEntry> {
+        let place = self
+            .manifest
+            .binary_search_by(|entry| entry.first.cmp(&id))
+            .ok()?;
         self.manifest.get_mut(place)
     }
 
-    fn finish(self, last_message_id: MessageId, boundary: Boundary, current_turn: i32, prefix: Prefix) -> Context {
+    fn finish(
+        self,
+        last_message_id: MessageId,
+        boundary: Boundary,
+        current_turn: i32,
+        prefix: Prefix,
+    ) -> Context {
         let total = self.total();
         Context {
             estimated: self.entries.iter().any(|entry| entry.estimated),
@@ -164,7 +238,7 @@ impl Draft {
 impl From<Entry> for ContextMessage {
     fn from(entry: Entry) -> Self {
         Self {
-            tokens: entry.framed(),
+            tokens: entry.framed_tokens(),
             segment: entry.segment,
             role: entry.role,
             parts: entry.parts,
@@ -174,8 +248,8 @@ impl From<Entry> for ContextMessage {
 }
 
 impl Entry {
-    /// Tokens with the provider's framing of every message merged into it.
-    fn framed(&self) -> Tokens {
-        self.tokens + Tokens::new(FRAMING_PER_MESSAGE.get() * self.framings)
+    /// Tokens with the provider's framing of every message that was merged into the entry.
+    fn framed_tokens(&self) -> Tokens {
+        self.tokens + Tokens::new(FRAMING_PER_MESSAGE.get() * self.framing_count)
     }
 }

@@ -1,4 +1,4 @@
-//! Contexts of arbitrary histories: complete, within budget, acceptable.
+//! Contexts of arbitrary histories are complete, within budget, and paired.
 
 use std::collections::HashSet;
 
@@ -26,20 +26,28 @@ fn material(tail: Vec<TailMessage>) -> Material {
             text: "They spoke of the sea.".into(),
             tokens: Tokens::new(6),
             saved: Tokens::new(100),
-            made: Made::Stored,
+            origin: SummaryOrigin::Stored,
         }),
         tail,
         prefix: None,
-        left_out: Vec::new(),
+        omitted: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,
     }
 }
 
-fn said(id: i64, role: Role, turn: i32, parts: Vec<Part>) -> TailMessage {
+fn message(id: i64, role: Role, turn: i32, parts: Vec<Part>) -> TailMessage {
     let tokens = crate::tokens::count_parts(Encoding::O200kBase, &parts);
-    TailMessage { id: MessageId(id), role, turn, tokens, estimated: false, body: Body::Original(parts), ready: None }
+    TailMessage {
+        id: MessageId(id),
+        role,
+        turn,
+        tokens,
+        estimated: false,
+        body: Body::Original(parts),
+        ready: None,
+    }
 }
 
 fn text(text: &str) -> Vec<Part> {
@@ -47,11 +55,20 @@ fn text(text: &str) -> Vec<Part> {
 }
 
 fn call(id: &str) -> Part {
-    Part::ToolUse { id: id.into(), name: "look".into(), input: "{\"at\":\"the sea\"}".into() }
+    Part::ToolUse {
+        id: id.into(),
+        name: "look".into(),
+        input: "{\"at\":\"the sea\"}".into(),
+    }
 }
 
 fn result(id: &str, text: &str) -> Part {
-    Part::ToolResult { id: id.into(), text: text.into(), is_error: false, media: Vec::new() }
+    Part::ToolResult {
+        id: id.into(),
+        text: text.into(),
+        is_error: false,
+        media: Vec::new(),
+    }
 }
 
 fn built(tail: Vec<TailMessage>) -> Context {
@@ -59,21 +76,43 @@ fn built(tail: Vec<TailMessage>) -> Context {
 }
 
 #[test]
-fn what_is_said_again_and_again_is_one_message_that_stands_for_all() {
+fn a_message_repeated_many_times_is_sent_once_for_all_its_ids() {
     const COUNT: i64 = 200_000;
     let last = 4 + COUNT;
-    let tail: Vec<TailMessage> = (5..=last).map(|id| said(id, Role::User, 1, text("a"))).collect();
+    let tail: Vec<TailMessage> = (5..=last)
+        .map(|id| message(id, Role::User, 1, text("a")))
+        .collect();
     let context = built(tail);
-    let ids: Vec<i64> = context.messages.iter().flat_map(|message| &message.message_ids).map(|id| id.0).collect();
+    let ids: Vec<i64> = context
+        .messages
+        .iter()
+        .flat_map(|message| &message.message_ids)
+        .map(|id| id.0)
+        .collect();
     assert!(ids.iter().copied().eq(5..=last), "{} ids", ids.len());
-    assert_eq!(context.messages.last().map(|message| message.parts.clone()), Some(text("a")));
-    let picture = Media { uri: "https://a.example/a.png".into(), media_type: "image/png".into(), bytes: 0, tokens: 0 };
+    assert_eq!(
+        context.messages.last().map(|message| message.parts.clone()),
+        Some(text("a"))
+    );
+    let picture = Media {
+        uri: "https://a.example/a.png".into(),
+        media_type: "image/png".into(),
+        bytes: 0,
+        tokens: 0,
+    };
     let pictures = |id: i64| [text(&id.to_string()), vec![Part::Media(picture.clone())]].concat();
-    let joined = built((5..=last).map(|id| said(id, Role::User, 1, pictures(id))).collect());
-    assert_eq!(joined.messages.last().map(|message| message.parts.len()), Some(2 * COUNT as usize));
+    let joined = built(
+        (5..=last)
+            .map(|id| message(id, Role::User, 1, pictures(id)))
+            .collect(),
+    );
+    assert_eq!(
+        joined.messages.last().map(|message| message.parts.len()),
+        Some(2 * COUNT as usize)
+    );
 }
 
-fn covers(context: &Context, last: i64) -> bool {
+fn covers_every_id(context: &Context, last: i64) -> bool {
     let mut next = MessageId(1);
     context.manifest.iter().all(|entry| {
         let fits = entry.first == next && entry.last >= entry.first;
@@ -92,54 +131,112 @@ fn system_prompt_summary_tail_and_input_come_in_this_order() {
         }],
         ..Ask::default()
     };
-    let tail = vec![said(5, Role::User, 1, text("Hello")), said(6, Role::Assistant, 1, text("Hi"))];
+    let tail = vec![
+        message(5, Role::User, 1, text("Hello")),
+        message(6, Role::Assistant, 1, text("Hi")),
+    ];
     let context = build(material(tail), ask).expect("builds");
-    let segments: Vec<Segment> = context.messages.iter().map(|message| message.segment).collect();
+    let segments: Vec<Segment> = context
+        .messages
+        .iter()
+        .map(|message| message.segment)
+        .collect();
     assert_eq!(
         segments,
-        [Segment::SystemPrompt, Segment::CheckpointSummary, Segment::Tail, Segment::Tail, Segment::CurrentInput]
+        [
+            Segment::SystemPrompt,
+            Segment::CheckpointSummary,
+            Segment::Tail,
+            Segment::Tail,
+            Segment::CurrentInput
+        ]
     );
-    assert_eq!(context.messages[1].role, Role::User, "a summary is data, never an instruction");
+    assert_eq!(
+        context.messages[1].role,
+        Role::User,
+        "a summary is data, never an instruction"
+    );
     assert_eq!(context.current_turn, 2);
-    assert!(covers(&context, 6));
+    assert!(covers_every_id(&context, 6));
 }
 
 #[test]
 fn an_orphan_user_message_is_joined_to_the_next_with_a_blank_line() {
-    let context = built(vec![said(5, Role::User, 1, text("first")), said(6, Role::User, 1, text("second"))]);
-    assert_eq!(context.messages[2].parts, text(&format!("first{PART_JOIN}second")));
-    assert_eq!(context.messages[2].message_ids, [MessageId(5), MessageId(6)]);
+    let context = built(vec![
+        message(5, Role::User, 1, text("first")),
+        message(6, Role::User, 1, text("second")),
+    ]);
+    assert_eq!(
+        context.messages[2].parts,
+        text(&format!("first{PART_JOIN}second"))
+    );
+    assert_eq!(
+        context.messages[2].message_ids,
+        [MessageId(5), MessageId(6)]
+    );
     assert_eq!(context.repairs.len(), 1);
 }
 
 #[test]
-fn calls_and_results_are_brought_together() {
+fn calls_and_results_are_paired() {
     let context = built(vec![
-        said(5, Role::Tool, 0, vec![result("ghost", "nobody asked")]),
-        said(6, Role::User, 1, text("look")),
-        said(7, Role::Assistant, 1, vec![call("a"), call("b")]),
-        said(8, Role::User, 2, text("hurry")),
-        said(9, Role::Tool, 2, vec![result("a", "late")]),
-        said(10, Role::Assistant, 2, Vec::new()),
+        message(5, Role::Tool, 0, vec![result("ghost", "nobody asked")]),
+        message(6, Role::User, 1, text("look")),
+        message(7, Role::Assistant, 1, vec![call("a"), call("b")]),
+        message(8, Role::User, 2, text("hurry")),
+        message(9, Role::Tool, 2, vec![result("a", "late")]),
+        message(10, Role::Assistant, 2, Vec::new()),
     ]);
     let kinds: Vec<RepairKind> = context.repairs.iter().map(|repair| repair.kind).collect();
     assert_eq!(
         kinds,
-        [RepairKind::EmptyDropped, RepairKind::ResultDropped, RepairKind::ResultMoved, RepairKind::ResultAdded]
+        [
+            RepairKind::EmptyDropped,
+            RepairKind::ResultDropped,
+            RepairKind::ResultMoved,
+            RepairKind::ResultAdded
+        ]
     );
-    let order: Vec<Role> = context.messages.iter().skip(2).map(|message| message.role).collect();
-    assert_eq!(order, [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User]);
+    let order: Vec<Role> = context
+        .messages
+        .iter()
+        .skip(2)
+        .map(|message| message.role)
+        .collect();
     assert_eq!(
-        context.manifest.iter().find(|entry| entry.first == MessageId(5)).expect("5").reason,
+        order,
+        [
+            Role::User,
+            Role::Assistant,
+            Role::Tool,
+            Role::Tool,
+            Role::User
+        ]
+    );
+    assert_eq!(
+        context
+            .manifest
+            .iter()
+            .find(|entry| entry.first == MessageId(5))
+            .expect("message 5 has a manifest entry")
+            .reason,
         Reason::ResultWithoutCall
     );
-    assert!(covers(&context, 10));
+    assert!(covers_every_id(&context, 10));
 }
 
 #[test]
 fn a_swapped_tool_result_keeps_its_place() {
-    let outline = vec![ToolMark::Result { id: "a".into(), is_error: true }];
-    let body = Body::Summary { text: "a log".into(), tokens: Tokens::new(2), original_bytes: 9_000, outline };
+    let outline = vec![ToolMark::Result {
+        id: "a".into(),
+        is_error: true,
+    }];
+    let body = Body::Summary {
+        text: "a log".into(),
+        tokens: Tokens::new(2),
+        original_bytes: 9_000,
+        outline,
+    };
     let swapped = TailMessage {
         id: MessageId(6),
         role: Role::Tool,
@@ -149,17 +246,38 @@ fn a_swapped_tool_result_keeps_its_place() {
         body,
         ready: None,
     };
-    let context = built(vec![said(5, Role::Assistant, 0, vec![call("a")]), swapped]);
-    let Part::ToolResult { id, text, is_error, .. } = &context.messages[3].parts[0] else { panic!("a tool result") };
-    assert!(id == "a" && *is_error && text.contains("Summary of message 6") && text.ends_with("a log"), "{text}");
+    let context = built(vec![
+        message(5, Role::Assistant, 0, vec![call("a")]),
+        swapped,
+    ]);
+    let Part::ToolResult {
+        id, text, is_error, ..
+    } = &context.messages[3].parts[0]
+    else {
+        panic!("a tool result")
+    };
+    assert!(
+        id == "a" && *is_error && text.contains("Summary of message 6") && text.ends_with("a log"),
+        "{text}"
+    );
     assert!(context.repairs.is_empty());
 }
 
 #[test]
 fn a_budget_below_the_system_prompt_is_refused_with_its_sizes() {
-    let tail = vec![said(5, Role::User, 1, text("Hello"))];
-    let refused = build(material(tail), Ask { budget: Some(Tokens::new(3)), ..Ask::default() }).expect_err("too small");
-    assert_eq!((refused.budget, refused.system_prompt), (Tokens::new(3), Tokens::new(7)));
+    let tail = vec![message(5, Role::User, 1, text("Hello"))];
+    let refused = build(
+        material(tail),
+        Ask {
+            budget: Some(Tokens::new(3)),
+            ..Ask::default()
+        },
+    )
+    .expect_err("too small");
+    assert_eq!(
+        (refused.budget, refused.system_prompt),
+        (Tokens::new(3), Tokens::new(7))
+    );
 }
 
 #[test]
@@ -167,32 +285,69 @@ fn a_clipped_tool_result_is_never_half_json() {
     let json = format!("{{\"rows\":[{}]}}", vec!["{\"n\":1}"; 2_000].join(","));
     let context = build(
         material(vec![
-            said(5, Role::Assistant, 1, vec![call("a")]),
-            said(6, Role::Tool, 1, vec![result("a", &json)]),
-            said(7, Role::User, 2, text("so?")),
+            message(5, Role::Assistant, 1, vec![call("a")]),
+            message(6, Role::Tool, 1, vec![result("a", &json)]),
+            message(7, Role::User, 2, text("so?")),
         ]),
-        Ask { budget: Some(Tokens::new(600)), ..Ask::default() },
+        Ask {
+            budget: Some(Tokens::new(600)),
+            ..Ask::default()
+        },
     )
     .expect("fits");
-    let Part::ToolResult { text, .. } = &context.messages[3].parts[0] else { panic!("a tool result") };
+    let Part::ToolResult { text, .. } = &context.messages[3].parts[0] else {
+        panic!("a tool result")
+    };
     let rows = serde_json::from_str::<serde_json::Value>(text).expect("JSON still")["rows"].clone();
     let rows = rows.as_array().expect("an array still");
-    let left_out = rows.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>();
-    let line = context.manifest.iter().find(|line| line.first == MessageId(6)).expect("6");
-    let [range] = line.clipped.as_slice() else { panic!("{:?}", line.clipped) };
-    let mark = format!("[{} bytes left out: bytes {} to {} of message 6]", range.len(), range.start, range.end);
+    let left_out = rows
+        .iter()
+        .filter_map(serde_json::Value::as_str)
+        .collect::<Vec<_>>();
+    let line = context
+        .manifest
+        .iter()
+        .find(|line| line.first == MessageId(6))
+        .expect("message 6 has a manifest entry");
+    let [range] = line.clipped.as_slice() else {
+        panic!("{:?}", line.clipped)
+    };
+    let mark = format!(
+        "[{} bytes left out: bytes {} to {} of message 6]",
+        range.len(),
+        range.start,
+        range.end
+    );
     assert_eq!(left_out, [mark]);
-    assert!(rows.len() > 20 && range.start > 60 && json[range.clone()].starts_with("{\"n\":1}"), "{text}");
+    assert!(
+        rows.len() > 20 && range.start > 60 && json[range.clone()].starts_with("{\"n\":1}"),
+        "{text}"
+    );
 }
 
 #[test]
 fn without_a_user_message_the_newest_message_with_calls_is_clipped_and_keeps_its_result() {
-    let parts = vec![Part::Text { text: "sea and sky; ".repeat(500) }, call("a")];
-    let ask = Ask { budget: Some(Tokens::new(300)), ..Ask::default() };
-    let context = build(material(vec![said(5, Role::Assistant, 0, parts)]), ask).expect("fits");
+    let parts = vec![
+        Part::Text {
+            text: "sea and sky; ".repeat(500),
+        },
+        call("a"),
+    ];
+    let ask = Ask {
+        budget: Some(Tokens::new(300)),
+        ..Ask::default()
+    };
+    let context = build(material(vec![message(5, Role::Assistant, 0, parts)]), ask).expect("fits");
     assert!(context.total <= Tokens::new(300));
-    let roles: Vec<Role> = context.messages.iter().map(|message| message.role).collect();
-    assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::Tool]);
+    let roles: Vec<Role> = context
+        .messages
+        .iter()
+        .map(|message| message.role)
+        .collect();
+    assert_eq!(
+        roles,
+        [Role::System, Role::User, Role::Assistant, Role::Tool]
+    );
 }
 
 fn history() -> impl Strategy<Value = Vec<TailMessage>> {
@@ -207,16 +362,18 @@ fn history() -> impl Strategy<Value = Vec<TailMessage>> {
             let words = "sea, 海 and sky; ".repeat(if large { words * 40 } else { words });
             let parts = match role {
                 Role::Tool => vec![result(&format!("c{id}"), &words)],
-                Role::Assistant if id < 3 => vec![Part::Text { text: words }, call(&format!("c{id}"))],
+                Role::Assistant if id < 3 => {
+                    vec![Part::Text { text: words }, call(&format!("c{id}"))]
+                }
                 _ => text(&words),
             };
-            tail.push(said(index as i64 + 5, role, turn, parts));
+            tail.push(message(index as i64 + 5, role, turn, parts));
         }
         tail
     })
 }
 
-/// Every call is answered once, directly after it, and nothing else is a result.
+/// Whether every call has exactly one result, directly after it, and there are no other results.
 fn well_paired(context: &Context) -> bool {
     let mut open: HashSet<&str> = HashSet::new();
     for message in &context.messages {
@@ -244,7 +401,7 @@ proptest! {
     fn every_context_is_complete_and_well_paired(tail in history()) {
         let last = tail.last().map_or(4, |message| message.id.0);
         let context = built(tail);
-        prop_assert!(covers(&context, last));
+        prop_assert!(covers_every_id(&context, last));
         prop_assert!(well_paired(&context));
         let recounted: Tokens = context.messages.iter()
             .map(|message| crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE).sum();
@@ -262,7 +419,7 @@ proptest! {
             return Ok(());
         };
         prop_assert!(context.total <= Tokens::new(budget));
-        prop_assert!(covers(&context, last));
+        prop_assert!(covers_every_id(&context, last));
         prop_assert!(well_paired(&context));
         prop_assert_eq!(context.messages[0].segment, Segment::SystemPrompt);
         if let Some(newest) = newest.filter(|newest| !empty(newest)) {
@@ -278,21 +435,51 @@ proptest! {
 fn a_summary_that_begins_with_a_slash_is_counted_with_its_mark() {
     let counter = Encoding::O200kBase.counter();
     let summary = "/testbed/sympy/core/basic.py:3: DeprecationWarning";
-    let mut tail = vec![said(5, Role::User, 1, text(summary))];
+    let mut tail = vec![message(5, Role::User, 1, text(summary))];
     let tokens = counter.count(summary);
-    for (id, role, summary) in [(6, Role::Assistant, summary), (7, Role::User, "/MPL/\n+#\n+# Software")] {
+    for (id, role, summary) in [
+        (6, Role::Assistant, summary),
+        (7, Role::User, "/MPL/\n+#\n+# Software"),
+    ] {
         let tokens = counter.count(summary);
-        let body = Body::Summary { text: summary.into(), tokens, original_bytes: 10_613, outline: Vec::new() };
-        tail.push(TailMessage { body, ..said(id, role, 1, Vec::new()) });
+        let body = Body::Summary {
+            text: summary.into(),
+            tokens,
+            original_bytes: 10_613,
+            outline: Vec::new(),
+        };
+        tail.push(TailMessage {
+            body,
+            ..message(id, role, 1, Vec::new())
+        });
     }
-    let held =
-        CheckpointSummary { last: MessageId(4), text: summary.into(), tokens, saved: tokens, made: Made::Stored };
-    let context =
-        build(Material { checkpoint: Some(held), ..material(tail) }, Ask::default()).expect("no budget, no refusal");
+    let checkpoint = CheckpointSummary {
+        last: MessageId(4),
+        text: summary.into(),
+        tokens,
+        saved: tokens,
+        origin: SummaryOrigin::Stored,
+    };
+    let context = build(
+        Material {
+            checkpoint: Some(checkpoint),
+            ..material(tail)
+        },
+        Ask::default(),
+    )
+    .expect("no budget, no refusal");
     for message in &context.messages {
-        let whole = crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE;
-        assert!(whole <= message.tokens, "{whole} tokens where {} are told of: {:?}", message.tokens, message.parts);
+        let whole =
+            crate::tokens::count_parts(Encoding::O200kBase, &message.parts) + FRAMING_PER_MESSAGE;
+        assert!(
+            whole <= message.tokens,
+            "{whole} tokens where {} are reported: {:?}",
+            message.tokens,
+            message.parts
+        );
     }
-    let wanted = checkpoint_tokens_around(MessageId(4), Encoding::O200kBase) + tokens + FRAMING_PER_MESSAGE;
+    let wanted = checkpoint_overhead_tokens(MessageId(4), Encoding::O200kBase)
+        + tokens
+        + FRAMING_PER_MESSAGE;
     assert_eq!(context.messages[1].tokens, wanted);
 }

@@ -1,8 +1,9 @@
-//! When a message is large, when it has cooled, and when cool ones give way to their summaries.
+//! When a message is large, when it is cool, and when cool messages are swapped for their
+//! summaries. The step rule of stepped cooling is in `stepped`.
 
 mod stepped;
 
-pub use stepped::{Candidate, Stepped, decide};
+pub use stepped::{Candidate, SwapCost, step_is_due};
 
 use crate::{
     message::Role,
@@ -10,41 +11,50 @@ use crate::{
     tokens::Tokens,
 };
 
-/// Whether a message of `tokens` is large: strictly more than the threshold.
+/// Whether a message of `tokens` is large: more than the threshold.
 pub fn is_large(tokens: Tokens, policy: &Policy) -> bool {
     tokens > policy.large_message_threshold
 }
 
-/// Whether a message of `turn` is cool by its age in turns at `current_turn`: strictly more than the radius old.
+/// Whether a message of `turn` is cool by its age at `current_turn`: more than `hot_zone_radius`
+/// turns old.
 pub fn is_cool_by_turns(turn: i32, current_turn: i32, policy: &Policy) -> bool {
     i64::from(current_turn) - i64::from(turn) > i64::from(policy.hot_zone_radius)
 }
 
-/// Where a message of the tail stands in time.
+/// The position of a message in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct TailPosition {
     /// Its turn.
     pub turn: i32,
-    /// Who speaks: an assistant message is a model call.
+    /// Its role. Every assistant message is a model call.
     pub role: Role,
 }
 
-/// For each message of a tail: None while it is hot; once it is cool, how many model calls were made since.
+/// For each message of a tail: None while it is hot, and the number of model calls since it became
+/// cool.
 ///
-/// Cool is what is more than `hot_zone_radius` turns old. With stepped cooling also what more than `hot_zone_calls` model
-/// calls have followed: in tool runs turns stand still.
-pub fn calls_since_cool(tail: &[Place], current_turn: i32, policy: &Policy) -> Vec<Option<u64>> {
+/// A message is cool when it is more than `hot_zone_radius` turns old. With stepped cooling it is
+/// also cool when more than `hot_zone_calls` model calls have followed, because a tool run stays in
+/// one turn.
+pub fn calls_since_cool(
+    tail: &[TailPosition],
+    current_turn: i32,
+    policy: &Policy,
+) -> Vec<Option<u64>> {
     let mut calls_from = vec![0_u64; tail.len() + 1];
-    for (index, place) in tail.iter().enumerate().rev() {
-        calls_from[index] = calls_from[index + 1] + u64::from(place.role == Role::Assistant);
+    for (index, position) in tail.iter().enumerate().rev() {
+        calls_from[index] = calls_from[index + 1] + u64::from(position.role == Role::Assistant);
     }
-    let by_calls = (policy.cooling == Cooling::Stepped && policy.hot_zone_calls > 0).then_some(policy.hot_zone_calls);
-    let ages = tail.iter().enumerate().map(|(index, place)| {
-        let by_turns = is_cool_by_turns(place.turn, current_turn, policy).then(|| {
-            let cool_at = i64::from(place.turn) + i64::from(policy.hot_zone_radius);
+    let by_calls = (policy.cooling == Cooling::Stepped && policy.hot_zone_calls > 0)
+        .then_some(policy.hot_zone_calls);
+    let ages = tail.iter().enumerate().map(|(index, position)| {
+        let by_turns = is_cool_by_turns(position.turn, current_turn, policy).then(|| {
+            let cool_at = i64::from(position.turn) + i64::from(policy.hot_zone_radius);
             calls_from[tail.partition_point(|later| i64::from(later.turn) <= cool_at)]
         });
-        let by_calls = by_calls.and_then(|calls| calls_from[index + 1].checked_sub(u64::from(calls) + 1));
+        let by_calls =
+            by_calls.and_then(|calls| calls_from[index + 1].checked_sub(u64::from(calls) + 1));
         by_turns.max(by_calls)
     });
     ages.collect()
@@ -63,39 +73,63 @@ mod tests {
 
     #[test]
     fn a_message_exactly_at_the_threshold_is_not_large() {
-        let policy = Policy { large_message_threshold: Tokens::new(4_000), ..Policy::default() };
+        let policy = Policy {
+            large_message_threshold: Tokens::new(4_000),
+            ..Policy::default()
+        };
         assert!(!is_large(Tokens::new(4_000), &policy));
         assert!(is_large(Tokens::new(4_001), &policy));
     }
 
-    fn tool_run(calls: usize) -> Vec<Place> {
-        let mut tail = vec![Place { turn: 1, role: Role::User }];
+    fn tool_run(calls: usize) -> Vec<TailPosition> {
+        let mut tail = vec![TailPosition {
+            turn: 1,
+            role: Role::User,
+        }];
         for _ in 0..calls {
-            tail.extend([Role::Assistant, Role::Tool].map(|role| Place { turn: 1, role }));
+            tail.extend([Role::Assistant, Role::Tool].map(|role| TailPosition { turn: 1, role }));
         }
         tail
     }
 
     #[test]
     fn ten_model_calls_leave_a_message_hot_and_eleven_make_it_cool_in_steps_only() {
-        let stepped = Policy { cooling: Cooling::Stepped, ..Policy::default() };
+        let stepped = Policy {
+            cooling: Cooling::Stepped,
+            ..Policy::default()
+        };
         let strict = Policy::default();
         let first = |calls, policy: &Policy| calls_since_cool(&tool_run(calls), 1, policy)[0];
         assert_eq!(first(10, &stepped), None);
         assert_eq!(first(11, &stepped), Some(0));
         assert_eq!(first(14, &stepped), Some(3));
-        assert_eq!(first(14, &strict), None, "turns stand still in tool runs");
-        let never = Policy { hot_zone_calls: 0, ..stepped };
+        assert_eq!(first(14, &strict), None, "a tool run stays in one turn");
+        let never = Policy {
+            hot_zone_calls: 0,
+            ..stepped
+        };
         assert_eq!(first(14, &never), None);
     }
 
     #[test]
     fn calls_are_counted_since_whichever_age_came_first() {
-        let policy = Policy { cooling: Cooling::Stepped, ..Policy::default() };
-        let chat: Vec<Place> =
-            (1..=8).flat_map(|turn| [Role::User, Role::Assistant].map(|role| Place { turn, role })).collect();
+        let policy = Policy {
+            cooling: Cooling::Stepped,
+            ..Policy::default()
+        };
+        let chat: Vec<TailPosition> = (1..=8)
+            .flat_map(|turn| [Role::User, Role::Assistant].map(|role| TailPosition { turn, role }))
+            .collect();
         let ages = calls_since_cool(&chat, 8, &policy);
-        assert_eq!(&ages[..6], [Some(2), Some(2), Some(1), Some(1), None, None], "cool since turns 7 and 8");
-        assert_eq!(calls_since_cool(&chat, 9, &policy)[4], Some(0), "a new turn has no call yet");
+        assert_eq!(
+            &ages[..6],
+            [Some(2), Some(2), Some(1), Some(1), None, None],
+            "cool since turns 7 and 8"
+        );
+        assert_eq!(
+            calls_since_cool(&chat, 9, &policy)[4],
+            Some(0),
+            "a new turn has no call yet"
+        );
     }
 }

@@ -1,30 +1,40 @@
-//! When a conversation is compacted and what cools in it: the settings in force for one conversation, and where they come
-//! from (the server's `[session]`, a profile, the conversation's own overrides, the model's window and prices).
+//! The settings in force for one conversation: when it is compacted, and how its messages cool.
+//!
+//! - `session_settings`: their precedence, from the server's `[session]` section, a profile, the
+//!   conversation's own overrides, and the model's window and prices.
+//! - `overrides`: the settings that can be set.
+//! - `profile`: the names of the shipped presets. `profile_settings`: what each of them sets.
+//! - `threshold`: how many tokens of tail make a checkpoint due.
+//! - `keep_recent`: what a checkpoint leaves in the tail.
 
-mod keep;
+mod keep_recent;
 mod overrides;
 mod profile;
-mod session;
+mod profile_settings;
+mod session_settings;
 mod threshold;
 
-pub use keep::{KeepRecent, SHARE_LEAST_MESSAGES, SHARE_LEAST_PERCENT};
+pub use keep_recent::{KeepRecent, SHARE_MIN_MESSAGES, SHARE_MIN_PERCENT};
 pub use overrides::PolicyOverrides;
 pub use profile::Profile;
-pub use session::Session;
-pub use threshold::{Context as ThresholdContext, TokenThreshold};
+pub use session_settings::SessionSettings;
+pub use threshold::{TailFigures, TokenThreshold};
+
+pub use crate::policy_error::PolicyError;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{model::Prices, tokens::Tokens};
 
-/// When cool large messages give way to their summaries.
+/// When cool large messages are swapped for their summaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cooling {
-    /// At once: every context swaps whatever is cool and has its summary.
+    /// At once: every context swaps every cool message that has a summary.
     #[default]
     Strict,
-    /// All together, once waiting has cost half of what breaking the provider's prefix cache costs.
+    /// All together, once waiting has cost half of what a break of the provider's prefix cache
+    /// costs.
     Stepped,
 }
 
@@ -35,7 +45,7 @@ pub enum LargeSummaries {
     /// As soon as they are counted.
     #[default]
     Eager,
-    /// When they near cool, or the tail passes half of the token threshold.
+    /// When they are nearly cool, or the tail exceeds half of the token threshold.
     Lazy,
 }
 
@@ -46,64 +56,55 @@ pub struct Policy {
     pub token_threshold: TokenThreshold,
     /// A checkpoint is due at this many messages in the tail (`>=`); 0 turns the trigger off.
     pub max_message_count: u32,
-    /// What a checkpoint leaves in the tail if it fits in half of the thresholds.
+    /// What a checkpoint leaves in the tail, if it fits into half of the thresholds.
     pub keep_recent: KeepRecent,
     /// A message with more tokens than this is large (`>`).
     pub large_message_threshold: Tokens,
     /// A message more than this many turns old is cool (`>`).
     pub hot_zone_radius: u32,
-    /// With stepped cooling, a message that more than this many model calls have followed is cool too (`>`); 0: never.
+    /// With stepped cooling, a message is also cool when more than this many model calls have
+    /// followed it (`>`); 0: never.
     pub hot_zone_calls: u32,
     /// When cool large messages are swapped.
     pub cooling: Cooling,
     /// When large messages are summarised.
     pub large_summaries: LargeSummaries,
-    /// Whether tool calls and results are kept at all.
+    /// Whether tool calls and results are stored.
     pub store_tool_messages: bool,
-    /// Seconds after which a provider forgets a prefix that it cached.
+    /// Seconds after which the provider drops an unused prefix from its cache.
     pub cache_ttl_seconds: u32,
-    /// The model's context window.
+    /// The model's context window, in tokens.
     pub window: Tokens,
-    /// Whether `window` is known, not assumed.
+    /// Whether `window` is known. Otherwise it is an assumption.
     pub window_known: bool,
-    /// What the model's provider asks for cached input.
+    /// The provider's prices for cached input.
     pub prices: Prices,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Session::default().policy(&PolicyOverrides::default(), None)
+        SessionSettings::default().policy(&PolicyOverrides::default(), None)
     }
 }
 
-/// A setting whose value makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key} must be {must_be}")]
-pub struct PolicyError {
-    /// The setting's name.
-    pub key: &'static str,
-    /// What it must be.
-    pub must_be: String,
-}
-
-impl PolicyError {
-    pub(crate) fn new(key: &'static str, must_be: impl Into<String>) -> Self {
-        Self { key, must_be: must_be.into() }
-    }
-}
-
-/// The least that a token threshold may be, as a multiple of what a checkpoint leaves: below it checkpoints follow each
-/// other faster than the prefix cache pays for (measured: at 1.2 the cost explodes).
-const LEAST_THRESHOLD_PERCENT: u64 = 150;
+/// Smallest token threshold, in percent of what a checkpoint leaves. Below it, checkpoints follow
+/// each other faster than the prefix cache pays for (measured: at 120 % the cost explodes).
+const MIN_THRESHOLD_PERCENT: u64 = 150;
 
 impl Policy {
-    /// Checks that every setting makes sense, for a conversation whose system prompt counts `system_prompt`.
+    /// Checks every setting, for a conversation whose system prompt has `system_prompt` tokens.
     pub fn check(self, system_prompt: Tokens) -> Result<Self, PolicyError> {
         self.keep_recent.check()?;
         if self.large_message_threshold.get() > i64::MAX as u64 {
-            return Err(PolicyError::new("large_message_threshold", "at most 2^63 - 1"));
+            return Err(PolicyError::new(
+                "large_message_threshold",
+                "at most 2^63 - 1",
+            ));
         }
-        for (key, value) in [("hot_zone_radius", self.hot_zone_radius), ("hot_zone_calls", self.hot_zone_calls)] {
+        for (key, value) in [
+            ("hot_zone_radius", self.hot_zone_radius),
+            ("hot_zone_calls", self.hot_zone_calls),
+        ] {
             if value > i32::MAX as u32 {
                 return Err(PolicyError::new(key, "at most 2^31 - 1"));
             }
@@ -118,14 +119,18 @@ impl Policy {
 
     fn check_threshold(&self, system_prompt: Tokens) -> Result<(), PolicyError> {
         match self.token_threshold {
-            TokenThreshold::Tokens(Tokens::ZERO) => Err(PolicyError::new("token_threshold", "at least 1")),
+            TokenThreshold::Tokens(Tokens::ZERO) => {
+                Err(PolicyError::new("token_threshold", "at least 1"))
+            }
             TokenThreshold::Tokens(most) if most.get() > i64::MAX as u64 => {
                 Err(PolicyError::new("token_threshold", "at most 2^63 - 1"))
             }
             TokenThreshold::Tokens(most) => {
-                let KeepRecent::Tokens(keep) = self.keep_recent else { return Ok(()) };
+                let KeepRecent::Tokens(keep) = self.keep_recent else {
+                    return Ok(());
+                };
                 let left = (system_prompt + keep).get();
-                let least = left.saturating_mul(LEAST_THRESHOLD_PERCENT) / 100;
+                let least = left.saturating_mul(MIN_THRESHOLD_PERCENT) / 100;
                 if most.get() >= least {
                     return Ok(());
                 }
@@ -136,7 +141,10 @@ impl Policy {
                 Err(PolicyError::new("token_threshold", why))
             }
             TokenThreshold::BelowWindow(reserve) if self.window_known && reserve >= self.window => {
-                let why = format!("a reserve below the model's window of {} tokens", self.window);
+                let why = format!(
+                    "a reserve below the model's window of {} tokens",
+                    self.window
+                );
                 Err(PolicyError::new("token_threshold", why))
             }
             TokenThreshold::BelowWindow(_) | TokenThreshold::Auto => Ok(()),

@@ -1,4 +1,4 @@
-//! The keys that somebody sets: a conversation, a call, or the server's `[session]` section.
+//! The settings that a conversation, a call, or the server's `[session]` section can set.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,8 @@ use crate::tokens::Tokens;
 
 macro_rules! overrides {
     ($($(#[$doc:meta])* $key:ident: $kind:ty,)*) => {
-        /// The keys that are set; an absent key leaves what stood before. Stored as jsonb, read from `[session]`.
+        /// The settings that are set. An absent key leaves the value of the next level. Stored as
+        /// jsonb, read from `[session]`.
         #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct PolicyOverrides {
@@ -18,7 +19,7 @@ macro_rules! overrides {
             /// The names of all keys.
             pub const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
 
-            /// These keys, and below them those of `other`.
+            /// These settings, and those of `other` for keys that are absent here.
             #[must_use]
             pub fn over(self, other: Self) -> Self {
                 Self { $($key: self.$key.or(other.$key),)* }
@@ -28,8 +29,8 @@ macro_rules! overrides {
 }
 
 impl PolicyOverrides {
-    /// The keys that `store/sql` reads by name; the others are left out.
-    pub(super) fn read_by_statements(self) -> Self {
+    /// Only the keys that statements in `store/sql` read by name.
+    pub(super) fn keys_read_by_sql(self) -> Self {
         Self {
             large_message_threshold: self.large_message_threshold,
             hot_zone_radius: self.hot_zone_radius,
@@ -43,7 +44,7 @@ impl PolicyOverrides {
 }
 
 overrides! {
-    /// A shipped preset, which the other keys change further.
+    /// A shipped preset. The other keys override its values.
     profile: Profile,
     /// See [`super::Policy::token_threshold`].
     token_threshold: TokenThreshold,
@@ -65,12 +66,13 @@ overrides! {
     store_tool_messages: bool,
     /// See [`super::Policy::cache_ttl_seconds`].
     cache_ttl_seconds: u32,
-    /// The model that the conversation is for: gives window and prices.
+    /// The model that the conversation is for. It gives window and prices.
     model: String,
-    /// The model's context window, where it is not the known one.
+    /// The model's context window, if it differs from the known one.
     window_tokens: Tokens,
-    /// Price of cached input, in thousandths of plain input's, where it is not the model's known one.
+    /// Price of cached input, in thousandths of plain input's price, if it differs from the model's
+    /// known one.
     cache_read_price: u32,
-    /// Price of input that is written to the cache, in thousandths of plain input's.
+    /// Price of input written to the cache, in thousandths of plain input's price.
     cache_write_price: u32,
 }

@@ -1,59 +1,129 @@
-//! Settings: how they are written, where they come from, which are refused.
+//! How settings are written, where they come from, and which are refused.
 
 use super::*;
 
 fn parsed(json: &str) -> PolicyOverrides {
-    serde_json::from_str(json).expect("reads")
+    serde_json::from_str(json).expect("valid settings")
 }
 
 #[test]
 fn settings_are_read_and_written_alike() {
-    let json =
-        r#"{"profile":"ai-panel","token_threshold":"window - 16384","keep_recent":"20000 tokens","cooling":"stepped"}"#;
+    let json = r#"{"profile":"ai-panel","token_threshold":"window - 16384","keep_recent":"20000 tokens","cooling":"stepped"}"#;
     let set = parsed(json);
-    assert_eq!(set.token_threshold, Some(TokenThreshold::BelowWindow(Tokens::new(16_384))));
-    assert_eq!(set.keep_recent, Some(KeepRecent::Tokens(Tokens::new(20_000))));
-    assert_eq!(serde_json::to_string(&set).expect("writes"), json);
-    assert_eq!(parsed(r#"{"token_threshold":5}"#).token_threshold, Some(TokenThreshold::Tokens(Tokens::new(5))));
-    assert_eq!(parsed(r#"{"token_threshold":"auto"}"#).token_threshold, Some(TokenThreshold::Auto));
-    for wrong in [r#"{"keep_recent":"a few turns"}"#, r#"{"token_threshold":"window"}"#, r#"{"profile":"agent"}"#] {
-        assert!(serde_json::from_str::<PolicyOverrides>(wrong).is_err(), "{wrong}");
+    assert_eq!(
+        set.token_threshold,
+        Some(TokenThreshold::BelowWindow(Tokens::new(16_384)))
+    );
+    assert_eq!(
+        set.keep_recent,
+        Some(KeepRecent::Tokens(Tokens::new(20_000)))
+    );
+    assert_eq!(
+        serde_json::to_string(&set).expect("settings are JSON"),
+        json
+    );
+    assert_eq!(
+        parsed(r#"{"token_threshold":5}"#).token_threshold,
+        Some(TokenThreshold::Tokens(Tokens::new(5)))
+    );
+    assert_eq!(
+        parsed(r#"{"token_threshold":"auto"}"#).token_threshold,
+        Some(TokenThreshold::Auto)
+    );
+    for wrong in [
+        r#"{"keep_recent":"a few turns"}"#,
+        r#"{"token_threshold":"window"}"#,
+        r#"{"profile":"agent"}"#,
+    ] {
+        assert!(
+            serde_json::from_str::<PolicyOverrides>(wrong).is_err(),
+            "{wrong}"
+        );
     }
 }
 
 #[test]
 fn the_profiles_are_those_of_the_contract() {
     let of = |profile: Profile| {
-        let overrides = PolicyOverrides { profile: Some(profile), ..PolicyOverrides::default() };
-        Session::default().policy(&overrides, None)
+        let overrides = PolicyOverrides {
+            profile: Some(profile),
+            ..PolicyOverrides::default()
+        };
+        SessionSettings::default().policy(&overrides, None)
     };
     let default = of(Profile::Default);
     assert_eq!(default, Policy::default());
-    assert_eq!(default.token_threshold, TokenThreshold::Tokens(Tokens::new(2_000_000)));
-    assert_eq!((default.max_message_count, default.keep_recent), (50, KeepRecent::Turns(5)));
-    assert_eq!((default.large_message_threshold.get(), default.hot_zone_radius), (1_000_000, 5));
-    assert_eq!((default.cooling, default.large_summaries), (Cooling::Strict, LargeSummaries::Eager));
+    assert_eq!(
+        default.token_threshold,
+        TokenThreshold::Tokens(Tokens::new(2_000_000))
+    );
+    assert_eq!(
+        (default.max_message_count, default.keep_recent),
+        (50, KeepRecent::Turns(5))
+    );
+    assert_eq!(
+        (
+            default.large_message_threshold.get(),
+            default.hot_zone_radius
+        ),
+        (1_000_000, 5)
+    );
+    assert_eq!(
+        (default.cooling, default.large_summaries),
+        (Cooling::Strict, LargeSummaries::Eager)
+    );
     let agents = of(Profile::Agents);
-    assert_eq!((agents.token_threshold, agents.max_message_count), (TokenThreshold::Auto, 0));
-    assert_eq!((agents.large_message_threshold.get(), agents.hot_zone_calls), (1_000, 10));
-    assert_eq!((agents.cooling, agents.large_summaries), (Cooling::Stepped, LargeSummaries::Lazy));
+    assert_eq!(
+        (agents.token_threshold, agents.max_message_count),
+        (TokenThreshold::Auto, 0)
+    );
+    assert_eq!(
+        (agents.large_message_threshold.get(), agents.hot_zone_calls),
+        (1_000, 10)
+    );
+    assert_eq!(
+        (agents.cooling, agents.large_summaries),
+        (Cooling::Stepped, LargeSummaries::Lazy)
+    );
     let zeroclaw = of(Profile::Zeroclaw);
-    assert_eq!((zeroclaw.keep_recent, zeroclaw.store_tool_messages), (KeepRecent::LastUserMessage, false));
+    assert_eq!(
+        (zeroclaw.keep_recent, zeroclaw.store_tool_messages),
+        (KeepRecent::LastUserMessage, false)
+    );
     assert_eq!(of(Profile::Claw0).keep_recent, KeepRecent::Share(50));
     assert_eq!(of(Profile::AiPanel).keep_recent, KeepRecent::Turns(20));
-    assert_eq!(of(Profile::Openclaw).token_threshold, TokenThreshold::BelowWindow(Tokens::new(16_384)));
+    assert_eq!(
+        of(Profile::Openclaw).token_threshold,
+        TokenThreshold::BelowWindow(Tokens::new(16_384))
+    );
 }
 
 #[test]
 fn a_key_comes_from_the_conversation_then_its_profile_then_the_server() {
-    let server = parsed(r#"{"profile":"claw0","large_message_threshold":7,"model":"gpt-4o","cache_ttl_seconds":60}"#);
-    let session = Session::new(server, crate::model::Models::default());
+    let server = parsed(
+        r#"{"profile":"claw0","large_message_threshold":7,"model":"gpt-4o","cache_ttl_seconds":60}"#,
+    );
+    let session = SessionSettings::new(server, crate::model::Models::default());
     let plain = session.policy(&PolicyOverrides::default(), None);
-    assert_eq!((plain.large_message_threshold.get(), plain.keep_recent), (7, KeepRecent::Share(50)));
+    assert_eq!(
+        (plain.large_message_threshold.get(), plain.keep_recent),
+        (7, KeepRecent::Share(50))
+    );
     assert_eq!((plain.window.get(), plain.cache_ttl_seconds), (128_000, 60));
     let own = session.policy(&parsed(r#"{"profile":"agents","hot_zone_radius":2}"#), None);
-    assert_eq!((own.large_message_threshold.get(), own.hot_zone_radius, own.hot_zone_calls), (1_000, 2, 10));
-    assert_eq!((own.prices.cached, own.cache_ttl_seconds), (500, 60), "no profile speaks of these");
+    assert_eq!(
+        (
+            own.large_message_threshold.get(),
+            own.hot_zone_radius,
+            own.hot_zone_calls
+        ),
+        (1_000, 2, 10)
+    );
+    assert_eq!(
+        (own.prices.cached, own.cache_ttl_seconds),
+        (500, 60),
+        "no profile sets these"
+    );
 }
 
 #[test]
@@ -63,24 +133,55 @@ fn a_threshold_close_to_what_a_checkpoint_leaves_is_refused() {
         keep_recent: Some(KeepRecent::Tokens(Tokens::new(20_000))),
         ..PolicyOverrides::default()
     };
-    let check = |threshold, prompt| Session::default().policy(&set(threshold), None).check(Tokens::new(prompt));
+    let check = |threshold, prompt| {
+        SessionSettings::default()
+            .policy(&set(threshold), None)
+            .check(Tokens::new(prompt))
+    };
     assert!(check(30_000, 0).is_ok());
-    assert!(check(29_999, 0).expect_err("refused").must_be.contains("at least 30000"));
-    assert!(check(30_000, 2_000).is_err(), "the system prompt is left too");
+    assert!(
+        check(29_999, 0)
+            .expect_err("refused")
+            .must_be
+            .contains("at least 30000")
+    );
+    assert!(
+        check(30_000, 2_000).is_err(),
+        "a checkpoint leaves the system prompt too"
+    );
 }
 
 #[test]
 fn the_automatic_threshold_is_where_cache_and_checkpoints_cost_least() {
-    let overrides = PolicyOverrides { profile: Some(Profile::Agents), ..PolicyOverrides::default() };
-    let policy = Session::default().policy(&overrides, None);
-    let mut context =
-        ThresholdContext { head: Tokens::new(4_000), tail: Tokens::new(50_000), messages: 200, turns: 10, calls: 100 };
+    let overrides = PolicyOverrides {
+        profile: Some(Profile::Agents),
+        ..PolicyOverrides::default()
+    };
+    let policy = SessionSettings::default().policy(&overrides, None);
+    let mut context = TailFigures {
+        head: Tokens::new(4_000),
+        tail: Tokens::new(50_000),
+        messages: 200,
+        turns: 10,
+        calls: 100,
+    };
     let left = 24_000.0_f64;
     let best = left + (2.0 * 11.5 * 500.0 * left).sqrt();
     let wanted = Tokens::new(best.max(1.5 * left) as u64 - 4_000);
     assert_eq!(policy.threshold(&context), wanted);
     context.calls = 1_000_000;
-    assert_eq!(policy.threshold(&context).get(), 36_000 - 4_000, "never below 1.5 of what is left");
-    let small = Policy { window: Tokens::new(20_000), ..policy };
-    assert_eq!(small.threshold(&context).get(), 15_000 - 4_000, "never above the window");
+    assert_eq!(
+        policy.threshold(&context).get(),
+        36_000 - 4_000,
+        "never below 1.5 of what is left"
+    );
+    let small = Policy {
+        window: Tokens::new(20_000),
+        ..policy
+    };
+    assert_eq!(
+        small.threshold(&context).get(),
+        15_000 - 4_000,
+        "never above the window"
+    );
 }

@@ -1,17 +1,17 @@
-//! Gemini's contents: calls and answers go together by their names and their order.
+//! Gemini's format: calls and results are matched by name and order.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{
-    Format, json,
-    media::{Place, Source, sendable},
-};
 use crate::{
     context::{Context, Segment},
     message::{Part, Role},
+    provider_format::{
+        Format, json,
+        media::{MediaPosition, Source, sendable},
+    },
 };
 
 #[derive(Serialize)]
@@ -31,9 +31,9 @@ struct Instruction<'c> {
 struct Content<'c> {
     role: &'static str,
     parts: Vec<Piece<'c>>,
-    /// Whether it holds what tools answered.
+    /// Whether it holds tool results.
     #[serde(skip)]
-    answers: bool,
+    holds_results: bool,
 }
 
 #[derive(Serialize)]
@@ -92,7 +92,10 @@ struct File<'c> {
 }
 
 pub(super) fn request(context: &Context) -> Request<'_> {
-    let mut request = Request { system_instruction: None, contents: Vec::with_capacity(context.messages.len()) };
+    let mut request = Request {
+        system_instruction: None,
+        contents: Vec::with_capacity(context.messages.len()),
+    };
     let mut names: HashMap<&str, &str> = HashMap::new();
     for message in &context.messages {
         let pieces = pieces(&message.parts, message.role, &mut names);
@@ -100,47 +103,91 @@ pub(super) fn request(context: &Context) -> Request<'_> {
             continue;
         }
         if message.segment == Segment::SystemPrompt {
-            request.system_instruction.get_or_insert_with(|| Instruction { parts: Vec::new() }).parts.extend(pieces);
+            request
+                .system_instruction
+                .get_or_insert_with(|| Instruction { parts: Vec::new() })
+                .parts
+                .extend(pieces);
             continue;
         }
-        let role = if message.role == Role::Assistant { "model" } else { "user" };
-        // What the user says after answers stands by itself: answers share their content with nothing else.
-        let answers = message.role == Role::Tool;
+        let role = if message.role == Role::Assistant {
+            "model"
+        } else {
+            "user"
+        };
+        // A user message after tool results gets a content of its own: results share theirs with
+        // nothing else.
+        let holds_results = message.role == Role::Tool;
         match request.contents.last_mut() {
-            Some(last) if last.role == role && last.answers == answers => last.parts.extend(pieces),
-            _ => request.contents.push(Content { role, parts: pieces, answers }),
+            Some(last) if last.role == role && last.holds_results == holds_results => {
+                last.parts.extend(pieces);
+            }
+            _ => request.contents.push(Content {
+                role,
+                parts: pieces,
+                holds_results,
+            }),
         }
     }
     request
 }
 
-fn pieces<'c>(parts: &'c [Part], role: Role, names: &mut HashMap<&'c str, &'c str>) -> Vec<Piece<'c>> {
+fn pieces<'c>(
+    parts: &'c [Part],
+    role: Role,
+    names: &mut HashMap<&'c str, &'c str>,
+) -> Vec<Piece<'c>> {
     let mut pieces = Vec::with_capacity(parts.len());
     let mut thought_signature = None;
     for part in parts {
-        let signed = thought_signature.take();
+        let call_signature = thought_signature.take();
         match part {
             Part::Text { text } if text.trim().is_empty() => {}
             Part::Text { text } => pieces.push(Piece::Text { text }),
             Part::Reasoning { signature, .. } => thought_signature = Some(signature.as_str()),
             Part::ToolUse { id, name, input } => {
                 names.insert(id, name);
-                let function_call = Call { name, args: json::raw(input) };
-                pieces.push(Piece::Call { function_call, thought_signature: signed });
+                let function_call = Call {
+                    name,
+                    args: json::raw(input),
+                };
+                pieces.push(Piece::Call {
+                    function_call,
+                    thought_signature: call_signature,
+                });
             }
-            Part::ToolResult { id, text, is_error, .. } => {
-                let response = if *is_error { Outcome::Error(text) } else { Outcome::Result(text) };
+            Part::ToolResult {
+                id, text, is_error, ..
+            } => {
+                let response = if *is_error {
+                    Outcome::Error(text)
+                } else {
+                    Outcome::Result(text)
+                };
                 let name = names.get(id.as_str()).copied().unwrap_or("unknown");
-                pieces.push(Piece::Response { function_response: Response { name, response } });
+                pieces.push(Piece::Response {
+                    function_response: Response { name, response },
+                });
             }
             Part::Media(media) => {
-                pieces.extend(sendable(media, Format::GeminiContents, Place::of(role)).map(|sendable| {
-                    let mime_type = sendable.media_type;
-                    match sendable.source {
-                        Source::Inline(data) => Piece::Inline { inline_data: Inline { mime_type, data } },
-                        Source::Url(file_uri) => Piece::File { file_data: File { mime_type, file_uri } },
-                    }
-                }));
+                pieces.extend(
+                    sendable(media, Format::GeminiContents, MediaPosition::of(role)).map(
+                        |sendable| {
+                            let mime_type = sendable.media_type;
+                            match sendable.source {
+                                Source::Inline(data) => Piece::Inline {
+                                    inline_data: Inline { mime_type, data },
+                                },
+                                Source::Url(file_uri) => Piece::File {
+                                    file_data: File {
+                                        mime_type,
+                                        file_uri,
+                                    },
+                                },
+                            }
+                        },
+                    ),
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Nobody's format: roles and parts as they are stored.
+//! The neutral format: roles and parts as they are stored.
 
 use serde::Serialize;
 
@@ -24,7 +24,11 @@ pub(super) fn request(context: &Context) -> Request<'_> {
     let messages = context.messages.iter();
     Request {
         messages: messages
-            .map(|said| Message { role: said.role, parts: &said.parts, ids: &said.message_ids })
+            .map(|message| Message {
+                role: message.role,
+                parts: &message.parts,
+                ids: &message.message_ids,
+            })
             .collect(),
     }
 }

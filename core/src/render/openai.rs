@@ -1,14 +1,15 @@
-//! OpenAI's chat: each tool result is a message of its own, the arguments of a call are a string.
+//! OpenAI's chat format: each tool result is a message of its own, and the arguments of a call are
+//! a string.
 
 use serde::Serialize;
 
-use super::{
-    Format,
-    media::{PDF, Place, Source, sendable},
-};
 use crate::{
     context::{Context, ContextMessage},
     message::{Media, Part, Role},
+    provider_format::{
+        Format,
+        media::{MediaPosition, PDF, Source, sendable},
+    },
 };
 
 #[derive(Serialize)]
@@ -36,7 +37,7 @@ enum Message<'c> {
     },
 }
 
-/// One text as a string, anything else as a list.
+/// A single text as a string, anything else as a list.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'c> {
@@ -80,15 +81,20 @@ pub(super) fn request(context: &Context) -> Request<'_> {
     let mut messages: Vec<Message<'_>> = Vec::with_capacity(context.messages.len());
     for message in &context.messages {
         match message.role {
-            Role::System => messages.extend(content(message).map(|content| Message::System { content })),
+            Role::System => {
+                messages.extend(content(message).map(|content| Message::System { content }));
+            }
             Role::Tool => messages.extend(message.parts.iter().filter_map(result)),
             Role::Assistant => {
                 let tool_calls = message.parts.iter().filter_map(call).collect();
-                messages.push(Message::Assistant { content: content(message), tool_calls });
+                messages.push(Message::Assistant {
+                    content: content(message),
+                    tool_calls,
+                });
             }
             Role::User => match (messages.last_mut(), content(message)) {
                 (Some(Message::User { content: before }), Some(more)) => before.extend(more),
-                (_, said) => messages.extend(said.map(|content| Message::User { content })),
+                (_, parts) => messages.extend(parts.map(|content| Message::User { content })),
             },
         }
     }
@@ -111,7 +117,11 @@ impl<'c> Content<'c> {
 }
 
 fn content(message: &ContextMessage) -> Option<Content<'_>> {
-    let mut pieces: Vec<Piece<'_>> = message.parts.iter().filter_map(|part| piece(part, message.role)).collect();
+    let mut pieces: Vec<Piece<'_>> = message
+        .parts
+        .iter()
+        .filter_map(|part| piece(part, message.role))
+        .collect();
     match pieces.as_slice() {
         [] => None,
         [Piece::Text { .. }] => match pieces.pop() {
@@ -125,27 +135,48 @@ fn content(message: &ContextMessage) -> Option<Content<'_>> {
 fn piece(part: &Part, role: Role) -> Option<Piece<'_>> {
     match part {
         Part::Text { text } => (!text.is_empty()).then_some(Piece::Text { text }),
-        Part::Media(media) => picture(media, Place::of(role)),
+        Part::Media(media) => media_piece(media, MediaPosition::of(role)),
         Part::ToolUse { .. } | Part::ToolResult { .. } | Part::Reasoning { .. } => None,
     }
 }
 
-fn picture(media: &Media, place: Place) -> Option<Piece<'_>> {
-    let sendable = sendable(media, Format::OpenAiChat, place)?;
+fn media_piece(media: &Media, position: MediaPosition) -> Option<Piece<'_>> {
+    let sendable = sendable(media, Format::OpenAiChat, position)?;
     let (Source::Inline(url) | Source::Url(url)) = sendable.source;
     Some(if sendable.media_type == PDF {
-        Piece::File { file: File { filename: "document.pdf", file_data: url } }
+        Piece::File {
+            file: File {
+                filename: "document.pdf",
+                file_data: url,
+            },
+        }
     } else {
-        Piece::ImageUrl { image_url: Link { url } }
+        Piece::ImageUrl {
+            image_url: Link { url },
+        }
     })
 }
 
 fn call(part: &Part) -> Option<Call<'_>> {
-    let Part::ToolUse { id, name, input } = part else { return None };
-    Some(Call { id, r#type: "function", function: Function { name, arguments: input } })
+    let Part::ToolUse { id, name, input } = part else {
+        return None;
+    };
+    Some(Call {
+        id,
+        r#type: "function",
+        function: Function {
+            name,
+            arguments: input,
+        },
+    })
 }
 
 fn result(part: &Part) -> Option<Message<'_>> {
-    let Part::ToolResult { id, text, .. } = part else { return None };
-    Some(Message::Tool { tool_call_id: id, content: text })
+    let Part::ToolResult { id, text, .. } = part else {
+        return None;
+    };
+    Some(Message::Tool {
+        tool_call_id: id,
+        content: text,
+    })
 }

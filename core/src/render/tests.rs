@@ -1,4 +1,4 @@
-//! One conversation as each provider gets it.
+//! One conversation in each provider's format.
 
 use serde_json::{Value, json};
 
@@ -19,11 +19,20 @@ fn text(text: &str) -> Part {
 }
 
 fn call(id: &str, name: &str, input: &str) -> Part {
-    Part::ToolUse { id: id.into(), name: name.into(), input: input.into() }
+    Part::ToolUse {
+        id: id.into(),
+        name: name.into(),
+        input: input.into(),
+    }
 }
 
 fn result(id: &str, text: &str) -> Part {
-    Part::ToolResult { id: id.into(), text: text.into(), is_error: false, media: Vec::new() }
+    Part::ToolResult {
+        id: id.into(),
+        text: text.into(),
+        is_error: false,
+        media: Vec::new(),
+    }
 }
 
 fn thought(text: &str, signature: &str, provider: &str) -> Part {
@@ -36,19 +45,32 @@ fn thought(text: &str, signature: &str, provider: &str) -> Part {
 }
 
 fn picture(uri: &str) -> Part {
-    Part::Media(Media { uri: uri.into(), media_type: "image/png".into(), bytes: 0, tokens: 0 })
+    Part::Media(Media {
+        uri: uri.into(),
+        media_type: "image/png".into(),
+        bytes: 0,
+        tokens: 0,
+    })
 }
 
-fn material(said: Vec<(Role, Vec<Part>)>) -> Material {
+fn material(messages: Vec<(Role, Vec<Part>)>) -> Material {
     let encoding = Encoding::O200kBase;
     let (mut turn, mut before) = (0, None);
     let message = |(index, (role, parts)): (usize, (Role, Vec<Part>))| {
         turn += i32::from(crate::turn::starts(role, before));
         before = Some(role);
         let (id, tokens) = (MessageId(index as i64 + 1), count_parts(encoding, &parts));
-        TailMessage { id, role, turn, tokens, estimated: false, body: Body::Original(parts), ready: None }
+        TailMessage {
+            id,
+            role,
+            turn,
+            tokens,
+            estimated: false,
+            body: Body::Original(parts),
+            ready: None,
+        }
     };
-    let tail: Vec<TailMessage> = said.into_iter().enumerate().map(message).collect();
+    let tail: Vec<TailMessage> = messages.into_iter().enumerate().map(message).collect();
     Material {
         last_message_id: tail.last().map_or(MessageId::NONE, |message| message.id),
         last_role: tail.last().map(|message| message.role),
@@ -61,26 +83,40 @@ fn material(said: Vec<(Role, Vec<Part>)>) -> Material {
         checkpoint: None,
         tail,
         prefix: None,
-        left_out: Vec::new(),
+        omitted: Vec::new(),
         idle_seconds: None,
         tokens_ratio: None,
         learnt_window: None,
     }
 }
 
-fn sent(said: Vec<(Role, Vec<Part>)>, format: Format) -> (Value, Context) {
-    let context = build(material(said), Ask { format, ..Ask::default() }).expect("no budget, no refusal");
-    (serde_json::from_str(&render(&context, format)).expect("a request is JSON"), context)
+fn sent(messages: Vec<(Role, Vec<Part>)>, format: Format) -> (Value, Context) {
+    let context = build(
+        material(messages),
+        Ask {
+            format,
+            ..Ask::default()
+        },
+    )
+    .expect("no budget, no refusal");
+    (
+        serde_json::from_str(&render(&context, format)).expect("a request is JSON"),
+        context,
+    )
 }
 
 fn kinds(context: &Context) -> Vec<RepairKind> {
     context.repairs.iter().map(|repair| repair.kind).collect()
 }
 
-/// Two calls with answers in the other order, an odd id, a picture, thoughts, an application's message.
-fn talk() -> Vec<(Role, Vec<Part>)> {
+/// Two calls with results in the other order, an id with a special character, a picture, reasoning,
+/// an application's instruction.
+fn conversation() -> Vec<(Role, Vec<Part>)> {
     vec![
-        (Role::User, vec![text("Look."), picture("https://x.test/a.png")]),
+        (
+            Role::User,
+            vec![text("Look."), picture("https://x.test/a.png")],
+        ),
         (
             Role::Assistant,
             vec![
@@ -100,7 +136,7 @@ fn talk() -> Vec<(Role, Vec<Part>)> {
 
 #[test]
 fn openai_gets_each_result_as_a_message_and_no_thoughts() {
-    let (body, context) = sent(talk(), Format::OpenAiChat);
+    let (body, context) = sent(conversation(), Format::OpenAiChat);
     let expected = json!({"messages": [
         {"role": "system", "content": "Answer briefly."},
         {"role": "user", "content": [
@@ -115,13 +151,18 @@ fn openai_gets_each_result_as_a_message_and_no_thoughts() {
         {"role": "user", "content": "And?"},
     ]});
     assert_eq!(body, expected);
-    assert_eq!(kinds(&context), [RepairKind::ReasoningDropped, RepairKind::InputWrapped]);
+    assert_eq!(
+        kinds(&context),
+        [RepairKind::ReasoningDropped, RepairKind::InputWrapped]
+    );
 }
 
 #[test]
 fn anthropic_gets_results_first_in_one_user_message_and_its_own_thoughts() {
-    let (body, context) = sent(talk(), Format::AnthropicMessages);
-    let id = body["messages"][1]["content"][2]["id"].as_str().expect("an id");
+    let (body, context) = sent(conversation(), Format::AnthropicMessages);
+    let id = body["messages"][1]["content"][2]["id"]
+        .as_str()
+        .expect("an id");
     assert!(id.starts_with("a_b_") && id.len() == 14, "{id}");
     let expected = json!({"system": [{"type": "text", "text": "Answer briefly."}], "messages": [
         {"role": "user", "content": [
@@ -139,14 +180,27 @@ fn anthropic_gets_results_first_in_one_user_message_and_its_own_thoughts() {
             {"type": "text", "text": "They are in a hurry.\n\nAnd?"}]},
     ]});
     assert_eq!(body, expected);
-    assert_eq!(kinds(&context), [ReasoningDropped, InputWrapped, RoleChanged, IdChanged, Merged, Merged]);
+    assert_eq!(
+        kinds(&context),
+        [
+            ReasoningDropped,
+            InputWrapped,
+            RoleChanged,
+            IdChanged,
+            Merged,
+            Merged
+        ]
+    );
     let raw = render(&context, Format::AnthropicMessages);
-    assert!(raw.contains("{\"at\": 1.50}"), "input goes through byte for byte: {raw}");
+    assert!(
+        raw.contains("{\"at\": 1.50}"),
+        "input goes through byte for byte: {raw}"
+    );
 }
 
 #[test]
 fn gemini_gets_answers_in_the_order_of_calls_and_signatures_with_them() {
-    let (body, context) = sent(talk(), Format::GeminiContents);
+    let (body, context) = sent(conversation(), Format::GeminiContents);
     let expected = json!({"systemInstruction": {"parts": [{"text": "Answer briefly."}]}, "contents": [
         {"role": "user", "parts": [
             {"text": "Look."},
@@ -163,12 +217,15 @@ fn gemini_gets_answers_in_the_order_of_calls_and_signatures_with_them() {
             {"text": "They are in a hurry.\n\nAnd?"}]},
     ]});
     assert_eq!(body, expected);
-    assert_eq!(kinds(&context), [ReasoningDropped, InputWrapped, RoleChanged, Merged]);
+    assert_eq!(
+        kinds(&context),
+        [ReasoningDropped, InputWrapped, RoleChanged, Merged]
+    );
 }
 
 #[test]
 fn the_neutral_form_keeps_messages_as_they_are_stored() {
-    let (body, context) = sent(talk(), Format::Neutral);
+    let (body, context) = sent(conversation(), Format::Neutral);
     assert_eq!(
         body["messages"][2]["parts"][2],
         json!({"type": "reasoning", "text": "", "signature": "Z2Vt", "provider": "gemini"})
@@ -181,103 +238,199 @@ fn the_neutral_form_keeps_messages_as_they_are_stored() {
 fn a_conversation_of_the_model_alone_is_opened_and_ended_by_the_user() {
     for format in [Format::AnthropicMessages, Format::GeminiContents] {
         let (_, context) = sent(vec![(Role::Assistant, vec![text("Hello?")])], format);
-        let roles: Vec<Role> = context.messages.iter().map(|message| message.role).collect();
-        assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::User]);
-        assert_eq!(kinds(&context), [RepairKind::UserAdded, RepairKind::UserAdded]);
+        let roles: Vec<Role> = context
+            .messages
+            .iter()
+            .map(|message| message.role)
+            .collect();
+        assert_eq!(
+            roles,
+            [Role::System, Role::User, Role::Assistant, Role::User]
+        );
+        assert_eq!(
+            kinds(&context),
+            [RepairKind::UserAdded, RepairKind::UserAdded]
+        );
     }
-    for format in [Format::OpenAiChat, Format::AnthropicMessages, Format::GeminiContents] {
+    for format in [
+        Format::OpenAiChat,
+        Format::AnthropicMessages,
+        Format::GeminiContents,
+    ] {
         let (_, context) = sent(Vec::new(), format);
         assert_eq!(context.messages.len(), 2, "a context is never empty");
     }
 }
 
 #[test]
-fn one_id_for_several_calls_becomes_several_for_them_and_their_results() {
-    let calls = vec![call("a", "look", "{\"n\":1}"), call("a", "look", "{\"n\":2}")];
-    let said = vec![
+fn calls_with_one_id_get_distinct_ids_and_so_do_their_results() {
+    let calls = vec![
+        call("a", "look", "{\"n\":1}"),
+        call("a", "look", "{\"n\":2}"),
+    ];
+    let messages = vec![
         (Role::User, vec![text("Look.")]),
         (Role::Assistant, calls),
         (Role::Tool, vec![result("a", "one"), result("a", "two")]),
         (Role::Assistant, vec![call("a", "look", "{\"n\":3}")]),
         (Role::Tool, vec![result("a", "three")]),
     ];
-    let (body, context) = sent(said, Format::AnthropicMessages);
-    let id = |message: usize, block: usize, key: &str| body["messages"][message]["content"][block][key].clone();
+    let (body, context) = sent(messages, Format::AnthropicMessages);
+    let id = |message: usize, block: usize, key: &str| {
+        body["messages"][message]["content"][block][key].clone()
+    };
     assert_eq!(id(1, 0, "id"), "a");
-    assert_eq!([id(1, 0, "id"), id(1, 1, "id")], [id(2, 0, "tool_use_id"), id(2, 1, "tool_use_id")]);
+    assert_eq!(
+        [id(1, 0, "id"), id(1, 1, "id")],
+        [id(2, 0, "tool_use_id"), id(2, 1, "tool_use_id")]
+    );
     assert_eq!(id(3, 0, "id"), id(4, 0, "tool_use_id"));
     assert!(id(1, 1, "id") != id(3, 0, "id") && id(3, 0, "id") != "a");
-    assert_eq!(kinds(&context), [RepairKind::IdChanged, RepairKind::IdChanged]);
+    assert_eq!(
+        kinds(&context),
+        [RepairKind::IdChanged, RepairKind::IdChanged]
+    );
 }
 
 #[test]
-fn what_a_user_says_again_after_a_failed_turn_is_sent_once() {
+fn a_message_sent_again_after_a_failed_turn_is_sent_once() {
     for format in Format::ALL {
-        let said = vec![
+        let messages = vec![
             (Role::User, vec![text("Look.")]),
             (Role::Assistant, vec![text(" ")]),
             (Role::User, vec![text("Look.")]),
             (Role::Assistant, Vec::new()),
             (Role::User, vec![text("Look.")]),
         ];
-        let (_, context) = sent(said, format);
-        let ids: Vec<&[MessageId]> = context.messages.iter().map(|message| message.message_ids.as_slice()).collect();
+        let (_, context) = sent(messages, format);
+        let ids: Vec<&[MessageId]> = context
+            .messages
+            .iter()
+            .map(|message| message.message_ids.as_slice())
+            .collect();
         assert_eq!(ids, [&[][..], &[MessageId(1), MessageId(3), MessageId(5)]]);
-        let fates: Vec<_> = context.manifest.iter().map(|line| (line.representation, line.reason)).collect();
-        let (gone, empty) = ((Representation::Repaired, Reason::Repeated), (Representation::Repaired, Reason::Empty));
-        assert_eq!(fates, [gone, empty, gone, empty, (Representation::Original, Reason::Small)]);
-        assert_eq!(kinds(&context).iter().filter(|kind| **kind == RepairKind::RepeatFolded).count(), 2);
+        let lines: Vec<_> = context
+            .manifest
+            .iter()
+            .map(|line| (line.representation, line.reason))
+            .collect();
+        let (gone, empty) = (
+            (Representation::Repaired, Reason::Repeated),
+            (Representation::Repaired, Reason::Empty),
+        );
+        assert_eq!(
+            lines,
+            [
+                gone,
+                empty,
+                gone,
+                empty,
+                (Representation::Original, Reason::Small)
+            ]
+        );
+        assert_eq!(
+            kinds(&context)
+                .iter()
+                .filter(|kind| **kind == RepairKind::RepeatFolded)
+                .count(),
+            2
+        );
     }
 }
 
 #[test]
 fn under_pressure_every_oversized_result_is_clipped_whatever_the_budget() {
     let long = "one line of a log\n".repeat(500);
-    let said = vec![
+    let messages = vec![
         (Role::User, vec![text(&long)]),
-        (Role::Assistant, vec![call("a", "look", "{}"), call("b", "look", "{}")]),
+        (
+            Role::Assistant,
+            vec![call("a", "look", "{}"), call("b", "look", "{}")],
+        ),
         (Role::Tool, vec![result("a", &long), result("b", "short")]),
     ];
     for pressure in [Pressure::TruncateToolResults, Pressure::Compact] {
-        let ask = Ask { pressure, ..Ask::default() };
-        let context = build(material(said.clone()), ask).expect("no budget, no refusal");
+        let ask = Ask {
+            pressure,
+            ..Ask::default()
+        };
+        let context = build(material(messages.clone()), ask).expect("no budget, no refusal");
         let line = &context.manifest[2];
-        assert_eq!((line.representation, line.reason), (Representation::Clipped, Reason::Pressure));
-        assert!(line.tokens > Tokens::new(350) && line.tokens <= Tokens::new(401), "{}", line.tokens);
+        assert_eq!(
+            (line.representation, line.reason),
+            (Representation::Clipped, Reason::Pressure)
+        );
+        assert!(
+            line.tokens > Tokens::new(350) && line.tokens <= Tokens::new(401),
+            "{}",
+            line.tokens
+        );
         assert_eq!(context.manifest[0].representation, Representation::Original);
-        let [range] = line.clipped.as_slice() else { panic!("{:?}", line.clipped) };
+        let [range] = line.clipped.as_slice() else {
+            panic!("{:?}", line.clipped)
+        };
         assert!(range.start > 100 && range.end < long.len());
     }
 }
 
 #[test]
-fn media_that_a_provider_does_not_take_are_described() {
-    let media = Media { uri: "data:image/png;base64,QUJD".into(), media_type: "image/png".into(), bytes: 0, tokens: 0 };
-    let with_picture = Part::ToolResult { id: "a".into(), text: "seen".into(), is_error: false, media: vec![media] };
-    let said = vec![
+fn media_that_a_provider_does_not_accept_are_described() {
+    let media = Media {
+        uri: "data:image/png;base64,QUJD".into(),
+        media_type: "image/png".into(),
+        bytes: 0,
+        tokens: 0,
+    };
+    let with_picture = Part::ToolResult {
+        id: "a".into(),
+        text: "seen".into(),
+        is_error: false,
+        media: vec![media],
+    };
+    let messages = vec![
         (Role::User, vec![picture("s3://bucket/a.png")]),
-        (Role::Assistant, vec![picture("https://x.test/b.png"), call("a", "look", "{}")]),
+        (
+            Role::Assistant,
+            vec![picture("https://x.test/b.png"), call("a", "look", "{}")],
+        ),
         (Role::Tool, vec![with_picture]),
     ];
-    let (body, context) = sent(said.clone(), Format::OpenAiChat);
-    assert_eq!(body["messages"][1]["content"], "[media image/png at s3://bucket/a.png]");
-    assert_eq!(body["messages"][2]["content"], "[media image/png at https://x.test/b.png]");
-    assert_eq!(body["messages"][3]["content"], "seen\n\n[media image/png at data:]");
+    let (body, context) = sent(messages.clone(), Format::OpenAiChat);
+    assert_eq!(
+        body["messages"][1]["content"],
+        "[media image/png at s3://bucket/a.png]"
+    );
+    assert_eq!(
+        body["messages"][2]["content"],
+        "[media image/png at https://x.test/b.png]"
+    );
+    assert_eq!(
+        body["messages"][3]["content"],
+        "seen\n\n[media image/png at data:]"
+    );
     assert_eq!(kinds(&context), [RepairKind::MediaDescribed; 3]);
-    let (body, _) = sent(said, Format::AnthropicMessages);
+    let (body, _) = sent(messages, Format::AnthropicMessages);
     let source = json!({"type": "base64", "media_type": "image/png", "data": "QUJD"});
-    assert_eq!(body["messages"][2]["content"][0]["content"][1], json!({"type": "image", "source": source}));
+    assert_eq!(
+        body["messages"][2]["content"][0]["content"][1],
+        json!({"type": "image", "source": source})
+    );
 }
 
 #[test]
 fn a_failed_result_without_a_text_gets_one_for_anthropic() {
-    let failed = Part::ToolResult { id: "a".into(), text: String::new(), is_error: true, media: Vec::new() };
-    let said = vec![
+    let failed = Part::ToolResult {
+        id: "a".into(),
+        text: String::new(),
+        is_error: true,
+        media: Vec::new(),
+    };
+    let messages = vec![
         (Role::User, vec![text("Look.")]),
         (Role::Assistant, vec![call("a", "look", "{}")]),
         (Role::Tool, vec![failed]),
     ];
-    let (body, context) = sent(said, Format::AnthropicMessages);
+    let (body, context) = sent(messages, Format::AnthropicMessages);
     let expected = json!({"type": "tool_result", "tool_use_id": "a", "is_error": true,
         "content": [{"type": "text", "text": "[failed without a text]"}]});
     assert_eq!(body["messages"][2]["content"][0], expected);

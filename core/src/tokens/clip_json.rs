@@ -1,51 +1,73 @@
-//! Clipping JSON so that it stays JSON.
+//! Clips JSON so that it stays valid JSON.
 
 use std::ops::Range;
 
 use super::{Encoding, Tokens};
 
-/// JSON of which parts were left out.
+/// JSON without some of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClippedJson {
-    /// JSON again: long strings keep head and tail, long arrays and objects their first and last entries.
+    /// Valid JSON. Long strings keep head and tail, long arrays and objects keep their first and
+    /// last entries.
     pub text: String,
-    /// What `text` counts.
+    /// Tokens of `text`.
     pub tokens: Tokens,
-    /// The bytes of the original that were left out, in order.
+    /// The byte ranges of the original that were left out, in order.
     pub omitted: Vec<Range<usize>>,
 }
 
-/// Levels of detail, from the fullest to the barest.
+/// Levels of detail, from the most to the least detailed.
 const LEVELS: u32 = 24;
-/// Containers in containers up to this depth are looked into; deeper ones are kept or left out whole.
-const DEPTH: usize = 12;
-/// The least that is kept of a string, in bytes; a shorter one is never cut, for the marker is as long.
-const LEAST_STRING: usize = 24;
-/// What a cut must save for it to be worth its marker, in bytes.
-const MARKER: usize = 60;
+/// Deepest nesting of containers that is clipped inside. Deeper ones are kept or left out whole.
+const MAX_DEPTH: usize = 12;
+/// Bytes that are kept of a string at least. A shorter one is never cut, because its marker would
+/// be as long.
+const MIN_STRING: usize = 24;
+/// Bytes that a cut must save to be worth its marker.
+const MIN_SAVED: usize = 60;
 
-/// The JSON text with as much left out as is needed for it to count at most `room`. `None` when not even its barest
-/// form fits. The text must be JSON.
+/// Clips JSON text to at most `limit` tokens. `None` if not even its least detailed form fits.
+/// `text` must be valid JSON.
 ///
-/// White space between values may go as well. Where something is left out stands a string with `marker` of its byte range: within the string that was cut, among
-/// the entries of an array, or as an entry of an object. `marker` is called a few times.
+/// White space between values may be dropped as well. A string with `marker` of the byte range
+/// marks each place where something was left out: inside a clipped string, as an entry of an array,
+/// or as an entry of an object. `marker` is called a few times.
 pub fn clip_json(
     encoding: Encoding,
     text: &str,
-    room: Tokens,
+    limit: Tokens,
     marker: impl Fn(Range<usize>) -> String,
 ) -> Option<ClippedJson> {
-    let entries = (room.get() / 4).clamp(2, 256) as usize;
-    let tree = Reader { text, at: 0, most: entries }.value(0)?;
+    let entries = (limit.get() / 4).clamp(2, 256) as usize;
+    let tree = Reader {
+        text,
+        at: 0,
+        most: entries,
+    }
+    .value(0)?;
     let attempt = |level: u32| {
-        // Each level shows four fifths of the one before.
-        let scale = |full: u64, least: usize| ((full as f64 * 0.8_f64.powi(level as i32)) as usize).max(least);
-        let detail =
-            Detail { string: scale(room.get().saturating_mul(4), LEAST_STRING), entries: scale(entries as u64, 1) };
-        let mut written = Writer { text, detail, marker: &marker, out: String::new(), omitted: Vec::new() };
+        // Each level shows four fifths of the level before.
+        let scale = |full: u64, least: usize| {
+            ((full as f64 * 0.8_f64.powi(level as i32)) as usize).max(least)
+        };
+        let detail = Detail {
+            string: scale(limit.get().saturating_mul(4), MIN_STRING),
+            entries: scale(entries as u64, 1),
+        };
+        let mut written = Writer {
+            text,
+            detail,
+            marker: &marker,
+            out: String::new(),
+            omitted: Vec::new(),
+        };
         written.value(&tree);
-        let tokens = encoding.counter().count_up_to(&written.out, room)?;
-        Some(ClippedJson { text: written.out, tokens, omitted: written.omitted })
+        let tokens = encoding.counter().count_up_to(&written.out, limit)?;
+        Some(ClippedJson {
+            text: written.out,
+            tokens,
+            omitted: written.omitted,
+        })
     };
     let (mut low, mut high) = (0, LEVELS - 1);
     let mut best = None;
@@ -65,14 +87,14 @@ pub fn clip_json(
     best
 }
 
-/// A value's place in the text, and what is in it as far as it may be shown.
+/// A value's byte range in the text, and those of its entries that may be shown.
 struct Node {
     span: Range<usize>,
     kind: Kind,
 }
 
 enum Kind {
-    /// Number, literal, or a container too deep to look into.
+    /// A number, a literal, or a container that is nested too deep.
     Plain,
     String,
     Array(Entries),
@@ -83,7 +105,7 @@ enum Kind {
 #[derive(Default)]
 struct Entries {
     head: Vec<Entry>,
-    /// As a ring: the newest overwrites the oldest.
+    /// Ring buffer: the newest entry replaces the oldest.
     tail: std::collections::VecDeque<Entry>,
     count: usize,
 }
@@ -96,7 +118,11 @@ struct Entry {
 
 impl Entry {
     fn span(&self) -> Range<usize> {
-        if self.key.is_empty() { self.value.span.clone() } else { self.key.start..self.value.span.end }
+        if self.key.is_empty() {
+            self.value.span.clone()
+        } else {
+            self.key.start..self.value.span.end
+        }
     }
 }
 
@@ -117,18 +143,22 @@ impl Entries {
         self.count
     }
 
-    /// The entry at this place, of those that are held: the first and the last ones.
+    /// The entry at this index, if it is held as one of the first or last ones.
     fn get(&self, index: usize) -> Option<&Entry> {
         let tail = self.count - self.tail.len();
-        if index < self.head.len() { self.head.get(index) } else { self.tail.get(index.checked_sub(tail)?) }
+        if index < self.head.len() {
+            self.head.get(index)
+        } else {
+            self.tail.get(index.checked_sub(tail)?)
+        }
     }
 }
 
-/// Reads text that is known to be JSON.
+/// Parses text that is known to be valid JSON.
 struct Reader<'t> {
     text: &'t str,
     at: usize,
-    /// First, and last, entries of a container that are held.
+    /// Number of first entries, and of last entries, that are held for each container.
     most: usize,
 }
 
@@ -155,18 +185,23 @@ impl Reader<'_> {
                 self.string();
                 Kind::String
             }
-            b'{' | b'[' if depth >= DEPTH => {
+            b'{' | b'[' if depth >= MAX_DEPTH => {
                 self.container();
                 Kind::Plain
             }
             b'[' => Kind::Array(self.entries(depth, false)?),
             b'{' => Kind::Object(self.entries(depth, true)?),
             _ => {
-                self.skip(|byte| !matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n'));
+                self.skip(|byte| {
+                    !matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n')
+                });
                 Kind::Plain
             }
         };
-        Some(Node { span: start..self.at, kind })
+        Some(Node {
+            span: start..self.at,
+            kind,
+        })
     }
 
     fn entries(&mut self, depth: usize, keyed: bool) -> Option<Entries> {
@@ -194,7 +229,7 @@ impl Reader<'_> {
         }
     }
 
-    /// To behind a string's closing quote.
+    /// Skips a string, including its closing quote.
     fn string(&mut self) {
         self.at += 1;
         while let Some(byte) = self.peek() {
@@ -205,7 +240,7 @@ impl Reader<'_> {
         }
     }
 
-    /// To behind a container's closing bracket, without a look at what is in it.
+    /// Skips a container, including its closing bracket, without parsing its entries.
     fn container(&mut self) {
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
@@ -226,7 +261,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is shown at most.
+/// The most that one level of detail shows.
 #[derive(Clone, Copy)]
 struct Detail {
     /// Bytes of a string.
@@ -246,7 +281,7 @@ struct Writer<'t, M> {
 impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
     fn value(&mut self, node: &Node) {
         match &node.kind {
-            Kind::Plain if node.span.len() > self.detail.string + MARKER => {
+            Kind::Plain if node.span.len() > self.detail.string + MIN_SAVED => {
                 let mark = self.mark(node.span.clone());
                 self.out.push_str(&quoted(&mark));
             }
@@ -262,14 +297,18 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
         (self.marker)(range)
     }
 
-    /// A string, its middle left out when it is long. Cuts fall between characters, and between escapes.
+    /// Writes a string, without its middle if it is long. Cuts fall between characters and between
+    /// escapes.
     fn string(&mut self, span: &Range<usize>) {
-        if span.len() <= self.detail.string + MARKER {
+        if span.len() <= self.detail.string + MIN_SAVED {
             self.out.push_str(&self.text[span.clone()]);
             return;
         }
         let inner = span.start + 1..span.end - 1;
-        let (wanted_head, wanted_tail) = (inner.start + self.detail.string / 2, inner.end - self.detail.string / 2);
+        let (wanted_head, wanted_tail) = (
+            inner.start + self.detail.string / 2,
+            inner.end - self.detail.string / 2,
+        );
         let (mut head, mut tail, mut at) = (inner.start, inner.end, inner.start);
         while at < inner.end {
             if at <= wanted_head {
@@ -288,22 +327,30 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
         self.out.push_str(&self.text[tail..span.end]);
     }
 
-    /// A container, its middle entries left out when there are many; one more entry says so.
+    /// Writes a container, without its middle entries if there are many. One more entry marks them.
     fn entries(&mut self, entries: &Entries, open: char, close: char) {
         self.out.push(open);
         let most = self.detail.entries.min(entries.head.len().max(1));
-        let all = entries.len() <= most + 1 && (0..entries.len()).all(|index| entries.get(index).is_some());
-        let (head, tail) = if all { (entries.len(), 0) } else { (most.div_ceil(2), most / 2) };
+        let all = entries.len() <= most + 1
+            && (0..entries.len()).all(|index| entries.get(index).is_some());
+        let (head, tail) = if all {
+            (entries.len(), 0)
+        } else {
+            (most.div_ceil(2), most / 2)
+        };
         for index in 0..head {
             self.entry(entries, index);
         }
         let rest = head..entries.len() - tail;
-        let ends = entries.get(rest.start).zip(entries.get(rest.end.saturating_sub(1)));
+        let ends = entries
+            .get(rest.start)
+            .zip(entries.get(rest.end.saturating_sub(1)));
         if !rest.is_empty() {
             let range = ends.map_or(0..0, |(first, last)| first.span().start..last.span().end);
             self.separate();
             if open == '{' {
-                self.out.extend(["\"[", &rest.len().to_string(), " entries left out]\":"]);
+                self.out
+                    .extend(["\"[", &rest.len().to_string(), " entries left out]\":"]);
             }
             let mark = self.mark(range);
             self.out.push_str(&quoted(&mark));
@@ -315,7 +362,9 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
     }
 
     fn entry(&mut self, entries: &Entries, index: usize) {
-        let Some(entry) = entries.get(index) else { return };
+        let Some(entry) = entries.get(index) else {
+            return;
+        };
         self.separate();
         if !entry.key.is_empty() {
             self.out.push_str(&self.text[entry.key.clone()]);
@@ -324,7 +373,7 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
         self.value(&entry.value);
     }
 
-    /// A comma, unless the container has just been opened.
+    /// Writes a comma, unless the container was just opened.
     fn separate(&mut self) {
         if !self.out.ends_with(['[', '{']) {
             self.out.push(',');
@@ -332,17 +381,24 @@ impl<M: Fn(Range<usize>) -> String> Writer<'_, M> {
     }
 }
 
-/// Bytes of the character or escape at the start of a string's inside; a surrogate pair is one.
+/// Bytes of the character or escape at the start of a string's content. A surrogate pair is one
+/// escape.
 fn unit(text: &str) -> usize {
-    let Some(first) = text.chars().next() else { return 1 };
+    let Some(first) = text.chars().next() else {
+        return 1;
+    };
     if first != '\\' {
         return first.len_utf8();
     }
     let bytes = text.as_bytes();
     let surrogate = |at: usize, digits: &[u8]| {
         bytes.get(at..at + 2) == Some(b"\\u")
-            && bytes.get(at + 2).is_some_and(|byte| byte.eq_ignore_ascii_case(&b'd'))
-            && bytes.get(at + 3).is_some_and(|byte| digits.contains(&byte.to_ascii_lowercase()))
+            && bytes
+                .get(at + 2)
+                .is_some_and(|byte| byte.eq_ignore_ascii_case(&b'd'))
+            && bytes
+                .get(at + 3)
+                .is_some_and(|byte| digits.contains(&byte.to_ascii_lowercase()))
     };
     match bytes.get(1) {
         Some(b'u') if surrogate(0, b"89ab") && surrogate(6, b"cdef") => 12,

@@ -1,4 +1,4 @@
-//! Exact counts.
+//! Exact token counts of text.
 
 use std::sync::LazyLock;
 
@@ -8,24 +8,28 @@ use rustc_hash::FxHashSet;
 
 use super::{Encoding, Tokens};
 
-/// Longest token of either vocabulary, in bytes: 128 spaces. So a text of more than 128 n bytes has more than n tokens.
+/// Longest token of either vocabulary, in bytes: 128 spaces. A text of more than 128 n bytes
+/// therefore has more than n tokens.
 pub(super) const LONGEST_TOKEN_BYTES: usize = 128;
 
-/// From this length on, a run of one byte is counted by its period instead of token by token.
+/// From this length on, in bytes, a run of one byte is counted by its period instead of token by
+/// token.
 const RUN_BYTES: usize = 4096;
 
-/// The part of such a run that is still counted token by token; the period holds from 512 bytes on.
+/// The part of such a run, in bytes, that is still counted token by token. The period holds from
+/// 512 bytes on.
 const RUN_HEAD_BYTES: usize = 1024;
 
-/// Most bytes between two looks at the clock in [`Counter::count_while`]; the slowest hostile text takes 50 ms for it.
+/// Most bytes between two calls of `keep_going` in [`Counter::count_while`]. The slowest hostile
+/// text takes 50 ms for them.
 const BYTES_BETWEEN_CHECKS: usize = 64 * 1024;
 
 static O200K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(bpe_openai::o200k_base()));
 static CL100K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(bpe_openai::cl100k_base()));
 
 impl Encoding {
-    /// The counter of this encoding. The first call builds it: about 100 ms of work and 70 MB (`o200k_base`), so a
-    /// process that counts makes that call when it starts.
+    /// The counter of this encoding. The first call builds it, which takes about 100 ms and 70 MB
+    /// (`o200k_base`). A process that counts makes this call when it starts.
     pub fn counter(self) -> &'static Counter {
         match self {
             Self::O200kBase => &O200K_BASE,
@@ -33,7 +37,7 @@ impl Encoding {
         }
     }
 
-    /// Whether its counter is built.
+    /// Whether its counter has been built.
     pub fn is_loaded(self) -> bool {
         match self {
             Self::O200kBase => LazyLock::get(&O200K_BASE).is_some(),
@@ -42,40 +46,52 @@ impl Encoding {
     }
 }
 
-/// Counts, cuts and chunks text by the tokens of one encoding, exactly as tiktoken counts ordinary text.
+/// Counts, truncates and chunks text by the tokens of one encoding, exactly as tiktoken counts
+/// ordinary text.
 ///
-/// Special-token strings (`<|endoftext|>`) are ordinary text here: nobody can smuggle one in. Everything is linear in
-/// the length of the text, and nothing panics, whatever the text.
+/// Special-token strings (`<|endoftext|>`) count as ordinary text, so text cannot inject a special
+/// token. Every method is linear in the length of the text, and none panics on any text.
 pub struct Counter {
     pub(super) tokenizer: &'static Tokenizer,
-    /// Every token's bytes: a piece that is in here is one token, which tiktoken looks up first as well.
+    /// The bytes of every token. A piece in this set is one token; tiktoken looks pieces up first
+    /// as well.
     whole: FxHashSet<&'static [u8]>,
-    /// For each ASCII byte, how many more of it make one more token in a long run; 0 when there is no such number.
+    /// For each ASCII byte: how many more of it make one more token in a long run; 0 if there is no
+    /// such number.
     period: [usize; 128],
 }
 
 impl std::fmt::Debug for Counter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Counter").field("tokens", &self.whole.len()).finish_non_exhaustive()
+        f.debug_struct("Counter")
+            .field("tokens", &self.whole.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl Counter {
     fn load(tokenizer: &'static Tokenizer) -> Self {
         let vocabulary = tokenizer.bpe.num_tokens() as u32;
-        let whole = (0..vocabulary).map(|token| tokenizer.bpe.token_bytes(token)).collect();
-        Self { tokenizer, whole, period: std::array::from_fn(|byte| period(tokenizer, byte as u8)) }
+        let whole = (0..vocabulary)
+            .map(|token| tokenizer.bpe.token_bytes(token))
+            .collect();
+        Self {
+            tokenizer,
+            whole,
+            period: std::array::from_fn(|byte| period(tokenizer, byte as u8)),
+        }
     }
 
-    /// How many tokens the text has.
+    /// Number of tokens of the text.
     pub fn count(&self, text: &str) -> Tokens {
         Tokens::new(self.pieces(text).map(|(_, tokens)| tokens as u64).sum())
     }
 
-    /// How many tokens the text has; `None` as soon as `keep_going` says no.
+    /// Number of tokens of the text; `None` as soon as `keep_going` returns false.
     ///
-    /// Asks before the first piece and then about every 64 kB, between pieces: one piece (40 MB of one letter) is not
-    /// interrupted. The slowest text known counts 1.4 MB per second.
+    /// `keep_going` is called before the first piece and then about every 64 kB, between pieces.
+    /// One piece (such as 40 MB of one letter) is not interrupted. The slowest known text counts at
+    /// 1.4 MB per second.
     pub fn count_while(&self, text: &str, keep_going: &dyn Fn() -> bool) -> Option<Tokens> {
         let (mut tokens, mut since) = (0, BYTES_BETWEEN_CHECKS);
         for piece in self.tokenizer.split(text) {
@@ -91,7 +107,8 @@ impl Counter {
         Some(Tokens::new(tokens))
     }
 
-    /// How many tokens the text has if that is at most `limit`, else `None`. Stops reading where the limit is passed.
+    /// Number of tokens of the text if that is at most `limit`, else `None`. Stops reading once
+    /// `limit` is exceeded.
     pub fn count_up_to(&self, text: &str, limit: Tokens) -> Option<Tokens> {
         let mut tokens = Tokens::ZERO;
         if text.len().div_ceil(LONGEST_TOKEN_BYTES) as u64 > limit.get() {
@@ -106,9 +123,11 @@ impl Counter {
         Some(tokens)
     }
 
-    /// The pieces that the pre-tokenizer cuts the text into, each with its tokens.
+    /// The pieces that the pre-tokenizer splits the text into, each with its number of tokens.
     pub(super) fn pieces<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, usize)> {
-        self.tokenizer.split(text).map(|piece| (piece, self.piece(piece.as_bytes())))
+        self.tokenizer
+            .split(text)
+            .map(|piece| (piece, self.piece(piece.as_bytes())))
     }
 
     fn piece(&self, piece: &[u8]) -> usize {
@@ -124,12 +143,15 @@ impl Counter {
         }
     }
 
-    /// Length of a stretch of a long run of one byte that counts at most `room`, less than a token short of the longest; `None` when the piece is no such run
-    /// or the room is too small for the short cut to hold.
-    pub(super) fn run_within(&self, piece: &[u8], room: usize) -> Option<usize> {
+    /// Length of a part of a long run of one byte that has at most `limit` tokens, and less than one
+    /// token fewer than the longest such part. `None` if the piece is no such run, or if `limit` is
+    /// too small for the period to hold.
+    pub(super) fn run_within(&self, piece: &[u8], limit: usize) -> Option<usize> {
         let period = self.run_period(piece)?;
         let head = self.tokenizer.bpe.count(&piece[..RUN_HEAD_BYTES]);
-        let periods = room.checked_sub(head)?.min((piece.len() - RUN_HEAD_BYTES) / period);
+        let periods = limit
+            .checked_sub(head)?
+            .min((piece.len() - RUN_HEAD_BYTES) / period);
         Some(RUN_HEAD_BYTES + periods * period)
     }
 
@@ -138,14 +160,18 @@ impl Counter {
         if piece.len() < RUN_BYTES || piece.iter().any(|byte| *byte != first) {
             return None;
         }
-        self.period.get(usize::from(first)).copied().filter(|period| *period > 0)
+        self.period
+            .get(usize::from(first))
+            .copied()
+            .filter(|period| *period > 0)
     }
 }
 
-/// The smallest number of bytes that always adds one token to a run of `byte`; 0 when there is none.
+/// The smallest number of bytes that always adds one token to a run of `byte`; 0 if there is none.
 ///
-/// It is not the longest token of that byte: `-` has one of 112 bytes and a period of 64. The engine takes a second
-/// for 1.5 MB of `-`, token by token; by the period, 40 MB take a tenth of one.
+/// It differs from the longest token of that byte: `-` has one of 112 bytes and a period of 64.
+/// Token by token, the engine takes a second for 1.5 MB of `-`. By the period, 40 MB take a tenth
+/// of a second.
 fn period(tokenizer: &Tokenizer, byte: u8) -> usize {
     const SEEN: usize = 6000;
     let mut encoder = AppendableEncoder::new(&tokenizer.bpe);
@@ -170,7 +196,12 @@ mod tests {
                 for len in [RUN_BYTES - 1, RUN_BYTES, RUN_BYTES + 1, 9_999, 12_345] {
                     let run = vec![*byte; len];
                     let by_engine = counter.tokenizer.bpe.count(&run);
-                    assert_eq!(counter.piece(&run), by_engine, "{} x {len} in {encoding:?}", char::from(*byte));
+                    assert_eq!(
+                        counter.piece(&run),
+                        by_engine,
+                        "{} x {len} in {encoding:?}",
+                        char::from(*byte)
+                    );
                 }
             }
         }
@@ -187,7 +218,10 @@ mod tests {
         };
         assert_eq!(counter.count_while(&text, &third_time), None);
         assert_eq!(asked.get(), 3);
-        assert_eq!(counter.count_while(&text, &|| true), Some(counter.count(&text)));
+        assert_eq!(
+            counter.count_while(&text, &|| true),
+            Some(counter.count(&text))
+        );
         assert_eq!(counter.count_while("hello", &|| false), None);
     }
 
@@ -206,7 +240,12 @@ mod tests {
     #[test]
     fn no_token_is_longer_than_the_bound() {
         for encoding in Encoding::ALL {
-            let longest = encoding.counter().whole.iter().map(|token| token.len()).max();
+            let longest = encoding
+                .counter()
+                .whole
+                .iter()
+                .map(|token| token.len())
+                .max();
             assert_eq!(longest, Some(LONGEST_TOKEN_BYTES));
         }
     }

@@ -1,30 +1,40 @@
-//! Counting and estimating tokens.
+//! Counting, estimating, truncating and clipping by tokens.
+//!
+//! - `counter`: exact counts of text. `truncate`: prefixes, suffixes and chunks of a given count.
+//! - `text_estimate`: estimates of text without a tokenizer, from the `sketch` of a vocabulary.
+//! - `message_tokens`: counts and estimates of messages, media included.
+//! - `clip`, `clip_json`: text and JSON without their middle.
+//! - `encoding`: the supported vocabularies.
 
 mod clip;
 mod clip_json;
-mod count;
 mod counter;
-mod cut;
 mod encoding;
-mod estimate;
+mod message_tokens;
 mod sketch;
+mod text_estimate;
+mod truncate;
 
 pub use clip::{Clipped, clip_middle};
 pub use clip_json::{ClippedJson, clip_json};
-pub use count::{FRAMING_PER_MESSAGE, MEDIA_TOKENS, count_message, count_message_while, count_parts};
 pub use counter::Counter;
-pub use cut::MIN_CHUNK;
 pub use encoding::Encoding;
+pub use message_tokens::{
+    FRAMING_PER_MESSAGE, MEDIA_TOKENS, count_message, count_message_while, count_parts,
+};
+pub use truncate::MIN_CHUNK;
 
 use serde::{Deserialize, Serialize};
 
 /// A number of tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Tokens(u64);
 
 impl Tokens {
-    /// None at all.
+    /// No tokens.
     pub const ZERO: Self = Self(0);
 
     /// `n` tokens.
@@ -32,12 +42,12 @@ impl Tokens {
         Self(n)
     }
 
-    /// The bare number.
+    /// The number as an integer.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// What is left after taking `other` away; zero when nothing is.
+    /// The difference; zero if `other` is larger.
     #[must_use]
     pub const fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

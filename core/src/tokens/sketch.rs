@@ -1,30 +1,32 @@
-//! What the estimate remembers of a vocabulary: which short pieces are one token, and what a character costs alone.
+//! A sketch of a vocabulary for estimates: which short pieces are one token, and how many tokens a
+//! single character has.
 
 use super::Encoding;
 
-/// Bytes of the piece filter. It divides into words of 64 bits, of which a piece sets [`MARKS`] bits.
+/// Bytes of the piece filter. It consists of 64-bit words, and a piece sets [`BITS_PER_PIECE`] bits
+/// of one word.
 const FILTER_BYTES: usize = 1 << 17;
 
-/// Code points with a cost of their own: up to the end of the emoji. What lies above is rare and costs
-/// [`RARE_CHARACTER`].
+/// Number of code points with a stored cost: up to the end of the emoji. Higher ones are rare and
+/// cost [`RARE_CHARACTER`].
 const CHARACTERS: usize = 0x1_FC00;
 
 /// Tokens of a character above [`CHARACTERS`]: one for each of its bytes.
 const RARE_CHARACTER: u32 = 4;
 
-/// Bits that a piece sets: so that about 2 % of other pieces seem to be known.
-const MARKS: u32 = 4;
+/// Bits that a piece sets. With this number the filter reports about 2 % of other pieces as known.
+const BITS_PER_PIECE: u32 = 4;
 
-/// Longest piece that is remembered.
-const PIECE_BYTES: usize = 16;
+/// Longest piece in the filter, in bytes.
+const MAX_PIECE_BYTES: usize = 16;
 
-/// From this length on, a piece sets the bits of two hashes.
+/// From this length on, in bytes, a piece sets the bits of two hashes.
 const LONG_PIECE_BYTES: usize = 6;
 
-/// Most characters of a remembered piece that is not ASCII.
-pub(super) const WIDE_CHARACTERS: usize = 2;
+/// Most characters of a non-ASCII piece in the filter.
+pub(super) const MAX_WIDE_CHARACTERS: usize = 2;
 
-/// Characters per byte of the table of costs.
+/// Characters whose costs one byte of the table holds.
 const PER_BYTE: usize = 4;
 
 const FILE_BYTES: usize = FILTER_BYTES + CHARACTERS / PER_BYTE;
@@ -32,8 +34,8 @@ const FILE_BYTES: usize = FILTER_BYTES + CHARACTERS / PER_BYTE;
 static O200K_BASE: Sketch = Sketch(include_bytes!("sketch/o200k_base.bin"));
 static CL100K_BASE: Sketch = Sketch(include_bytes!("sketch/cl100k_base.bin"));
 
-/// About 160 kB drawn from a vocabulary of 100,000 or 200,000 tokens: a filter that knows its commonest short pieces
-/// (and takes a few others for one of them), and the cost of each character.
+/// About 160 kB derived from a vocabulary of 100,000 or 200,000 tokens: a filter of its most common
+/// short pieces, with some false positives, and the cost of each character.
 pub(super) struct Sketch(&'static [u8; FILE_BYTES]);
 
 impl Sketch {
@@ -44,46 +46,52 @@ impl Sketch {
         }
     }
 
-    /// Whether a piece of this hash and length in bytes is one token, as far as is remembered.
+    /// Whether a piece of this hash and length in bytes is one token, according to the filter.
     ///
-    /// A piece taken wrongly hides about half as many tokens as it has bytes, so long ones have to agree in two hashes.
+    /// A false positive hides about half as many tokens as the piece has bytes, so long pieces must
+    /// match in two hashes.
     #[inline]
-    pub(super) fn knows(&self, hash: Hash, len: usize) -> bool {
-        len <= PIECE_BYTES && self.has(hash) && (len < LONG_PIECE_BYTES || self.has(hash.with(0)))
+    pub(super) fn contains(&self, hash: PieceHash, len: usize) -> bool {
+        len <= MAX_PIECE_BYTES
+            && self.has(hash)
+            && (len < LONG_PIECE_BYTES || self.has(hash.with(0)))
     }
 
-    /// Whether some characters that are not ASCII are one token, as far as is remembered. Always asked in two hashes,
-    /// because of such a text every stretch is asked for.
+    /// Whether a non-ASCII piece is one token, according to the filter. It must always match in two
+    /// hashes, because every stretch of such a text is looked up.
     #[inline]
-    pub(super) fn knows_wide(&self, hash: Hash) -> bool {
+    pub(super) fn contains_wide(&self, hash: PieceHash) -> bool {
         self.has(hash) && self.has(hash.with(0))
     }
 
     #[inline]
-    fn has(&self, hash: Hash) -> bool {
-        let (place, marks) = hash.place();
-        let word = self.0[place..place + 8].iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte));
-        word & marks == marks
+    fn has(&self, hash: PieceHash) -> bool {
+        let (at, bits) = hash.word_and_bits();
+        let word = self.0[at..at + 8]
+            .iter()
+            .rev()
+            .fold(0, |word, byte| (word << 8) | u64::from(*byte));
+        word & bits == bits
     }
 
-    /// Tokens of the character on its own: 1 to 4.
+    /// Tokens of a single character: 1 to 4.
     #[inline]
     pub(super) fn cost(&self, character: char) -> u32 {
-        let place = character as usize;
-        if place >= CHARACTERS {
+        let code_point = character as usize;
+        if code_point >= CHARACTERS {
             return RARE_CHARACTER;
         }
-        let packed = self.0[FILTER_BYTES + place / PER_BYTE];
-        u32::from(packed >> (place % PER_BYTE * 2) & 3) + 1
+        let packed = self.0[FILTER_BYTES + code_point / PER_BYTE];
+        u32::from(packed >> (code_point % PER_BYTE * 2) & 3) + 1
     }
 }
 
-/// Hash of a piece, grown byte by byte.
+/// Hash of a piece, extended byte by byte.
 #[derive(Clone, Copy)]
-pub(super) struct Hash(u64);
+pub(super) struct PieceHash(u64);
 
-impl Hash {
-    /// Not 0, of which NUL bytes would make 0 again.
+impl PieceHash {
+    /// Not 0, because NUL bytes would leave a hash of 0 unchanged.
     pub(super) const EMPTY: Self = Self(0x9e37_79b9_7f4a_7c15);
 
     #[inline]
@@ -92,21 +100,24 @@ impl Hash {
     }
 
     pub(super) fn of(bytes: &[u8]) -> Self {
-        bytes.iter().fold(Self::EMPTY, |hash, byte| hash.with(*byte))
+        bytes
+            .iter()
+            .fold(Self::EMPTY, |hash, byte| hash.with(*byte))
     }
 
-    /// Where the filter's word of this hash starts, and which of its bits the hash sets.
+    /// Byte offset of the filter's word for this hash, and the bits that the hash sets in it.
     #[inline]
-    const fn place(self) -> (usize, u64) {
+    const fn word_and_bits(self) -> (usize, u64) {
         let mixed = self.0 ^ (self.0 >> 32);
-        let place = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize % (FILTER_BYTES / 8) * 8;
-        let mut marks = 0;
-        let mut at = 0;
-        while at < MARKS {
-            marks |= 1 << ((self.0 >> (58 - 6 * at)) & 63);
-            at += 1;
+        let at =
+            (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize % (FILTER_BYTES / 8) * 8;
+        let mut bits = 0;
+        let mut nth = 0;
+        while nth < BITS_PER_PIECE {
+            bits |= 1 << ((self.0 >> (58 - 6 * nth)) & 63);
+            nth += 1;
         }
-        (place, marks)
+        (at, bits)
     }
 }
 
@@ -114,35 +125,44 @@ impl Hash {
 mod tests {
     use super::*;
 
-    /// Most pieces that are remembered, by the bytes of their first character: those of the lowest rank, which are the
-    /// commonest. Chinese, Japanese and Korean have three.
+    /// Most pieces in the filter, by the byte length of their first character. Pieces of the lowest
+    /// rank are kept, which are the most common. Chinese, Japanese and Korean characters have three
+    /// bytes.
     const PIECES: [usize; 5] = [0, 38_000, 4_000, 12_000, 1_000];
 
-    /// Whether the estimate asks for pieces of this shape: one word of one case after at most one other ASCII
-    /// character; a run of punctuation; or a few characters that are not ASCII.
+    /// Whether the estimate looks up pieces of this shape: one word of one case after at most one
+    /// other ASCII character; a run of punctuation; or a few non-ASCII characters.
     fn is_asked_for(token: &str) -> bool {
-        if (2..=WIDE_CHARACTERS).contains(&token.chars().count()) && token.chars().all(|c| !c.is_ascii()) {
+        if (2..=MAX_WIDE_CHARACTERS).contains(&token.chars().count())
+            && token.chars().all(|c| !c.is_ascii())
+        {
             return true;
         }
-        if token.len() > PIECE_BYTES || !token.is_ascii() || token.len() < 2 {
+        if token.len() > MAX_PIECE_BYTES || !token.is_ascii() || token.len() < 2 {
             return false;
         }
         let first_is_letter = token.as_bytes()[0].is_ascii_alphabetic();
         let (first, rest) = token.split_at(usize::from(!first_is_letter));
         let word = !first.starts_with(|c: char| c.is_ascii_digit() || c == '\n' || c == '\r')
             && rest.bytes().all(|b| b.is_ascii_alphabetic())
-            && (rest[1.min(rest.len())..].bytes().all(|b| b.is_ascii_lowercase())
+            && (rest[1.min(rest.len())..]
+                .bytes()
+                .all(|b| b.is_ascii_lowercase())
                 || rest.bytes().all(|b| b.is_ascii_uppercase()));
-        let marks = token.strip_prefix(' ').unwrap_or(token).trim_end_matches(['\r', '\n']);
+        let marks = token
+            .strip_prefix(' ')
+            .unwrap_or(token)
+            .trim_end_matches(['\r', '\n']);
         let marks = !marks.is_empty() && marks.bytes().all(|b| b.is_ascii_punctuation());
         word || marks
     }
 
-    /// The sketch as the vocabulary has it.
+    /// The sketch computed from the vocabulary.
     fn draw(encoding: Encoding) -> Vec<u8> {
         let counter = encoding.counter();
         let bpe = &counter.tokenizer.bpe;
-        let tokens = (0..bpe.num_tokens() as u32).filter_map(|token| std::str::from_utf8(bpe.token_bytes(token)).ok());
+        let tokens = (0..bpe.num_tokens() as u32)
+            .filter_map(|token| std::str::from_utf8(bpe.token_bytes(token)).ok());
         let mut file = vec![0_u8; FILE_BYTES];
         let mut left = PIECES;
         for piece in tokens.filter(|token| is_asked_for(token)) {
@@ -151,37 +171,46 @@ mod tests {
                 continue;
             }
             *kind -= 1;
-            let hash = Hash::of(piece.as_bytes());
+            let hash = PieceHash::of(piece.as_bytes());
             set(&mut file, hash);
             if piece.len() >= LONG_PIECE_BYTES || !piece.is_ascii() {
                 set(&mut file, hash.with(0));
             }
         }
         for character in (0..CHARACTERS as u32).filter_map(char::from_u32) {
-            let cost = bpe.count(character.encode_utf8(&mut [0; 4]).as_bytes()).clamp(1, 4) as u8 - 1;
-            let place = character as usize;
-            file[FILTER_BYTES + place / PER_BYTE] |= cost << (place % PER_BYTE * 2);
+            let cost = bpe
+                .count(character.encode_utf8(&mut [0; 4]).as_bytes())
+                .clamp(1, 4) as u8
+                - 1;
+            let code_point = character as usize;
+            file[FILTER_BYTES + code_point / PER_BYTE] |= cost << (code_point % PER_BYTE * 2);
         }
         file
     }
 
-    fn set(file: &mut [u8], hash: Hash) {
-        let (place, marks) = hash.place();
-        for (byte, mark) in file[place..].iter_mut().zip(marks.to_le_bytes()) {
-            *byte |= mark;
+    fn set(file: &mut [u8], hash: PieceHash) {
+        let (at, bits) = hash.word_and_bits();
+        for (byte, bits) in file[at..].iter_mut().zip(bits.to_le_bytes()) {
+            *byte |= bits;
         }
     }
 
-    /// Draws them anew when ANNEAL_DRAW_SKETCHES is set, as is needed after a change to what is asked for.
+    /// Writes the sketches anew if ANNEAL_DRAW_SKETCHES is set. This is needed after a change to
+    /// which pieces are looked up.
     #[test]
-    fn the_sketches_are_what_the_vocabularies_say() {
+    fn the_sketches_match_the_vocabularies() {
         for encoding in Encoding::ALL {
             let drawn = draw(encoding);
             if std::env::var_os("ANNEAL_DRAW_SKETCHES").is_some() {
                 let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tokens/sketch");
-                std::fs::write(format!("{folder}/{}.bin", encoding.name()), &drawn).expect("the folder is writable");
+                std::fs::write(format!("{folder}/{}.bin", encoding.name()), &drawn)
+                    .expect("the folder is writable");
             } else {
-                assert!(drawn == Sketch::of(encoding).0, "{}: run with ANNEAL_DRAW_SKETCHES=1", encoding.name());
+                assert!(
+                    drawn == Sketch::of(encoding).0,
+                    "{}: run with ANNEAL_DRAW_SKETCHES=1",
+                    encoding.name()
+                );
             }
         }
     }

@@ -7,11 +7,11 @@ use anneal_core::message::{Message, plain_text};
 
 use crate::{
     Format, blocks,
-    json::{Bad, Fields, Notes, quoted},
-    talks::{Dialect, Prompt},
+    json::{Fields, Notes, Unreadable, quoted},
+    message_list::{Dialect, Prompt},
 };
 
-/// Anthropic's messages.
+/// The Anthropic dialect of [`Dialect`].
 pub(crate) struct Anthropic;
 
 impl Dialect for Anthropic {
@@ -23,12 +23,14 @@ impl Dialect for Anthropic {
         name == "role"
     }
 
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Bad> {
+    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
         read::messages(record, notes)
     }
 
-    fn system(&self, conversation: &Fields, notes: &mut Notes) -> Result<String, Bad> {
-        let blocks = conversation.raw("system").map_or_else(|| Ok(Vec::new()), |raw| blocks::content(raw, notes))?;
+    fn system(&self, conversation: &Fields, notes: &mut Notes) -> Result<String, Unreadable> {
+        let blocks = conversation
+            .raw("system")
+            .map_or_else(|| Ok(Vec::new()), |raw| blocks::parse_content(raw, notes))?;
         Ok(plain_text(&blocks))
     }
 

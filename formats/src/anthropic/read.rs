@@ -1,21 +1,23 @@
-//! A message as Anthropic writes it.
+//! Reads Anthropic messages.
 
 use anneal_core::message::{Message, Role};
 
 use crate::{
     blocks,
-    json::{Bad, Fields, Notes, named},
+    json::{Fields, Notes, Unreadable, short_name},
 };
 
-/// The messages of a record.
-pub(super) fn messages(record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Bad> {
-    let role = match record.must("role")?.as_str() {
+/// The messages of a record: one, or two where a user message also holds tool results.
+pub(super) fn messages(record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
+    let role = match record.required_text("role")?.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
         "system" => Role::System,
-        other => return Err(Bad(format!("unknown role {}", named(other)))),
+        other => return Err(Unreadable(format!("unknown role {}", short_name(other)))),
     };
-    let content = record.raw("content").ok_or_else(|| Bad::new("it needs a content"))?;
-    let parts = blocks::content(content, notes)?;
-    Ok(blocks::messages(role, parts, notes))
+    let content = record
+        .raw("content")
+        .ok_or_else(|| Unreadable::new("it needs a content"))?;
+    let parts = blocks::parse_content(content, notes)?;
+    Ok(blocks::split_tool_results(role, parts, notes))
 }

@@ -1,14 +1,19 @@
-//! claw0: lines of `user`, `assistant`, `tool_use` and `tool_result` records, each with its time `ts`.
+//! claw0: lines of `user`, `assistant`, `tool_use` and `tool_result` records, each with a time
+//! `ts`.
+//!
+//! - `read`: which records form a message.
+//! - `write`: the records of a message.
+//! - `added_parts`: parts that were added to a message of a growing log.
 
-mod growth;
+mod added_parts;
 mod read;
 mod write;
 
-pub(crate) use growth::grown;
+pub(crate) use added_parts::added_parts;
 pub(crate) use read::read;
-pub(crate) use write::Records;
+pub(crate) use write::Claw0Writer;
 
-/// The label that keeps the times of a message's records, as they stand, joined by blanks.
+/// The metadata label with the `ts` values of a message's records, unchanged, separated by blanks.
 const TIMES: &str = "claw0.ts";
-/// The type of lines that only anneal reads; claw0 passes over them.
-const OURS: &str = "anneal";
+/// The type of the lines that only anneal reads; claw0 ignores them.
+const ANNEAL_TYPE: &str = "anneal";

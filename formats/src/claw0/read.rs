@@ -1,4 +1,4 @@
-//! claw0's records read as its own `_rebuild_history` does.
+//! Reads claw0 records the way claw0's `_rebuild_history` does.
 
 use std::{
     collections::BTreeMap,
@@ -10,18 +10,18 @@ use anneal_core::{
     message::{Message, Part, Role},
 };
 
-use super::{OURS, TIMES};
+use super::{ANNEAL_TYPE, TIMES};
 use crate::{
-    Fate, Head, Place, ReadError, ReadOptions,
-    blocks::{self, messages},
+    Head, ImportOutcome, Location, ReadError, ReadOptions,
+    blocks::{self, split_tool_results},
+    conversation_extra::{ConversationExtra, SummaryRecord},
     cursor::{Cursor, ELEMENT_BYTES, Scanned},
-    extra::{Extra, KEY, joined},
-    json::{self, Bad, Fields, Notes, named},
-    out::Out,
-    talks::{About, SaidSummary},
+    emitter::Emitter,
+    json::{self, Fields, Notes, Unreadable, short_name},
+    message_extra::{KEY, MessageExtra, merge_messages},
 };
 
-/// What is read of each kind of records, besides what is read of all.
+/// The fields that are read, by record type. `type`, `ts` and `anneal` are read in every record.
 const FIELDS: [(&str, &[&str]); 4] = [
     ("user", &["content"]),
     ("assistant", &["content"]),
@@ -29,90 +29,111 @@ const FIELDS: [(&str, &[&str]); 4] = [
     ("tool_result", &["tool_use_id", "content", "is_error"]),
 ];
 
-/// Reads a file of records: one conversation.
-pub(crate) fn read<R: Read + Seek>(mut cursor: Cursor<R>, options: &ReadOptions, out: Out) -> Result<(), ReadError> {
-    let head = Head { identity: options.name.clone(), title: options.name.clone(), ..Default::default() };
-    let mut talk = Talk { out, head: Some(head), headed: false, pending: None, called: Vec::new() };
+/// Reads a file of records, which is one conversation.
+pub(crate) fn read<R: Read + Seek>(
+    mut cursor: Cursor<R>,
+    options: &ReadOptions,
+    out: Emitter,
+) -> Result<(), ReadError> {
+    let head = Head {
+        identity: options.name.clone(),
+        title: options.name.clone(),
+        ..Default::default()
+    };
+    let mut reader = Claw0Reader {
+        out,
+        head: Some(head),
+        has_head: false,
+        pending: None,
+        content_call_ids: Vec::new(),
+    };
     loop {
-        let line = Place::Line(cursor.place().line);
+        let location = Location::Line(cursor.position().line);
         match cursor.line(ELEMENT_BYTES)? {
-            Scanned::Nothing | Scanned::Torn => break,
-            Scanned::Long => talk.refuse(line, "it is longer than any message")?,
+            Scanned::Absent | Scanned::Truncated => break,
+            Scanned::TooLong => reader.refuse(location, "it is longer than any message")?,
             Scanned::Bytes(bytes) if bytes.trim_ascii().is_empty() => {}
-            Scanned::Bytes(bytes) => talk.line(bytes, line)?,
+            Scanned::Bytes(bytes) => reader.add_line(bytes, location)?,
         }
     }
-    talk.flush()?;
-    if talk.headed {
-        talk.begin()?;
+    reader.flush()?;
+    if reader.has_head {
+        reader.emit_head()?;
     }
-    talk.out.end()
+    reader.out.finish()
 }
 
-struct Talk<'a> {
-    out: Out<'a>,
-    /// Until the first message.
+struct Claw0Reader<'a> {
+    out: Emitter<'a>,
+    /// Set until the first message is emitted.
     head: Option<Head>,
-    /// Whether the file says itself that there is a conversation, even without messages.
-    headed: bool,
-    pending: Option<Pending>,
-    /// Calls that the last assistant's content makes itself: their records say them again.
-    called: Vec<String>,
+    /// Whether the file has a head line, so that it is a conversation even without messages.
+    has_head: bool,
+    pending: Option<PendingMessage>,
+    /// Ids of the tool calls in the content of the last assistant message. Separate records repeat
+    /// these calls.
+    content_call_ids: Vec<String>,
 }
 
-/// A message that records may still join.
-struct Pending {
-    line: Place,
+/// A message that may still get parts from the next records.
+struct PendingMessage {
+    location: Location,
     message: Message,
     times: Vec<String>,
-    extra: Option<Extra>,
+    extra: Option<MessageExtra>,
     notes: Notes,
 }
 
-impl Pending {
-    /// Whether one more part of this role fits into it.
-    fn takes(&self, role: Role) -> bool {
+impl PendingMessage {
+    /// Whether the message takes one more part of this role.
+    fn accepts(&self, role: Role) -> bool {
         self.message.role == role && self.message.parts.len() < PARTS_PER_MESSAGE
     }
 }
 
-/// What a line is.
+/// A parsed line.
 enum Record {
-    /// A message, or the beginning of one.
-    Says(Vec<Message>),
-    /// A call of the message before it, or of its own.
-    Calls(Part),
-    /// A result, with those before it.
-    Answers(Part),
-    Head(Box<About>),
-    Summary(SaidSummary),
+    /// A message, or the first record of one.
+    Message(Vec<Message>),
+    /// A tool call: a part of the assistant message before it, or the first part of a new one.
+    ToolCall(Part),
+    /// A tool result: a part of the tool message before it, or the first part of a new one.
+    ToolResult(Part),
+    Head(Box<ConversationExtra>),
+    Summary(SummaryRecord),
     Separator,
     Other(String),
 }
 
-impl Talk<'_> {
-    fn refuse(&mut self, line: Place, what: impl Into<String>) -> Result<(), ReadError> {
+impl Claw0Reader<'_> {
+    fn refuse(&mut self, location: Location, what: impl Into<String>) -> Result<(), ReadError> {
         self.flush()?;
-        self.out.refuse(line, what)
+        self.out.refuse(location, what)
     }
 
-    fn line(&mut self, bytes: Vec<u8>, line: Place) -> Result<(), ReadError> {
+    fn add_line(&mut self, bytes: Vec<u8>, location: Location) -> Result<(), ReadError> {
         let mut notes = Notes::new();
-        let read = json::read(bytes, &mut notes, |text, notes| {
+        let read = json::parse_bytes(bytes, &mut notes, |text, notes| {
             let fields = Fields::parse(text)?;
-            let extra = if fields.text("type")?.as_deref() == Some(OURS) { None } else { Extra::of(&fields)? };
-            Ok((record(&fields, notes)?, fields.label("ts")?, extra))
+            let extra = if fields.text("type")?.as_deref() == Some(ANNEAL_TYPE) {
+                None
+            } else {
+                MessageExtra::of(&fields)?
+            };
+            Ok((parse_record(&fields, notes)?, fields.label("ts")?, extra))
         });
         let (record, time, extra) = match read {
             Ok(read) => read,
-            Err(Bad(what)) => return self.refuse(line, what),
+            Err(Unreadable(what)) => return self.refuse(location, what),
         };
         match record {
-            Record::Says(natives) => self.says(line, natives, time, extra, notes),
-            Record::Calls(part) => self.calls(line, part, time, extra, notes),
-            Record::Answers(part) => self.joins(line, Role::Tool, part, time, extra, notes),
+            Record::Message(natives) => self.add_message(location, natives, time, extra, notes),
+            Record::ToolCall(part) => self.add_tool_call(location, part, time, extra, notes),
+            Record::ToolResult(part) => {
+                self.join_part(location, Role::Tool, part, time, extra, notes)
+            }
             Record::Head(about) => {
-                self.headed = true;
+                self.has_head = true;
                 if let Some(head) = &mut self.head {
                     let title = std::mem::take(&mut head.title);
                     *head = about.head();
@@ -124,155 +145,220 @@ impl Talk<'_> {
             }
             Record::Summary(summary) => {
                 self.flush()?;
-                self.begin()?;
-                self.out.summary(summary.into())
+                self.emit_head()?;
+                self.out.emit_summary(summary.into())
             }
             Record::Separator => {
                 self.flush()?;
-                self.begin()?;
-                self.out.separator()
+                self.emit_head()?;
+                self.out.emit_separator()
             }
-            Record::Other(kind) => self.out.remark(line, Fate::SetAside, format!("a record of type {kind}")),
+            Record::Other(kind) => self.out.remark(
+                location,
+                ImportOutcome::SetAside,
+                format!("a record of type {kind}"),
+            ),
         }
     }
 
-    /// A message by its own record; what its content calls is known.
-    fn says(
+    /// Starts a message with its own record, and remembers the tool calls in its content.
+    fn add_message(
         &mut self,
-        line: Place,
+        location: Location,
         natives: Vec<Message>,
         time: Option<String>,
-        extra: Option<Extra>,
+        extra: Option<MessageExtra>,
         notes: Notes,
     ) -> Result<(), ReadError> {
         self.flush()?;
-        self.called.clear();
-        let parts = natives.iter().filter(|native| native.role == Role::Assistant).flat_map(|native| &native.parts);
-        self.called.extend(parts.filter_map(|part| match part {
-            Part::ToolUse { id, .. } => Some(id.clone()),
-            _ => None,
-        }));
+        self.content_call_ids.clear();
+        let parts = natives
+            .iter()
+            .filter(|native| native.role == Role::Assistant)
+            .flat_map(|native| &native.parts);
+        self.content_call_ids
+            .extend(parts.filter_map(|part| match part {
+                Part::ToolUse { id, .. } => Some(id.clone()),
+                _ => None,
+            }));
         let mut natives = natives;
         let last = natives.pop();
         for message in natives {
-            self.tell(Pending { line, message, times: Vec::new(), extra: None, notes: Notes::new() })?;
+            self.emit(PendingMessage {
+                location,
+                message,
+                times: Vec::new(),
+                extra: None,
+                notes: Notes::new(),
+            })?;
         }
-        self.pending = last.map(|message| Pending { line, message, times: Vec::from_iter(time), extra, notes });
+        self.pending = last.map(|message| PendingMessage {
+            location,
+            message,
+            times: Vec::from_iter(time),
+            extra,
+            notes,
+        });
         Ok(())
     }
 
-    fn calls(
+    fn add_tool_call(
         &mut self,
-        line: Place,
+        location: Location,
         part: Part,
         time: Option<String>,
-        extra: Option<Extra>,
+        extra: Option<MessageExtra>,
         notes: Notes,
     ) -> Result<(), ReadError> {
-        let again = matches!(&part, Part::ToolUse { id, .. } if self.called.contains(id));
+        let again = matches!(&part, Part::ToolUse { id, .. } if self.content_call_ids.contains(id));
         if again && extra.is_none() {
-            return self.out.remark(line, Fate::SetAside, "a tool_use that its assistant's content holds already");
+            return self.out.remark(
+                location,
+                ImportOutcome::SetAside,
+                "a tool_use that its assistant's content holds already",
+            );
         }
-        self.joins(line, Role::Assistant, part, time, extra, notes)
+        self.join_part(location, Role::Assistant, part, time, extra, notes)
     }
 
-    /// A part of the message before it, where that is of this role; of its own otherwise.
-    fn joins(
+    /// Adds a part to the pending message if that has this role, otherwise starts a new message.
+    fn join_part(
         &mut self,
-        line: Place,
+        location: Location,
         role: Role,
         part: Part,
         time: Option<String>,
-        extra: Option<Extra>,
+        extra: Option<MessageExtra>,
         notes: Notes,
     ) -> Result<(), ReadError> {
         match &mut self.pending {
-            Some(pending) if extra.is_none() && pending.takes(role) => {
+            Some(pending) if extra.is_none() && pending.accepts(role) => {
                 pending.message.parts.push(part);
                 pending.times.extend(time);
                 pending.notes.extend(notes);
             }
             _ => {
                 self.flush()?;
-                let message = Message { role, parts: vec![part], metadata: BTreeMap::new() };
-                self.pending = Some(Pending { line, message, times: Vec::from_iter(time), extra, notes });
+                let message = Message {
+                    role,
+                    parts: vec![part],
+                    metadata: BTreeMap::new(),
+                };
+                self.pending = Some(PendingMessage {
+                    location,
+                    message,
+                    times: Vec::from_iter(time),
+                    extra,
+                    notes,
+                });
             }
         }
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), ReadError> {
-        self.pending.take().map_or(Ok(()), |pending| self.tell(pending))
+        self.pending
+            .take()
+            .map_or(Ok(()), |pending| self.emit(pending))
     }
 
-    /// Tells the conversation's head, before anything that belongs to it.
-    fn begin(&mut self) -> Result<(), ReadError> {
-        self.head.take().map_or(Ok(()), |head| self.out.conversation(Place::Whole, head))
+    /// Emits the head of the conversation, once, before its first item.
+    fn emit_head(&mut self) -> Result<(), ReadError> {
+        self.head.take().map_or(Ok(()), |head| {
+            self.out.emit_conversation(Location::WholeFile, head)
+        })
     }
 
-    fn tell(&mut self, pending: Pending) -> Result<(), ReadError> {
-        self.begin()?;
-        let Pending { line, message, times, extra, notes } = pending;
-        self.out.record(line, vec![timed(message, &times)], extra, notes).map(drop)
+    fn emit(&mut self, pending: PendingMessage) -> Result<(), ReadError> {
+        self.emit_head()?;
+        let PendingMessage {
+            location,
+            message,
+            times,
+            extra,
+            notes,
+        } = pending;
+        self.out
+            .add_record(location, vec![with_times(message, &times)], extra, notes)
+            .map(drop)
     }
 }
 
-/// The message with the times of its records.
-pub(super) fn timed(message: Message, times: &[String]) -> Message {
-    let mut message = joined(vec![message]);
+/// The message with the label that holds the times of its records.
+pub(super) fn with_times(message: Message, times: &[String]) -> Message {
+    let mut message = merge_messages(vec![message]);
     if !times.is_empty() {
-        message.metadata.insert(TIMES.into(), labelled(times));
+        message.metadata.insert(TIMES.into(), times_label(times));
     }
     message
 }
 
-/// The times of a message's records as its label has them: one where all are the same.
-pub(super) fn labelled(times: &[String]) -> String {
+/// The value of the label with the times of a message's records: one time if all are equal.
+pub(super) fn times_label(times: &[String]) -> String {
     let same = times.iter().all(|time| *time == times[0]);
-    if same { times[0].clone() } else { times.join(" ") }
+    if same {
+        times[0].clone()
+    } else {
+        times.join(" ")
+    }
 }
 
-fn record(fields: &Fields, notes: &mut Notes) -> Result<Record, Bad> {
-    let kind = fields.must("type")?;
+fn parse_record(fields: &Fields, notes: &mut Notes) -> Result<Record, Unreadable> {
+    let kind = fields.required_text("type")?;
     if let Some((_, read)) = FIELDS.iter().find(|(name, _)| *name == kind) {
         let read: Vec<&str> = read.iter().copied().chain(["type", "ts", KEY]).collect();
         notes.unread(fields, &read, &format!("{kind} records"));
     }
     let content = |notes: &mut Notes| {
-        let raw = fields.raw("content").ok_or_else(|| Bad::new("it needs a content"))?;
-        blocks::content(raw, notes)
+        let raw = fields
+            .raw("content")
+            .ok_or_else(|| Unreadable::new("it needs a content"))?;
+        blocks::parse_content(raw, notes)
     };
     Ok(match kind.as_str() {
-        "user" => Record::Says(messages(Role::User, content(notes)?, notes)),
-        "assistant" => Record::Says(messages(Role::Assistant, content(notes)?, notes)),
-        "tool_use" => Record::Calls(Part::ToolUse {
-            id: fields.must("tool_use_id")?,
-            name: fields.must("name")?,
+        "user" => Record::Message(split_tool_results(Role::User, content(notes)?, notes)),
+        "assistant" => Record::Message(split_tool_results(Role::Assistant, content(notes)?, notes)),
+        "tool_use" => Record::ToolCall(Part::ToolUse {
+            id: fields.required_text("tool_use_id")?,
+            name: fields.required_text("name")?,
             input: fields.raw("input").unwrap_or("{}").to_owned(),
         }),
-        "tool_result" => Record::Answers(blocks::result(fields.must("tool_use_id")?, fields, notes)?),
-        OURS if fields.has("summary") => {
+        "tool_result" => Record::ToolResult(blocks::parse_tool_result(
+            fields.required_text("tool_use_id")?,
+            fields,
+            notes,
+        )?),
+        ANNEAL_TYPE if fields.has("summary") => {
             let summary = fields.raw("summary").map(serde_json::from_str).transpose();
-            Record::Summary(summary.ok().flatten().ok_or_else(|| Bad::new("its summary cannot be read"))?)
+            Record::Summary(
+                summary
+                    .ok()
+                    .flatten()
+                    .ok_or_else(|| Unreadable::new("its summary cannot be read"))?,
+            )
         }
-        OURS if fields.has("separator") => Record::Separator,
-        OURS => Record::Head(Box::new(About::of(fields)?.unwrap_or_default())),
-        other => Record::Other(named(other)),
+        ANNEAL_TYPE if fields.has("separator") => Record::Separator,
+        ANNEAL_TYPE => Record::Head(Box::new(ConversationExtra::of(fields)?.unwrap_or_default())),
+        other => Record::Other(short_name(other)),
     })
 }
 
-/// The message that these records say together, as the reading of a file would have it.
-pub(super) fn said(records: &[String]) -> Message {
+/// The message that a reader gets from these records.
+pub(super) fn native_message(records: &[String]) -> Message {
     let mut natives = Vec::new();
     let mut times = Vec::new();
     for text in records {
         let fields = Fields::parse(text).expect("a record is an object");
         times.extend(fields.label("ts").ok().flatten());
-        let part = |role, part| Message { role, parts: vec![part], metadata: BTreeMap::new() };
-        match record(&fields, &mut Notes::new()) {
-            Ok(Record::Says(says)) => natives.extend(says),
-            Ok(Record::Calls(call)) => natives.push(part(Role::Assistant, call)),
-            Ok(Record::Answers(answer)) => natives.push(part(Role::Tool, answer)),
+        let part = |role, part| Message {
+            role,
+            parts: vec![part],
+            metadata: BTreeMap::new(),
+        };
+        match parse_record(&fields, &mut Notes::new()) {
+            Ok(Record::Message(messages)) => natives.extend(messages),
+            Ok(Record::ToolCall(call)) => natives.push(part(Role::Assistant, call)),
+            Ok(Record::ToolResult(answer)) => natives.push(part(Role::Tool, answer)),
             _ => {}
         }
     }
@@ -280,6 +366,10 @@ pub(super) fn said(records: &[String]) -> Message {
         whole.parts.extend(native.parts);
         whole
     });
-    let empty = Message { role: Role::User, parts: Vec::new(), metadata: BTreeMap::new() };
-    timed(native.unwrap_or(empty), &times)
+    let empty = Message {
+        role: Role::User,
+        parts: Vec::new(),
+        metadata: BTreeMap::new(),
+    };
+    with_times(native.unwrap_or(empty), &times)
 }

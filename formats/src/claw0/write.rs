@@ -1,110 +1,175 @@
-//! claw0's records written, so that its own `_rebuild_history` makes the same messages of them.
+//! Writes claw0 records, such that claw0's `_rebuild_history` yields the same messages.
 
 use std::io::Write;
 
 use anneal_core::message::{Message, Part, Role};
 
-use super::{OURS, TIMES, read};
+use super::{ANNEAL_TYPE, TIMES, read};
 use crate::{
-    Format, Head, Stored, Summary, WriteError, blocks,
-    extra::{Forced, KEY, with_extra},
+    Format, Head, StoredMessage, Summary, WriteError, blocks,
+    conversation_extra::{ConversationExtra, SummaryRecord},
+    format_writer::FormatWriter,
     json::{object, quoted},
-    talks::{About, SaidSummary},
-    write::Sheet,
+    message_extra::{ExtraObject, KEY, with_extra},
 };
 
-/// A file of records: one conversation.
-pub(crate) struct Records {
+/// Writes a file of records, which holds one conversation.
+pub(crate) struct Claw0Writer {
     out: Box<dyn Write + Send>,
-    begun: bool,
-    /// Who spoke last.
-    last: Option<Role>,
+    started: bool,
+    /// The role of the message written last.
+    previous_role: Option<Role>,
 }
 
-impl Records {
+impl Claw0Writer {
     pub(crate) const fn new(out: Box<dyn Write + Send>) -> Self {
-        Self { out, begun: false, last: None }
+        Self {
+            out,
+            started: false,
+            previous_role: None,
+        }
     }
 }
 
-impl Sheet for Records {
-    fn begin(&mut self, head: &Head) -> Result<(), WriteError> {
-        if std::mem::replace(&mut self.begun, true) {
+impl FormatWriter for Claw0Writer {
+    fn begin_conversation(&mut self, head: &Head) -> Result<(), WriteError> {
+        if std::mem::replace(&mut self.started, true) {
             return Err(WriteError::OneOnly(Format::Claw0));
         }
-        let about = About::whole(Format::Claw0, head).json();
-        Ok(writeln!(self.out, "{{\"type\":\"{OURS}\",\"{KEY}\":{about}}}")?)
+        let about = ConversationExtra::with_system_prompt(Format::Claw0, head).to_json();
+        Ok(writeln!(
+            self.out,
+            "{{\"type\":\"{ANNEAL_TYPE}\",\"{KEY}\":{about}}}"
+        )?)
     }
 
-    fn message(&mut self, stored: &Stored) -> Result<(), WriteError> {
+    fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
         let message = &stored.message;
-        let records = timed(records(message, self.last), message, stored.created_us);
-        // results of two messages would be read as one
-        let forced = if message.role == Role::Tool && self.last == Some(Role::Tool) { Forced::Yes } else { Forced::No };
-        self.last = Some(message.role);
-        let native = read::said(&records);
+        let records = with_times(
+            records(message, self.previous_role),
+            message,
+            stored.created_us,
+        );
+        // The results of two tool messages in a row would be read as one message.
+        let forced = if message.role == Role::Tool && self.previous_role == Some(Role::Tool) {
+            ExtraObject::Required
+        } else {
+            ExtraObject::IfNeeded
+        };
+        self.previous_role = Some(message.role);
+        let native = read::native_message(&records);
         for record in with_extra(records, 0, &native, message, forced) {
             writeln!(self.out, "{record}")?;
         }
         Ok(())
     }
 
-    fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
-        let said = serde_json::to_string(&SaidSummary::from(summary)).expect("texts and numbers are always JSON");
-        Ok(writeln!(self.out, "{{\"type\":\"{OURS}\",\"summary\":{said}}}")?)
+    fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+        let json = serde_json::to_string(&SummaryRecord::from(summary))
+            .expect("texts and numbers are always JSON");
+        Ok(writeln!(
+            self.out,
+            "{{\"type\":\"{ANNEAL_TYPE}\",\"summary\":{json}}}"
+        )?)
     }
 
-    fn separator(&mut self) -> Result<(), WriteError> {
-        Ok(writeln!(self.out, "{{\"type\":\"{OURS}\",\"separator\":true}}")?)
+    fn write_separator(&mut self) -> Result<(), WriteError> {
+        Ok(writeln!(
+            self.out,
+            "{{\"type\":\"{ANNEAL_TYPE}\",\"separator\":true}}"
+        )?)
     }
 
-    fn end(&mut self) -> Result<(), WriteError> {
+    fn finish(&mut self) -> Result<(), WriteError> {
         Ok(self.out.flush()?)
     }
 }
 
-/// The message's records, without their times.
-fn records(message: &Message, last: Option<Role>) -> Vec<String> {
+/// The records of a message, without times.
+fn records(message: &Message, previous_role: Option<Role>) -> Vec<String> {
     match message.role {
-        Role::User | Role::System => vec![says("user", &blocks::written(&message.parts))],
-        Role::Tool => message.parts.iter().filter_map(answers).collect(),
+        Role::User | Role::System => vec![message_record(
+            "user",
+            &blocks::content_json(&message.parts),
+        )],
+        Role::Tool => message
+            .parts
+            .iter()
+            .filter_map(tool_result_record)
+            .collect(),
         Role::Assistant => {
-            let (calls, said): (Vec<Part>, Vec<Part>) =
-                message.parts.iter().cloned().partition(|part| matches!(part, Part::ToolUse { .. }));
+            let (calls, others): (Vec<Part>, Vec<Part>) = message
+                .parts
+                .iter()
+                .cloned()
+                .partition(|part| matches!(part, Part::ToolUse { .. }));
             let mut records = Vec::new();
-            // a call would otherwise join the answer before it
-            if !said.is_empty() || calls.is_empty() || last == Some(Role::Assistant) {
-                records.push(says("assistant", &blocks::blocks(&said)));
+            // Without a record in between, the call would join the assistant message before it.
+            if !others.is_empty() || calls.is_empty() || previous_role == Some(Role::Assistant) {
+                records.push(message_record("assistant", &blocks::blocks_json(&others)));
             }
-            records.extend(calls.iter().filter_map(called));
+            records.extend(calls.iter().filter_map(tool_call_record));
             records
         }
     }
 }
 
-fn says(kind: &str, content: &str) -> String {
+fn message_record(kind: &str, content: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"content\":{content}}}")
 }
 
-fn called(part: &Part) -> Option<String> {
-    let Part::ToolUse { id, name, input } = part else { return None };
+fn tool_call_record(part: &Part) -> Option<String> {
+    let Part::ToolUse { id, name, input } = part else {
+        return None;
+    };
     let (id, name) = (quoted(id), quoted(name));
-    Some(format!("{{\"type\":\"tool_use\",\"tool_use_id\":{id},\"name\":{name},\"input\":{}}}", object(input).get()))
+    Some(format!(
+        "{{\"type\":\"tool_use\",\"tool_use_id\":{id},\"name\":{name},\"input\":{}}}",
+        object(input).get()
+    ))
 }
 
-fn answers(part: &Part) -> Option<String> {
-    let Part::ToolResult { id, text, is_error, media } = part else { return None };
-    let content = serde_json::to_string(&blocks::result_content(text, media)).expect("texts are always JSON");
+fn tool_result_record(part: &Part) -> Option<String> {
+    let Part::ToolResult {
+        id,
+        text,
+        is_error,
+        media,
+    } = part
+    else {
+        return None;
+    };
+    let content =
+        serde_json::to_string(&blocks::result_content(text, media)).expect("texts are always JSON");
     let error = if *is_error { ",\"is_error\":true" } else { "" };
-    Some(format!("{{\"type\":\"tool_result\",\"tool_use_id\":{},\"content\":{content}{error}}}", quoted(id)))
+    Some(format!(
+        "{{\"type\":\"tool_result\",\"tool_use_id\":{},\"content\":{content}{error}}}",
+        quoted(id)
+    ))
 }
 
-/// The records with their times: those that claw0 gave them, or when the message was stored, in seconds.
-fn timed(records: Vec<String>, message: &Message, created_us: i64) -> Vec<String> {
-    let known = message.metadata.get(TIMES).map(String::as_str).unwrap_or_default();
+/// Adds times to the records: the original times of the label, otherwise the time at which the
+/// message was stored, in seconds.
+fn with_times(records: Vec<String>, message: &Message, created_us: i64) -> Vec<String> {
+    let known = message
+        .metadata
+        .get(TIMES)
+        .map(String::as_str)
+        .unwrap_or_default();
     let known: Vec<&str> = known.split(' ').filter(|time| is_number(time)).collect();
-    let stored = format!("{}.{:06}", created_us.div_euclid(1_000_000), created_us.rem_euclid(1_000_000));
-    let time = |index: usize| known.get(index).or(known.last()).copied().unwrap_or(&stored).to_owned();
+    let stored = format!(
+        "{}.{:06}",
+        created_us.div_euclid(1_000_000),
+        created_us.rem_euclid(1_000_000)
+    );
+    let time = |index: usize| {
+        known
+            .get(index)
+            .or(known.last())
+            .copied()
+            .unwrap_or(&stored)
+            .to_owned()
+    };
     let timed = records.into_iter().enumerate().map(|(index, mut record)| {
         record.pop();
         format!("{record},\"ts\":{}}}", time(index))

@@ -1,4 +1,5 @@
-//! OpenAI chat messages, and what agents make of them: SWE-agent's `history`, tau-bench's `traj`.
+//! OpenAI chat messages, and the files of agents that use them: SWE-agent's `history`, tau-bench's
+//! `traj`.
 
 mod read;
 mod write;
@@ -7,11 +8,11 @@ use anneal_core::message::Message;
 
 use crate::{
     Format,
-    json::{Bad, Fields, Notes},
-    talks::{Dialect, Prompt},
+    json::{Fields, Notes, Unreadable},
+    message_list::{Dialect, Prompt},
 };
 
-/// OpenAI's chat messages.
+/// The OpenAI dialect of [`Dialect`].
 pub(crate) struct OpenAi;
 
 impl Dialect for OpenAi {
@@ -33,7 +34,7 @@ impl Dialect for OpenAi {
         name == "role"
     }
 
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Bad> {
+    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
         read::message(record, notes).map(|message| vec![message])
     }
 

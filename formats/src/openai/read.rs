@@ -1,36 +1,38 @@
-//! A message as OpenAI writes it.
+//! Reads OpenAI chat messages.
 
 use std::collections::BTreeMap;
 
 use anneal_core::message::{Media, Message, Part, Role};
 
 use crate::{
-    Fate,
+    ImportOutcome,
     blocks::media_type,
-    json::{self, Bad, Fields, Notes, named},
+    json::{self, Fields, Notes, Unreadable, short_name},
 };
 
-/// What is read of a call's function.
+/// The fields of a function call that are read.
 const FUNCTION: [&str; 2] = ["name", "arguments"];
 
 /// The message of a record.
-pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Bad> {
-    let role = match record.must("role")?.as_str() {
+pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Unreadable> {
+    let role = match record.required_text("role")?.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
         "tool" | "function" => Role::Tool,
         "system" | "developer" => Role::System,
-        other => return Err(Bad(format!("unknown role {}", named(other)))),
+        other => return Err(Unreadable(format!("unknown role {}", short_name(other)))),
     };
-    let said = content(record, notes)?;
+    let content_parts = content(record, notes)?;
     let name = record.text("name")?;
     let parts = if role == Role::Tool {
-        let id = result_id(record)?.or_else(|| name.clone()).ok_or_else(|| Bad::new("it needs a tool_call_id"))?;
-        vec![result(id, said)]
+        let id = result_id(record)?
+            .or_else(|| name.clone())
+            .ok_or_else(|| Unreadable::new("it needs a tool_call_id"))?;
+        vec![result(id, content_parts)]
     } else {
         let mut parts = Vec::new();
         parts.extend(record.text("reasoning_content")?.map(thought));
-        parts.extend(said);
+        parts.extend(content_parts);
         parts.extend(record.text("refusal")?.map(|text| Part::Text { text }));
         for call in record.list("tool_calls")? {
             parts.push(tool_call(call, notes)?);
@@ -38,83 +40,130 @@ pub(super) fn message(record: &Fields, notes: &mut Notes) -> Result<Message, Bad
         if let Some(call) = record.raw("function_call") {
             let function = Fields::parse(call)?;
             notes.unread(&function, &FUNCTION, "function calls");
-            let name = function.must("name")?;
-            parts.push(Part::ToolUse { id: name.clone(), name, input: arguments(&function)? });
+            let name = function.required_text("name")?;
+            parts.push(Part::ToolUse {
+                id: name.clone(),
+                name,
+                input: arguments(&function)?,
+            });
         }
         parts
     };
-    let metadata: BTreeMap<_, _> = name.map(|name| ("name".to_owned(), name)).into_iter().collect();
-    Ok(Message { role, parts, metadata })
+    let metadata: BTreeMap<_, _> = name
+        .map(|name| ("name".to_owned(), name))
+        .into_iter()
+        .collect();
+    Ok(Message {
+        role,
+        parts,
+        metadata,
+    })
 }
 
-/// Which call a tool's message answers. SWE-agent has a list of one.
-fn result_id(record: &Fields) -> Result<Option<String>, Bad> {
+/// The id of the call that a tool message answers. SWE-agent writes a list with one id.
+fn result_id(record: &Fields) -> Result<Option<String>, Unreadable> {
     let ids = record.list("tool_call_ids")?;
-    let first = ids.first().filter(|raw| json::is_text(raw)).map(|raw| json::text(raw));
+    let first = ids
+        .first()
+        .filter(|raw| json::is_text(raw))
+        .map(|raw| json::text(raw));
     Ok(record.text("tool_call_id")?.or(first.transpose()?))
 }
 
 fn thought(text: String) -> Part {
-    Part::Reasoning { text, signature: String::new(), provider: String::new(), redacted: false }
+    Part::Reasoning {
+        text,
+        signature: String::new(),
+        provider: String::new(),
+        redacted: false,
+    }
 }
 
-fn tool_call(call: &str, notes: &mut Notes) -> Result<Part, Bad> {
+fn tool_call(call: &str, notes: &mut Notes) -> Result<Part, Unreadable> {
     let call = Fields::parse(call)?;
-    let function = Fields::parse(call.raw("function").ok_or_else(|| Bad::new("a tool call needs a function"))?)?;
+    let function = Fields::parse(
+        call.raw("function")
+            .ok_or_else(|| Unreadable::new("a tool call needs a function"))?,
+    )?;
     notes.unread(&call, &["id", "type", "function"], "tool calls");
     notes.unread(&function, &FUNCTION, "function calls");
-    let name = function.must("name")?;
+    let name = function.required_text("name")?;
     let id = call.text("id")?.unwrap_or_else(|| name.clone());
-    Ok(Part::ToolUse { id, name, input: arguments(&function)? })
+    Ok(Part::ToolUse {
+        id,
+        name,
+        input: arguments(&function)?,
+    })
 }
 
-/// The arguments: a text, or as they stand.
-fn arguments(function: &Fields) -> Result<String, Bad> {
+/// The arguments: a string, or raw JSON.
+fn arguments(function: &Fields) -> Result<String, Unreadable> {
     Ok(function.label("arguments")?.unwrap_or_default())
 }
 
-/// A tool's answer: its texts as one, its pictures beside them.
-fn result(id: String, said: Vec<Part>) -> Part {
+/// A tool result: its texts joined with line ends, its images as media.
+fn result(id: String, content_parts: Vec<Part>) -> Part {
     let mut texts = Vec::new();
     let mut media = Vec::new();
-    for part in said {
+    for part in content_parts {
         match part {
             Part::Text { text } => texts.push(text),
             Part::Media(one) => media.push(one),
             Part::ToolUse { .. } | Part::ToolResult { .. } | Part::Reasoning { .. } => {}
         }
     }
-    Part::ToolResult { id, text: texts.join("\n"), is_error: false, media }
-}
-
-/// `content`: null, a text, or a list of parts.
-fn content(record: &Fields, notes: &mut Notes) -> Result<Vec<Part>, Bad> {
-    match record.raw("content") {
-        None => Ok(Vec::new()),
-        Some(raw) if json::is_text(raw) => Ok(vec![Part::Text { text: json::text(raw)? }]),
-        Some(raw) if raw.starts_with('[') => {
-            let parts = json::list(raw)?.into_iter().map(|item| content_part(item, notes));
-            Ok(parts.collect::<Result<Vec<_>, Bad>>()?.into_iter().flatten().collect())
-        }
-        Some(_) => Err(Bad::new("content is neither null nor a text nor a list")),
+    Part::ToolResult {
+        id,
+        text: texts.join("\n"),
+        is_error: false,
+        media,
     }
 }
 
-/// One part of a content; None when it is set aside.
-fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Bad> {
+/// `content`: null, a string, or a list of parts.
+fn content(record: &Fields, notes: &mut Notes) -> Result<Vec<Part>, Unreadable> {
+    match record.raw("content") {
+        None => Ok(Vec::new()),
+        Some(raw) if json::is_text(raw) => Ok(vec![Part::Text {
+            text: json::text(raw)?,
+        }]),
+        Some(raw) if raw.starts_with('[') => {
+            let parts = json::list(raw)?
+                .into_iter()
+                .map(|item| content_part(item, notes));
+            Ok(parts
+                .collect::<Result<Vec<_>, Unreadable>>()?
+                .into_iter()
+                .flatten()
+                .collect())
+        }
+        Some(_) => Err(Unreadable::new(
+            "content is neither null nor a text nor a list",
+        )),
+    }
+}
+
+/// A part of `content`. None: it was set aside.
+fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Unreadable> {
     if json::is_text(item) {
-        return Ok(Some(Part::Text { text: json::text(item)? }));
+        return Ok(Some(Part::Text {
+            text: json::text(item)?,
+        }));
     }
     let item = Fields::parse(item)?;
     let kind = item.text("type")?.unwrap_or_else(|| "text".into());
     Ok(match kind.as_str() {
         "text" | "input_text" | "output_text" => {
             notes.unread(&item, &["type", "text"], "texts");
-            Some(Part::Text { text: item.must("text")? })
+            Some(Part::Text {
+                text: item.required_text("text")?,
+            })
         }
         "refusal" => {
             notes.unread(&item, &["type", "refusal"], "refusals");
-            Some(Part::Text { text: item.must("refusal")? })
+            Some(Part::Text {
+                text: item.required_text("refusal")?,
+            })
         }
         "image_url" | "input_image" => {
             notes.unread(&item, &["type", "image_url"], "pictures");
@@ -123,14 +172,22 @@ fn content_part(item: &str, notes: &mut Notes) -> Result<Option<Part>, Bad> {
                 Some(raw) => {
                     let address = Fields::parse(raw)?;
                     notes.unread(&address, &["url"], "pictures");
-                    address.must("url")?
+                    address.required_text("url")?
                 }
-                None => return Err(Bad::new("a picture needs an image_url")),
+                None => return Err(Unreadable::new("a picture needs an image_url")),
             };
-            Some(Part::Media(Media { media_type: media_type(&uri), uri, bytes: 0, tokens: 0 }))
+            Some(Part::Media(Media {
+                media_type: media_type(&uri),
+                uri,
+                bytes: 0,
+                tokens: 0,
+            }))
         }
         other => {
-            notes.push((Fate::SetAside, format!("a part of type {}", named(other))));
+            notes.push((
+                ImportOutcome::SetAside,
+                format!("a part of type {}", short_name(other)),
+            ));
             None
         }
     })

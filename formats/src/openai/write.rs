@@ -1,9 +1,8 @@
-//! A message as OpenAI takes it.
+//! Writes OpenAI chat messages.
 
 use anneal_core::message::{Media, Message, Part, Role};
 use serde::Serialize;
 
-/// A chat message.
 #[derive(Serialize)]
 struct Chat<'m> {
     role: &'static str,
@@ -64,20 +63,33 @@ pub(super) fn prompt(prompt: &str) -> String {
     json(&chat)
 }
 
-/// The message: one record, or one for each of its tool results.
+/// The records of a message: one, or one per tool result.
 pub(super) fn records(message: &Message) -> Vec<String> {
     let name = message.metadata.get("name").map(String::as_str);
     if message.role == Role::Tool && !message.parts.is_empty() {
-        return message.parts.iter().map(|part| json(&result(part, name))).collect();
+        return message
+            .parts
+            .iter()
+            .map(|part| json(&result(part, name)))
+            .collect();
     }
     let reasoning = message.parts.iter().find_map(|part| match part {
-        Part::Reasoning { text, redacted: false, .. } => Some(text.as_str()),
+        Part::Reasoning {
+            text,
+            redacted: false,
+            ..
+        } => Some(text.as_str()),
         _ => None,
     });
     let tool_calls = message.parts.iter().filter_map(|part| match part {
-        Part::ToolUse { id, name, input } => {
-            Some(Call { id, r#type: "function", function: Function { name, arguments: input } })
-        }
+        Part::ToolUse { id, name, input } => Some(Call {
+            id,
+            r#type: "function",
+            function: Function {
+                name,
+                arguments: input,
+            },
+        }),
         _ => None,
     });
     vec![json(&Chat {
@@ -92,7 +104,9 @@ pub(super) fn records(message: &Message) -> Vec<String> {
 
 fn result<'m>(part: &'m Part, name: Option<&'m str>) -> Chat<'m> {
     let (id, items) = match part {
-        Part::ToolResult { id, text, media, .. } => {
+        Part::ToolResult {
+            id, text, media, ..
+        } => {
             let pictures = media.iter().map(picture);
             let items = (!text.is_empty() || media.is_empty()).then_some(Item::Text { text });
             (id.as_str(), items.into_iter().chain(pictures).collect())
@@ -118,7 +132,9 @@ fn item(part: &Part) -> Option<Item<'_>> {
 }
 
 fn picture(media: &Media) -> Item<'_> {
-    Item::ImageUrl { image_url: Url { url: &media.uri } }
+    Item::ImageUrl {
+        image_url: Url { url: &media.uri },
+    }
 }
 
 fn content(mut items: Vec<Item<'_>>) -> Option<Content<'_>> {

@@ -1,16 +1,16 @@
-//! What one line of a session is.
+//! Parses the lines of a session.
 
 use anneal_core::message::Message;
 
-use super::{SEPARATOR, message::message};
+use super::{SEPARATOR, message::parse_message};
 use crate::{
-    Fate,
-    extra::Extra,
-    json::{Bad, Fields, Notes, named, quoted},
+    ImportOutcome,
+    json::{Fields, Notes, Unreadable, quoted, short_name},
+    message_extra::MessageExtra,
 };
 
-/// Fields of compactions that are read, by one of the two passes.
-const COMPACTION: [&str; 9] = [
+/// The fields of compactions that one of the two passes reads.
+const COMPACTION_FIELDS: [&str; 9] = [
     "type",
     "id",
     "parentId",
@@ -22,65 +22,73 @@ const COMPACTION: [&str; 9] = [
     "tokensAfter",
 ];
 
-/// The type of messages.
-const MESSAGE: &str = "message";
+/// The type of message entries.
+const MESSAGE_TYPE: &str = "message";
 
-/// What one line of a session is.
+/// A line of a session.
 pub(super) enum Entry {
-    /// A message.
-    Says(Box<Message>, Option<Extra>),
-    /// pi's own summary of what came before.
+    Message(Box<Message>, Option<MessageExtra>),
+    /// pi's summary of the messages before it.
     Compaction(Compaction),
-    /// Our own separator.
+    /// anneal's own separator.
     Separator,
-    /// The session's name.
-    Named,
-    /// The model that answers from here on.
-    Model(String, Aside),
-    /// Anything else that says nothing to a model.
-    Other(Aside),
+    /// The name of the session.
+    SessionName,
+    /// A change of the model.
+    Model(String, NonMessage),
+    /// Any other entry that is not sent to the model.
+    Other(NonMessage),
 }
 
-/// An entry that says nothing to a model.
-pub(super) struct Aside {
+/// An entry that is not sent to the model.
+pub(super) struct NonMessage {
     pub(super) kind: String,
-    /// As it stands.
+    /// The line unchanged.
     pub(super) text: String,
-    /// Its type and its id alone.
+    /// The type and id of the entry, as JSON.
     pub(super) short: String,
 }
 
-/// pi's own summary.
+/// pi's summary.
 pub(super) struct Compaction {
     pub(super) summary: String,
     pub(super) tokens_before: Option<u64>,
     pub(super) tokens_after: Option<u64>,
 }
 
-/// The entry of a line.
-pub(super) fn entry(text: &str, notes: &mut Notes) -> Result<Entry, Bad> {
+pub(super) fn parse_entry(text: &str, notes: &mut Notes) -> Result<Entry, Unreadable> {
     let fields = Fields::parse(text)?;
-    let kind = fields.must("type")?;
+    let kind = fields.required_text("type")?;
     Ok(match kind.as_str() {
-        "compaction" => Entry::Compaction(compaction(&fields, notes)?),
+        "compaction" => Entry::Compaction(parse_compaction(&fields, notes)?),
         "custom" if fields.text("customType")?.as_deref() == Some(SEPARATOR) => Entry::Separator,
         "model_change" => {
             let model = fields.text("modelId")?.unwrap_or_default();
             let provider = fields.text("provider")?.unwrap_or_default();
-            Entry::Model(format!("{provider}/{model}").trim_matches('/').to_owned(), aside(text, &fields)?)
+            Entry::Model(
+                format!("{provider}/{model}").trim_matches('/').to_owned(),
+                non_message(text, &fields)?,
+            )
         }
-        // the session's name is its title
-        "session_info" => Entry::Named,
-        _ => match message(&fields, notes)? {
-            Some(message) => Entry::Says(Box::new(message), Extra::of(&fields)?),
-            None => Entry::Other(aside(text, &fields)?),
+        // The name of the session is used as the title.
+        "session_info" => Entry::SessionName,
+        _ => match parse_message(&fields, notes)? {
+            Some(message) => Entry::Message(Box::new(message), MessageExtra::of(&fields)?),
+            None => Entry::Other(non_message(text, &fields)?),
         },
     })
 }
 
-fn compaction(fields: &Fields, notes: &mut Notes) -> Result<Compaction, Bad> {
-    let others = fields.names().filter(|name| !COMPACTION.contains(name));
-    notes.said.extend(others.map(|name| (Fate::SetAside, format!("field {} of a compaction", named(name)))));
+fn parse_compaction(fields: &Fields, notes: &mut Notes) -> Result<Compaction, Unreadable> {
+    let others = fields
+        .names()
+        .filter(|name| !COMPACTION_FIELDS.contains(name));
+    notes.remarks.extend(others.map(|name| {
+        (
+            ImportOutcome::SetAside,
+            format!("field {} of a compaction", short_name(name)),
+        )
+    }));
     let number = |name: &str| fields.raw(name).and_then(|raw| raw.parse().ok());
     Ok(Compaction {
         summary: fields.text("summary")?.unwrap_or_default(),
@@ -89,24 +97,33 @@ fn compaction(fields: &Fields, notes: &mut Notes) -> Result<Compaction, Bad> {
     })
 }
 
-fn aside(text: &str, fields: &Fields) -> Result<Aside, Bad> {
-    let kind = fields.must("type")?;
-    let id = fields.label("id")?.map(|id| format!(",\"id\":{}", quoted(&id))).unwrap_or_default();
-    Ok(Aside { text: text.trim().to_owned(), short: format!("{{\"type\":{}{id}}}", quoted(&kind)), kind })
+fn non_message(text: &str, fields: &Fields) -> Result<NonMessage, Unreadable> {
+    let kind = fields.required_text("type")?;
+    let id = fields
+        .label("id")?
+        .map(|id| format!(",\"id\":{}", quoted(&id)))
+        .unwrap_or_default();
+    Ok(NonMessage {
+        text: text.trim().to_owned(),
+        short: format!("{{\"type\":{}{id}}}", quoted(&kind)),
+        kind,
+    })
 }
 
-/// Whether a line that cannot be read otherwise is a message by its type.
+/// Whether an unreadable line is a message entry, by its type.
 pub(super) fn is_message(text: &str) -> bool {
-    Fields::parse(text).and_then(|fields| fields.must("type")).is_ok_and(|kind| kind == MESSAGE)
+    Fields::parse(text)
+        .and_then(|fields| fields.required_text("type"))
+        .is_ok_and(|kind| kind == MESSAGE_TYPE)
 }
 
 impl Entry {
-    /// Whether it is a message by its type, whatever it says.
+    /// Whether the entry is a message entry, by its type.
     pub(super) fn is_message(&self) -> bool {
         match self {
-            Self::Says(message, _) => !message.metadata.contains_key("pi.type"),
-            Self::Other(aside) => aside.kind == MESSAGE,
-            Self::Compaction(_) | Self::Separator | Self::Named | Self::Model(..) => false,
+            Self::Message(message, _) => !message.metadata.contains_key("pi.type"),
+            Self::Other(aside) => aside.kind == MESSAGE_TYPE,
+            Self::Compaction(_) | Self::Separator | Self::SessionName | Self::Model(..) => false,
         }
     }
 }

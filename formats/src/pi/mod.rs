@@ -1,31 +1,39 @@
-//! Sessions of pi, OpenClaw and ai-panel: lines of JSON that make a tree by `id` and `parentId`. v1 and ai-panel have
-//! neither; there each line follows the one before it.
+//! Sessions of pi, OpenClaw and ai-panel: lines of JSON that form a tree by `id` and `parentId`. v1
+//! files and ai-panel have neither; there each line follows the line before it.
+//!
+//! - `read`: the head and the branches of a session.
+//! - `tree`: parents, forks and what compactions keep.
+//! - `branch_reader`: the messages, summaries and other entries of one branch.
+//! - `entry`, `message`, `block_fields`: one line, one message, extra fields of its blocks.
+//! - `write`: v3 sessions.
 
+mod block_fields;
+mod branch_reader;
 mod entry;
-mod fields;
 mod message;
 mod read;
-mod session;
 mod tree;
 mod write;
 
 pub(crate) use read::read;
-pub(crate) use write::Session;
+pub(crate) use write::PiWriter;
 
-/// Before the name of a label that an entry or a message had itself.
+/// The prefix of labels that hold fields of an entry or a message.
 const LABEL: &str = "pi.";
-/// The label of entries before a message that say nothing to a model.
+/// The label with the entries before a message that are not sent to the model.
 const ENTRIES: &str = "pi.entries";
-/// What our own separator is called among custom entries.
+/// The `customType` of anneal's separator.
 const SEPARATOR: &str = "anneal.separator";
-/// What an instruction in the middle of a conversation is called among custom messages.
+/// The `customType` of a system message in the middle of a conversation.
 const SYSTEM: &str = "anneal.system";
 
-/// What pi puts around the summary of a branch that it came back from.
-const BRANCH: [&str; 2] =
-    ["The following is a summary of a branch that this conversation came back from:\n\n<summary>\n", "</summary>"];
-/// What pi puts around the summary of what it compacted.
-const COMPACTED: [&str; 2] = [
+/// What pi puts around the summary of an abandoned branch.
+const BRANCH_SUMMARY: [&str; 2] = [
+    "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n",
+    "</summary>",
+];
+/// What pi puts around the summary of a compaction.
+const COMPACTION_SUMMARY: [&str; 2] = [
     "The conversation history before this point was compacted into the following summary:\n\n<summary>\n",
     "\n</summary>",
 ];

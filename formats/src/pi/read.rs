@@ -1,41 +1,47 @@
-//! Sessions read in two passes: the first finds the tree, the second reads along a branch of it.
+//! Reads a session in two passes: the first builds the tree, the second reads the branches.
 
 use std::io::{Read, Seek};
 
 use super::{
     ENTRIES, LABEL,
-    session::{Reading, set_aside},
+    branch_reader::{BranchReader, set_aside},
     tree::Tree,
 };
 use crate::{
-    Branches, Head, Place, ReadError, ReadOptions,
+    Branches, Head, Location, ReadError, ReadOptions,
+    conversation_extra::ConversationExtra,
     cursor::{Cursor, ELEMENT_BYTES, Position, Scanned},
-    json::{self, Bad, Fields, Notes},
-    out::Out,
-    talks::About,
+    emitter::Emitter,
+    json::{self, Fields, Notes, Unreadable},
 };
 
-/// Reads a session.
 pub(crate) fn read<R: Read + Seek>(
     mut cursor: Cursor<R>,
     options: &ReadOptions,
-    mut out: Out,
+    mut out: Emitter,
 ) -> Result<(), ReadError> {
-    let start = cursor.place();
-    let tree = Tree::plant(&mut cursor, &mut out)?;
+    let start = cursor.position();
+    let tree = Tree::read(&mut cursor, &mut out)?;
     if tree.is_empty() {
-        return out.end();
+        return out.finish();
     }
     let header = tree.header.unwrap_or(start);
-    let head = if tree.header.is_some() { header_of(&mut cursor, header, options)? } else { named(options) };
+    let head = if tree.header.is_some() {
+        read_header(&mut cursor, header, options)?
+    } else {
+        head_from_name(options)
+    };
     let head = match &tree.name {
-        Some(name) if !name.trim().is_empty() => Head { title: name.clone(), ..head },
+        Some(name) if !name.trim().is_empty() => Head {
+            title: name.clone(),
+            ..head
+        },
         _ => head,
     };
     let mut leaves = tree.leaves();
     let Some(active) = leaves.pop() else {
-        out.conversation(Place::Line(header.line), head)?;
-        return out.end();
+        out.emit_conversation(Location::Line(header.line), head)?;
+        return out.finish();
     };
     if options.branches == Branches::Active {
         leaves.clear();
@@ -43,45 +49,63 @@ pub(crate) fn read<R: Read + Seek>(
     for leaf in leaves.into_iter().chain([active]) {
         let branch = tree.branch(leaf);
         let mut head = head.clone();
-        if let Some(first) = branch.left_with {
-            let id = id_of(&tree, first, &mut cursor)?;
+        if let Some(first) = branch.forked_at {
+            let id = read_entry_id(&tree, first, &mut cursor)?;
             head.identity = format!("{}/{id}", head.identity);
             if leaf != active {
                 head.title = format!("{} ({id})", head.title);
             }
         }
-        let mut reading = Reading::new(&tree, branch.entries);
-        let (entries, remarks) = reading.trailing(&head.metadata, &mut cursor)?;
-        head.metadata.extend(entries.map(|entries| (ENTRIES.to_owned(), entries)));
-        out.conversation(Place::Line(header.line), head)?;
+        let mut reader = BranchReader::new(&tree, branch.entries);
+        let (entries, remarks) = reader.take_trailing_entries(&head.metadata, &mut cursor)?;
+        head.metadata
+            .extend(entries.map(|entries| (ENTRIES.to_owned(), entries)));
+        out.emit_conversation(Location::Line(header.line), head)?;
         set_aside(remarks, &mut out)?;
-        reading.run(&mut cursor, &mut out)?;
+        reader.run(&mut cursor, &mut out)?;
     }
-    out.end()
+    out.finish()
 }
 
-fn named(options: &ReadOptions) -> Head {
-    Head { identity: options.name.clone(), title: options.name.clone(), ..Default::default() }
+fn head_from_name(options: &ReadOptions) -> Head {
+    Head {
+        identity: options.name.clone(),
+        title: options.name.clone(),
+        ..Default::default()
+    }
 }
 
-/// The head that the header says. A session without an id is known by its file's name, as ai-panel does.
-fn header_of<R: Read + Seek>(
+/// The head of the session from its header line. A session without an id is identified by its file
+/// name, as in ai-panel.
+fn read_header<R: Read + Seek>(
     cursor: &mut Cursor<R>,
-    place: Position,
+    position: Position,
     options: &ReadOptions,
 ) -> Result<Head, ReadError> {
-    cursor.go(place)?;
-    let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else { return Ok(named(options)) };
-    let head = json::read(bytes, &mut Notes::new(), |text, _| {
+    cursor.seek_to(position)?;
+    let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+        return Ok(head_from_name(options));
+    };
+    let head = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {
         let fields = Fields::parse(text)?;
-        let mut head = Head { title: options.name.clone(), ..Default::default() };
-        if let Some(about) = About::of(&fields)? {
-            let said = about.head();
-            let title = if said.title.is_empty() { head.title } else { said.title };
-            head = Head { title, ..said };
+        let mut head = Head {
+            title: options.name.clone(),
+            ..Default::default()
+        };
+        if let Some(about) = ConversationExtra::of(&fields)? {
+            let written = about.head();
+            let title = if written.title.is_empty() {
+                head.title
+            } else {
+                written.title
+            };
+            head = Head { title, ..written };
         } else {
             head.agent_id = fields.text("agentId")?.unwrap_or_default();
-            for name in fields.names().filter(|name| !matches!(*name, "type" | "agentId")) {
+            for name in fields
+                .names()
+                .filter(|name| !matches!(*name, "type" | "agentId"))
+            {
                 if let Some(value) = fields.label(name)? {
                     head.metadata.insert(format!("{LABEL}{name}"), value);
                 }
@@ -92,18 +116,30 @@ fn header_of<R: Read + Seek>(
         }
         Ok(head)
     });
-    head.map_err(|Bad(what)| ReadError::Refused { place: Place::Line(place.line), what })
+    head.map_err(|Unreadable(what)| ReadError::Refused {
+        location: Location::Line(position.line),
+        what,
+    })
 }
 
-/// The entry's id, or its line where it has none; both where another one has the same.
-fn id_of<R: Read + Seek>(tree: &Tree, entry: u32, cursor: &mut Cursor<R>) -> Result<String, ReadError> {
-    let place = tree.place(entry);
-    cursor.go(place)?;
-    let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else { return Ok(place.line.to_string()) };
-    let id = json::read(bytes, &mut Notes::new(), |text, _| Fields::parse(text)?.label("id"));
+/// The id of the entry; its line number if it has no id; id and line number if another entry has
+/// the same id.
+fn read_entry_id<R: Read + Seek>(
+    tree: &Tree,
+    entry: u32,
+    cursor: &mut Cursor<R>,
+) -> Result<String, ReadError> {
+    let position = tree.position_of(entry);
+    cursor.seek_to(position)?;
+    let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+        return Ok(position.line.to_string());
+    };
+    let id = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {
+        Fields::parse(text)?.label("id")
+    });
     Ok(match id.ok().flatten() {
-        Some(id) if tree.repeats(entry) => format!("{id}:{}", place.line),
+        Some(id) if tree.repeats(entry) => format!("{id}:{}", position.line),
         Some(id) => id,
-        None => place.line.to_string(),
+        None => position.line.to_string(),
     })
 }

@@ -1,4 +1,4 @@
-//! The entries of a session as a tree: where each is in the file, and what it follows. Nothing else is kept of them.
+//! The tree of a session: for each entry, its position in the file and its parent.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,14 +7,14 @@ use std::{
 };
 
 use crate::{
-    Fate, Place, ReadError,
+    ImportOutcome, Location, ReadError,
     cursor::{Cursor, ELEMENT_BYTES, Position, Scanned},
-    json::{self, Bad, Fields, Notes},
-    out::Out,
+    emitter::Emitter,
+    json::{self, Fields, Notes, Unreadable},
 };
 
-/// Before the first entry.
-const NONE: u32 = u32::MAX;
+/// The parent of a root entry.
+const NO_PARENT: u32 = u32::MAX;
 
 /// A line of the session.
 struct Entry {
@@ -23,53 +23,54 @@ struct Entry {
     parent: u32,
 }
 
-/// A session's lines.
+/// The entries of a session.
 #[derive(Default)]
 pub(super) struct Tree {
     entries: Vec<Entry>,
-    /// What the first pass needs to find parents; empty afterwards.
-    ids: Ids,
-    /// What compactions keep first, by the compactions' entries.
-    kept: HashMap<u32, Kept>,
-    firsts: HashSet<Kept>,
-    /// Entries whose id one before them has already.
+    /// Used by the first pass to find parents; empty afterwards.
+    ids: EntryIds,
+    /// The entry that each compaction keeps first, by the index of the compaction.
+    kept: HashMap<u32, FirstKept>,
+    kept_firsts: HashSet<FirstKept>,
+    /// Entries whose id occurs before in the file.
     repeated: HashSet<u32>,
-    /// Whether each entry has one after it.
+    /// For each entry, whether it has a child.
     followed: Vec<bool>,
-    /// Entries that follow where another one did before: the beginnings of side branches.
+    /// Entries whose parent has an earlier child: the first entries of side branches.
     forks: HashSet<u32>,
-    /// Lines that cannot be read, each as the number of entries before it.
-    lost: Vec<u32>,
-    /// The header's line.
+    /// Unreadable lines, each as the number of entries before it.
+    unreadable: Vec<u32>,
+    /// The position of the header line.
     pub(super) header: Option<Position>,
-    /// The name that the user gave the session last.
+    /// The last name that the user gave the session.
     pub(super) name: Option<String>,
 }
 
-/// Entries by a digest of their ids: eight bytes, however long an id is.
+/// Index of entries by a 64-bit hash of their ids, so that long ids take no memory.
 #[derive(Default)]
-struct Ids {
+struct EntryIds {
     hasher: RandomState,
     entries: HashMap<u64, u32>,
 }
 
-/// What a compaction keeps first.
+/// The first entry that a compaction keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kept {
-    /// This entry and what follows it.
+pub(super) enum FirstKept {
+    /// By the index of the entry.
     Entry(u32),
-    /// The message of this number, from 1 on.
+    /// By the number of the message, from 1.
     Message(u64),
 }
 
-/// A way from the root to an end.
+/// A path from the root to a leaf.
 pub(super) struct Branch {
     pub(super) entries: Vec<u32>,
-    /// The entry with which it left the others for good; None: it follows the first way at each fork.
-    pub(super) left_with: Option<u32>,
+    /// The last fork on the path at which it is a side branch. None: the path follows the first
+    /// child everywhere.
+    pub(super) forked_at: Option<u32>,
 }
 
-/// What the first pass reads of a line.
+/// The fields of a line that the first pass reads.
 struct Line {
     kind: String,
     id: Option<String>,
@@ -79,49 +80,55 @@ struct Line {
     kept_index: Option<u32>,
 }
 
-/// What a line says that it follows.
+/// The parent of a line.
 enum Parent {
-    /// Nothing: the line before it, as in v1 and in ai-panel's files.
-    Unsaid,
-    /// It is the first one.
+    /// No `parentId`: the line before it, as in v1 and in ai-panel.
+    PreviousLine,
+    /// `parentId` is null: a root.
     Root,
-    /// The entry of this id.
+    /// The entry with this id.
     Id(String),
 }
 
 impl Tree {
-    /// Reads the file once. Lines that cannot be read are remarked on.
-    pub(super) fn plant<R: Read + Seek>(cursor: &mut Cursor<R>, out: &mut Out) -> Result<Self, ReadError> {
+    /// Reads the file once. Remarks on lines that cannot be read.
+    pub(super) fn read<R: Read + Seek>(
+        cursor: &mut Cursor<R>,
+        out: &mut Emitter,
+    ) -> Result<Self, ReadError> {
         let mut tree = Self::default();
         loop {
-            let place = cursor.place();
+            let position = cursor.position();
             let bytes = match cursor.line(ELEMENT_BYTES)? {
-                Scanned::Nothing | Scanned::Torn => break,
-                Scanned::Long => {
-                    tree.lost.push(tree.entries.len() as u32);
-                    out.refuse(Place::Line(place.line), "it is longer than any message")?;
+                Scanned::Absent | Scanned::Truncated => break,
+                Scanned::TooLong => {
+                    tree.unreadable.push(tree.entries.len() as u32);
+                    out.refuse(
+                        Location::Line(position.line),
+                        "it is longer than any message",
+                    )?;
                     continue;
                 }
                 Scanned::Bytes(bytes) if bytes.trim_ascii().is_empty() => continue,
                 Scanned::Bytes(bytes) => bytes,
             };
-            match json::read(bytes, &mut Notes::new(), |text, _| line(text)) {
-                Err(Bad(what)) => {
-                    tree.lost.push(tree.entries.len() as u32);
-                    out.refuse(Place::Line(place.line), what)?;
+            match json::parse_bytes(bytes, &mut Notes::new(), |text, _| parse_line(text)) {
+                Err(Unreadable(what)) => {
+                    tree.unreadable.push(tree.entries.len() as u32);
+                    out.refuse(Location::Line(position.line), what)?;
                 }
-                Ok(line) if line.kind == "session" => tree.head(place, out)?,
-                Ok(line) => tree.add(place, line, out)?,
+                Ok(line) if line.kind == "session" => tree.add_header(position, out)?,
+                Ok(line) => tree.add_entry(position, line, out)?,
             }
         }
         if tree.header.is_none() && !tree.entries.is_empty() {
-            // the first line that cannot be read is no message, but the header
-            if tree.lost.first() == Some(&0) {
-                tree.lost.remove(0);
+            // Without a header, the first unreadable line is the header, not a message.
+            if tree.unreadable.first() == Some(&0) {
+                tree.unreadable.remove(0);
             }
             out.remark(
-                Place::Line(1),
-                Fate::Changed,
+                Location::Line(1),
+                ImportOutcome::Changed,
                 "it has no header that can be read; it is known by its name alone",
             )?;
         }
@@ -129,29 +136,42 @@ impl Tree {
         Ok(tree)
     }
 
-    fn head(&mut self, place: Position, out: &mut Out) -> Result<(), ReadError> {
+    fn add_header(&mut self, position: Position, out: &mut Emitter) -> Result<(), ReadError> {
         if self.header.is_some() {
-            return out.remark(Place::Line(place.line), Fate::SetAside, "a second header");
+            return out.remark(
+                Location::Line(position.line),
+                ImportOutcome::SetAside,
+                "a second header",
+            );
         }
-        self.header = Some(place);
+        self.header = Some(position);
         if self.entries.is_empty() {
             return Ok(());
         }
-        out.remark(Place::Line(place.line), Fate::Changed, "the header is not the first line")
+        out.remark(
+            Location::Line(position.line),
+            ImportOutcome::Changed,
+            "the header is not the first line",
+        )
     }
 
-    fn add(&mut self, place: Position, line: Line, out: &mut Out) -> Result<(), ReadError> {
+    fn add_entry(
+        &mut self,
+        position: Position,
+        line: Line,
+        out: &mut Emitter,
+    ) -> Result<(), ReadError> {
         let index = self.entries.len() as u32;
-        let before = index.checked_sub(1).unwrap_or(NONE);
+        let before = index.checked_sub(1).unwrap_or(NO_PARENT);
         let parent = match line.parent {
-            Parent::Unsaid => before,
-            Parent::Root => NONE,
+            Parent::PreviousLine => before,
+            Parent::Root => NO_PARENT,
             Parent::Id(parent) => {
                 let parent = self.ids.find(&parent);
                 if parent.is_none() {
                     out.remark(
-                        Place::Line(place.line),
-                        Fate::Changed,
+                        Location::Line(position.line),
+                        ImportOutcome::Changed,
                         "its parent is not there; it follows the line before it",
                     )?;
                 }
@@ -161,16 +181,25 @@ impl Tree {
         if line.name.is_some() {
             self.name = line.name;
         }
-        // before what it keeps: a compaction may keep nothing but itself
-        if line.id.is_some_and(|id| self.ids.put(&id, index)) {
+        // Before the look-up of `firstKeptEntryId`, because a compaction may keep only itself.
+        if line.id.is_some_and(|id| self.ids.insert(&id, index)) {
             self.repeated.insert(index);
         }
-        let entry = line.kept.as_deref().and_then(|id| self.ids.find(id)).or(line.kept_index).map(Kept::Entry);
-        // ai-panel numbers messages from 1 on: `msg-11`
-        let number = || Some(Kept::Message(line.kept.as_deref()?.strip_prefix("msg-")?.parse().ok()?));
+        let entry = line
+            .kept
+            .as_deref()
+            .and_then(|id| self.ids.find(id))
+            .or(line.kept_index)
+            .map(FirstKept::Entry);
+        // ai-panel numbers messages from 1: `msg-11`.
+        let number = || {
+            Some(FirstKept::Message(
+                line.kept.as_deref()?.strip_prefix("msg-")?.parse().ok()?,
+            ))
+        };
         if let Some(kept) = entry.or_else(number) {
             self.kept.insert(index, kept);
-            self.firsts.insert(kept);
+            self.kept_firsts.insert(kept);
         }
         let forks = match self.followed.get_mut(parent as usize) {
             Some(followed) => std::mem::replace(followed, true),
@@ -180,84 +209,112 @@ impl Tree {
             self.forks.insert(index);
         }
         self.followed.push(false);
-        self.entries.push(Entry { offset: place.offset, line: u32::try_from(place.line).unwrap_or(u32::MAX), parent });
+        self.entries.push(Entry {
+            offset: position.offset,
+            line: u32::try_from(position.line).unwrap_or(u32::MAX),
+            parent,
+        });
         Ok(())
     }
 
-    /// Whether there is nothing in it, not even a header.
+    /// Whether the file has neither entries nor a header.
     pub(super) const fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.header.is_none()
     }
 
-    /// Where an entry is.
-    pub(super) fn place(&self, entry: u32) -> Position {
+    /// The position of an entry in the file.
+    pub(super) fn position_of(&self, entry: u32) -> Position {
         let Entry { offset, line, .. } = self.entries[entry as usize];
-        Position { offset, line: line.into() }
+        Position {
+            offset,
+            line: line.into(),
+        }
     }
 
-    /// What a compaction keeps first; None where it is not said, or not there.
-    pub(super) fn kept_first(&self, compaction: u32) -> Option<Kept> {
+    /// The entry that a compaction keeps first; None if it is not given or does not exist.
+    pub(super) fn kept_first(&self, compaction: u32) -> Option<FirstKept> {
         self.kept.get(&compaction).copied()
     }
 
-    /// Whether a compaction keeps this first.
-    pub(super) fn is_kept_first(&self, kept: Kept) -> bool {
-        self.firsts.contains(&kept)
+    /// Whether some compaction keeps this entry first.
+    pub(super) fn is_kept_first(&self, kept: FirstKept) -> bool {
+        self.kept_firsts.contains(&kept)
     }
 
-    /// Whether an entry before this one has its id.
+    /// Whether an earlier entry has the same id.
     pub(super) fn repeats(&self, entry: u32) -> bool {
         self.repeated.contains(&entry)
     }
 
-    /// Lines between this entry and the one before it in the file that cannot be read.
-    pub(super) fn lost_before(&self, entry: u32) -> u64 {
-        let from = self.lost.partition_point(|before| *before < entry);
-        self.lost[from..].partition_point(|before| *before == entry) as u64
+    /// Number of unreadable lines between this entry and the one before it in the file.
+    pub(super) fn unreadable_before(&self, entry: u32) -> u64 {
+        let from = self.unreadable.partition_point(|before| *before < entry);
+        self.unreadable[from..].partition_point(|before| *before == entry) as u64
     }
 
-    /// The ends of all branches, the active one last; none in a session without entries.
+    /// The leaves of all branches, in file order, so the active one is last. Empty if there are no
+    /// entries.
     pub(super) fn leaves(&self) -> Vec<u32> {
-        (0..self.entries.len() as u32).filter(|entry| !self.followed[*entry as usize]).collect()
+        (0..self.entries.len() as u32)
+            .filter(|entry| !self.followed[*entry as usize])
+            .collect()
     }
 
-    /// The way from the root to an entry. Parents stand before their children, so it ends.
+    /// The path from the root to a leaf. It ends, because a parent always has a smaller index than
+    /// its children.
     ///
-    /// A branch is told by where it left, which stays the same while it grows, and whatever branches off it later.
+    /// A branch is identified by the fork at which it left, which does not change when the branch
+    /// grows or when others fork from it later.
     pub(super) fn branch(&self, leaf: u32) -> Branch {
-        let parent = |entry: &u32| Some(self.entries[*entry as usize].parent).filter(|parent| *parent != NONE);
+        let parent = |entry: &u32| {
+            Some(self.entries[*entry as usize].parent).filter(|parent| *parent != NO_PARENT)
+        };
         let mut entries: Vec<u32> = std::iter::successors(Some(leaf), parent).collect();
         entries.reverse();
-        let left_with = entries.iter().rev().find(|entry| self.forks.contains(entry)).copied();
-        Branch { entries, left_with }
+        let forked_at = entries
+            .iter()
+            .rev()
+            .find(|entry| self.forks.contains(entry))
+            .copied();
+        Branch { entries, forked_at }
     }
 }
 
-impl Ids {
+impl EntryIds {
     fn find(&self, id: &str) -> Option<u32> {
         self.entries.get(&self.hasher.hash_one(id)).copied()
     }
 
-    /// Whether there was one of this id already; the newer one stands.
-    fn put(&mut self, id: &str, entry: u32) -> bool {
-        self.entries.insert(self.hasher.hash_one(id), entry).is_some()
+    /// Returns whether the id was present. The newer entry replaces the older one.
+    fn insert(&mut self, id: &str, entry: u32) -> bool {
+        self.entries
+            .insert(self.hasher.hash_one(id), entry)
+            .is_some()
     }
 }
 
-fn line(text: &str) -> Result<Line, Bad> {
+fn parse_line(text: &str) -> Result<Line, Unreadable> {
     let fields = Fields::parse(text)?;
-    let kind = fields.must("type")?;
+    let kind = fields.required_text("type")?;
     let is_compaction = kind == "compaction";
     Ok(Line {
         id: fields.label("id")?,
         parent: match fields.label("parentId")? {
             Some(id) => Parent::Id(id),
             None if fields.0.contains_key("parentId") => Parent::Root,
-            None => Parent::Unsaid,
+            None => Parent::PreviousLine,
         },
-        name: if kind == "session_info" { fields.text("name")? } else { None },
-        kept: if is_compaction { fields.text("firstKeptEntryId")? } else { None },
-        // in v1: the place among the file's lines, of which the header is the first
+        name: if kind == "session_info" {
+            fields.text("name")?
+        } else {
+            None
+        },
+        kept: if is_compaction {
+            fields.text("firstKeptEntryId")?
+        } else {
+            None
+        },
+        // v1: an index into the lines of the file; line 0 is the header.
         kept_index: fields
             .raw("firstKeptEntryIndex")
             .filter(|_| is_compaction)

@@ -1,4 +1,4 @@
-//! Sessions of v3 written, as pi loads them.
+//! Writes v3 sessions that pi can load.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,23 +12,23 @@ use anneal_core::{
 
 use super::{
     LABEL, SEPARATOR, SYSTEM,
-    entry::{Entry, entry},
-    fields::BlockFields,
-    message::SAID_AT,
+    block_fields::BlockFields,
+    entry::{Entry, parse_entry},
+    message::MESSAGE_TIMESTAMP,
 };
 use crate::{
-    Format, Head, Stored, Summary, WriteError,
-    blocks::of_data_uri,
-    extra::{Forced, KEY, joined, with_extra},
-    fit::hex,
+    Format, Head, StoredMessage, Summary, WriteError,
+    blocks::parse_data_uri,
+    conversation_extra::ConversationExtra,
+    format_writer::FormatWriter,
     json::{Notes, object, quoted},
-    talks::About,
+    message_extra::{ExtraObject, KEY, merge_messages, with_extra},
+    storage_limits::hex,
     time::{iso, normal},
-    write::Sheet,
 };
 
-/// Labels of messages that are their fields again, besides those that the message itself says.
-const OWN: [&str; 10] = [
+/// Labels that are restored into their own fields, or that the message itself holds.
+const RESTORED_LABELS: [&str; 10] = [
     "pi.id",
     "pi.timestamp",
     "pi.messageTimestamp",
@@ -40,77 +40,105 @@ const OWN: [&str; 10] = [
     "pi.stopReason",
     "pi.blocks",
 ];
-/// What pi reads of an answer without usage.
+/// The usage that pi expects in an answer without known usage.
 const NO_USAGE: &str = r#"{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"totalTokens":0,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}}"#;
 
-/// A session's file: one conversation.
-pub(crate) struct Session {
+/// Writes a session file, which holds one conversation.
+pub(crate) struct PiWriter {
     out: Box<dyn Write + Send>,
-    begun: bool,
+    started: bool,
     ids: Ids,
-    /// The entry that the next one follows.
+    /// The id of the entry written last.
     parent: Option<u32>,
-    /// The first entry of each message.
+    /// The id of each message's first entry.
     messages: Vec<u32>,
-    /// The tools that the last answer called, by the calls' ids.
-    called: HashMap<String, String>,
+    /// The names of the tools that the last answer called, by call id.
+    called_tools: HashMap<String, String>,
     created_us: i64,
 }
 
-impl Session {
+impl PiWriter {
     pub(crate) fn new(out: Box<dyn Write + Send>) -> Self {
         Self {
             out,
-            begun: false,
+            started: false,
             ids: Ids::default(),
             parent: None,
             messages: Vec::new(),
-            called: HashMap::new(),
+            called_tools: HashMap::new(),
             created_us: 0,
         }
     }
 
-    /// An entry: its type, its fields, its time.
-    fn entry(&mut self, id: u32, kind: &str, timestamp: &str, fields: &str) -> String {
-        let parent = self.parent.map_or_else(|| "null".into(), |parent| format!("\"{parent:08x}\""));
+    /// An entry as a line of JSON. Becomes the parent of the next entry.
+    fn next_entry(&mut self, id: u32, kind: &str, timestamp: &str, fields: &str) -> String {
+        let parent = self
+            .parent
+            .map_or_else(|| "null".into(), |parent| format!("\"{parent:08x}\""));
         self.parent = Some(id);
         let timestamp = quoted(timestamp);
-        format!("{{\"type\":\"{kind}\",\"id\":\"{id:08x}\",\"parentId\":{parent},\"timestamp\":{timestamp},{fields}}}")
+        format!(
+            "{{\"type\":\"{kind}\",\"id\":\"{id:08x}\",\"parentId\":{parent},\"timestamp\":{timestamp},{fields}}}"
+        )
     }
 
-    /// The entries of a message: one, or one for each of its tool results.
-    fn entries(&mut self, stored: &Stored) -> Vec<String> {
+    /// The entries of a message: one, or one per tool result.
+    fn next_entries(&mut self, stored: &StoredMessage) -> Vec<String> {
         let message = &stored.message;
-        let known = message.metadata.get("pi.timestamp").map(|time| normal(time));
+        let known = message
+            .metadata
+            .get("pi.timestamp")
+            .map(|time| normal(time));
         let timestamp = known.unwrap_or_else(|| iso(stored.created_us));
-        let said_at = message.metadata.get(&format!("{LABEL}{SAID_AT}"));
+        let said_at = message.metadata.get(&format!("{LABEL}{MESSAGE_TIMESTAMP}"));
         let said_at: Option<i64> = said_at.and_then(|time| time.parse().ok());
         let ms = said_at.unwrap_or_else(|| stored.created_us.div_euclid(1_000));
-        let count = if message.role == Role::Tool { message.parts.len() } else { 1 };
+        let count = if message.role == Role::Tool {
+            message.parts.len()
+        } else {
+            1
+        };
         let mut entries = Vec::new();
         for index in 0..count {
-            let id = self.ids.next(message.metadata.get("pi.id").filter(|_| index == 0));
+            let id = self
+                .ids
+                .next(message.metadata.get("pi.id").filter(|_| index == 0));
             if index == 0 {
                 self.messages.push(id);
             }
             let (kind, fields) = if message.role == Role::System {
                 let content = content(&message.parts, &BlockFields::of(message));
-                ("custom_message", format!("\"customType\":\"{SYSTEM}\",\"content\":{content},\"display\":true"))
+                (
+                    "custom_message",
+                    format!("\"customType\":\"{SYSTEM}\",\"content\":{content},\"display\":true"),
+                )
             } else {
-                ("message", format!("\"message\":{{{},\"timestamp\":{ms}}}", self.said(message, index)))
+                (
+                    "message",
+                    format!(
+                        "\"message\":{{{},\"timestamp\":{ms}}}",
+                        self.message_fields(message, index)
+                    ),
+                )
             };
-            entries.push(self.entry(id, kind, &timestamp, &fields));
+            entries.push(self.next_entry(id, kind, &timestamp, &fields));
         }
         entries
     }
 
-    /// The fields of a message, but for its time.
-    fn said(&self, message: &Message, index: usize) -> String {
+    /// The fields of a message, without its time.
+    fn message_fields(&self, message: &Message, index: usize) -> String {
         let (labels, fields) = (labels(message), BlockFields::of(message));
         match (message.role, message.parts.get(index)) {
             (Role::Assistant, _) => {
-                let usage = message.metadata.get("pi.usage").filter(|usage| object(usage).get() == usage.as_str());
-                let calls = message.parts.iter().any(|part| matches!(part, Part::ToolUse { .. }));
+                let usage = message
+                    .metadata
+                    .get("pi.usage")
+                    .filter(|usage| object(usage).get() == usage.as_str());
+                let calls = message
+                    .parts
+                    .iter()
+                    .any(|part| matches!(part, Part::ToolUse { .. }));
                 let stop = message.metadata.get("pi.stopReason").map(String::as_str);
                 format!(
                     "\"role\":\"assistant\",\"content\":{},{labels}\"usage\":{},\"stopReason\":{}",
@@ -119,10 +147,19 @@ impl Session {
                     quoted(stop.unwrap_or(if calls { "toolUse" } else { "stop" })),
                 )
             }
-            (Role::Tool, Some(Part::ToolResult { id, text, is_error, media })) => {
+            (
+                Role::Tool,
+                Some(Part::ToolResult {
+                    id,
+                    text,
+                    is_error,
+                    media,
+                }),
+            ) => {
                 let said = (!text.is_empty() || media.is_empty()).then(|| text_block(text));
-                let blocks: Vec<String> = said.into_iter().chain(media.iter().map(picture)).collect();
-                let name = self.called.get(id).map_or("tool", String::as_str);
+                let blocks: Vec<String> =
+                    said.into_iter().chain(media.iter().map(picture)).collect();
+                let name = self.called_tools.get(id).map_or("tool", String::as_str);
                 let named = if message.metadata.contains_key("pi.toolName") {
                     String::new()
                 } else {
@@ -134,24 +171,27 @@ impl Session {
                     blocks.join(","),
                 )
             }
-            _ => format!("\"role\":\"user\",{labels}\"content\":{}", content(&message.parts, &fields)),
+            _ => format!(
+                "\"role\":\"user\",{labels}\"content\":{}",
+                content(&message.parts, &fields)
+            ),
         }
     }
 }
 
-impl Sheet for Session {
-    fn begin(&mut self, head: &Head) -> Result<(), WriteError> {
-        if std::mem::replace(&mut self.begun, true) {
+impl FormatWriter for PiWriter {
+    fn begin_conversation(&mut self, head: &Head) -> Result<(), WriteError> {
+        if std::mem::replace(&mut self.started, true) {
             return Err(WriteError::OneOnly(Format::Pi));
         }
         self.created_us = head.created_us.unwrap_or_default();
         let label = |name: &str| head.metadata.get(name).cloned();
         let id = label("pi.id").unwrap_or_else(|| uuid(&head.identity, &head.title));
-        // ai-panel has its own name for it
+        // ai-panel calls this field `createdAt`.
         let known = label("pi.timestamp").or_else(|| label("pi.createdAt"));
         let timestamp = known.map_or_else(|| iso(self.created_us), |time| normal(&time));
         let cwd = label("pi.cwd").unwrap_or_else(|| "/".into());
-        let about = About::whole(Format::Pi, head).json();
+        let about = ConversationExtra::with_system_prompt(Format::Pi, head).to_json();
         let (id, timestamp, cwd) = (quoted(&id), quoted(&timestamp), quoted(&cwd));
         writeln!(
             self.out,
@@ -159,23 +199,36 @@ impl Sheet for Session {
         )?;
         if !head.title.is_empty() {
             let id = self.ids.next(None);
-            let entry =
-                self.entry(id, "session_info", &iso(self.created_us), &format!("\"name\":{}", quoted(&head.title)));
+            let entry = self.next_entry(
+                id,
+                "session_info",
+                &iso(self.created_us),
+                &format!("\"name\":{}", quoted(&head.title)),
+            );
             writeln!(self.out, "{entry}")?;
         }
         Ok(())
     }
 
-    fn message(&mut self, stored: &Stored) -> Result<(), WriteError> {
+    fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
         self.created_us = stored.created_us;
-        let entries = self.entries(stored);
-        let natives = entries.iter().filter_map(|text| match entry(text, &mut Notes::new()) {
-            Ok(Entry::Says(message, _)) => Some(*message),
-            _ => None,
-        });
-        let native = joined(natives.collect());
+        let entries = self.next_entries(stored);
+        let natives =
+            entries
+                .iter()
+                .filter_map(|text| match parse_entry(text, &mut Notes::new()) {
+                    Ok(Entry::Message(message, _)) => Some(*message),
+                    _ => None,
+                });
+        let native = merge_messages(natives.collect());
         let more = entries.len().saturating_sub(1);
-        for entry in with_extra(entries, more, &native, &stored.message, Forced::No) {
+        for entry in with_extra(
+            entries,
+            more,
+            &native,
+            &stored.message,
+            ExtraObject::IfNeeded,
+        ) {
             writeln!(self.out, "{entry}")?;
         }
         if stored.message.role == Role::Assistant {
@@ -183,39 +236,42 @@ impl Sheet for Session {
                 Part::ToolUse { id, name, .. } => Some((id.clone(), name.clone())),
                 _ => None,
             });
-            self.called = calls.collect();
+            self.called_tools = calls.collect();
         }
         Ok(())
     }
 
-    fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+    fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
         let id = self.ids.next(None);
         let covers = usize::try_from(summary.covers).unwrap_or(usize::MAX);
-        // a summary of everything keeps nothing before itself
+        // If the summary covers all messages, the compaction itself is the first kept entry.
         let first_kept = self.messages.get(covers).copied().unwrap_or(id);
-        let after = summary.tokens_after.map(|after| format!(",\"tokensAfter\":{after}")).unwrap_or_default();
+        let after = summary
+            .tokens_after
+            .map(|after| format!(",\"tokensAfter\":{after}"))
+            .unwrap_or_default();
         let fields = format!(
             "\"summary\":{},\"firstKeptEntryId\":\"{first_kept:08x}\",\"tokensBefore\":{}{after}",
             quoted(&summary.text),
             summary.tokens_before.unwrap_or(0)
         );
-        let entry = self.entry(id, "compaction", &iso(self.created_us), &fields);
+        let entry = self.next_entry(id, "compaction", &iso(self.created_us), &fields);
         Ok(writeln!(self.out, "{entry}")?)
     }
 
-    fn separator(&mut self) -> Result<(), WriteError> {
+    fn write_separator(&mut self) -> Result<(), WriteError> {
         let id = self.ids.next(None);
         let fields = format!("\"customType\":\"{SEPARATOR}\"");
-        let entry = self.entry(id, "custom", &iso(self.created_us), &fields);
+        let entry = self.next_entry(id, "custom", &iso(self.created_us), &fields);
         Ok(writeln!(self.out, "{entry}")?)
     }
 
-    fn end(&mut self) -> Result<(), WriteError> {
+    fn finish(&mut self) -> Result<(), WriteError> {
         Ok(self.out.flush()?)
     }
 }
 
-/// Ids of eight hexadecimal digits, each once.
+/// Assigns ids of eight hexadecimal digits, each once.
 #[derive(Default)]
 struct Ids {
     used: HashSet<u32>,
@@ -223,16 +279,19 @@ struct Ids {
 }
 
 impl Ids {
-    /// The one that an entry had, if it is such an id and still free; else a new one.
+    /// The wanted id if it has this form and is free, otherwise a new one.
     fn next(&mut self, wanted: Option<&String>) -> u32 {
-        let wanted =
-            wanted.and_then(|id| u32::from_str_radix(id, 16).ok().filter(|number| format!("{number:08x}") == *id));
+        let wanted = wanted.and_then(|id| {
+            u32::from_str_radix(id, 16)
+                .ok()
+                .filter(|number| format!("{number:08x}") == *id)
+        });
         if let Some(id) = wanted.filter(|id| self.used.insert(*id)) {
             return id;
         }
         loop {
             self.count = self.count.wrapping_add(1);
-            // an odd factor: no two counts meet
+            // The factor is odd, so that two counts never yield one id.
             let id = self.count.wrapping_mul(0x9e37_79b1);
             if self.used.insert(id) {
                 return id;
@@ -241,21 +300,36 @@ impl Ids {
     }
 }
 
-/// A UUID for a session that has none: always the same for the same conversation.
+/// A UUID for a session without an id. The same conversation always gets the same UUID.
 fn uuid(identity: &str, title: &str) -> String {
     let digest = digest::of_fields([identity.as_bytes(), title.as_bytes()]);
     let hex = hex(&digest);
-    format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+    format!(
+        "{}-{}-4{}-8{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[13..16],
+        &hex[17..20],
+        &hex[20..32]
+    )
 }
 
-/// The message's own labels as fields again, each with a comma after it; answers have api, provider and model in any case.
+/// The labels of a message as JSON fields, each followed by a comma. Answers always have `api`,
+/// `provider` and `model`.
 fn labels(message: &Message) -> String {
     let mut fields = String::new();
-    let own = message.metadata.iter().filter(|(key, _)| !OWN.contains(&key.as_str()));
+    let own = message
+        .metadata
+        .iter()
+        .filter(|(key, _)| !RESTORED_LABELS.contains(&key.as_str()));
     for (name, value) in own.filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value))) {
         if is_message_field(name) {
             let is_json = !value.contains(['\n', '\r']) && object(value).get() == value;
-            let value = if is_json { value.clone() } else { quoted(value) };
+            let value = if is_json {
+                value.clone()
+            } else {
+                quoted(value)
+            };
             fields.extend([&quoted(name), ":", &value, ","]);
         }
     }
@@ -269,7 +343,7 @@ fn labels(message: &Message) -> String {
     fields
 }
 
-/// Whether a label is a field of its own, and none that the message says itself.
+/// Whether a label is written as a field: not for fields that the message itself yields.
 fn is_message_field(name: &str) -> bool {
     !matches!(
         name,
@@ -286,7 +360,7 @@ fn is_message_field(name: &str) -> bool {
     )
 }
 
-/// A user's content: a text, or blocks.
+/// A user message's content: a string, or blocks.
 fn content(parts: &[Part], fields: &BlockFields) -> String {
     match parts {
         [Part::Text { text }] if !fields.has(0) => quoted(text),
@@ -295,9 +369,9 @@ fn content(parts: &[Part], fields: &BlockFields) -> String {
 }
 
 fn blocks(parts: &[Part], fields: &BlockFields) -> String {
-    let blocks = parts.iter().enumerate().map(|(place, part)| {
+    let blocks = parts.iter().enumerate().map(|(index, part)| {
         let mut block = block(part);
-        fields.put(place, &mut block);
+        fields.write_into(index, &mut block);
         block
     });
     format!("[{}]", blocks.collect::<Vec<_>>().join(","))
@@ -309,16 +383,27 @@ fn block(part: &Part) -> String {
         Part::Media(media) => picture(media),
         Part::ToolUse { id, name, input } => {
             let (id, name) = (quoted(id), quoted(name));
-            format!("{{\"type\":\"toolCall\",\"id\":{id},\"name\":{name},\"arguments\":{}}}", object(input).get())
+            format!(
+                "{{\"type\":\"toolCall\",\"id\":{id},\"name\":{name},\"arguments\":{}}}",
+                object(input).get()
+            )
         }
-        Part::Reasoning { text, signature, redacted, .. } => {
+        Part::Reasoning {
+            text,
+            signature,
+            redacted,
+            ..
+        } => {
             let redacted = if *redacted { ",\"redacted\":true" } else { "" };
             let signature = if signature.is_empty() {
                 String::new()
             } else {
                 format!(",\"thinkingSignature\":{}", quoted(signature))
             };
-            format!("{{\"type\":\"thinking\",\"thinking\":{}{signature}{redacted}}}", quoted(text))
+            format!(
+                "{{\"type\":\"thinking\",\"thinking\":{}{signature}{redacted}}}",
+                quoted(text)
+            )
         }
     }
 }
@@ -327,11 +412,15 @@ fn text_block(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{}}}", quoted(text))
 }
 
-/// A picture; the address of one whose bytes are not at hand.
+/// An image block. A text block with the URI, if the bytes are not in the URI.
 fn picture(media: &Media) -> String {
-    match of_data_uri(&media.uri) {
+    match parse_data_uri(&media.uri) {
         Some((media_type, bytes)) => {
-            format!("{{\"type\":\"image\",\"data\":{},\"mimeType\":{}}}", quoted(bytes), quoted(media_type))
+            format!(
+                "{{\"type\":\"image\",\"data\":{},\"mimeType\":{}}}",
+                quoted(bytes),
+                quoted(media_type)
+            )
         }
         None => text_block(&format!("[{}: {}]", media.media_type, media.uri)),
     }

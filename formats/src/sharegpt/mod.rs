@@ -1,4 +1,5 @@
-//! ShareGPT: `conversations` of `from` and `value`. Calls have no ids there; they are numbered.
+//! ShareGPT: `conversations` of `from` and `value`. Calls have no ids in this format, so they are
+//! numbered.
 
 mod read;
 mod write;
@@ -9,20 +10,20 @@ use anneal_core::message::Message;
 
 use crate::{
     Format,
-    json::{Bad, Fields, Notes},
-    talks::{Dialect, Prompt},
+    json::{Fields, Notes, Unreadable},
+    message_list::{Dialect, Prompt},
 };
 
-/// ShareGPT's messages.
+/// The ShareGPT dialect of [`Dialect`].
 #[derive(Default)]
 pub(crate) struct ShareGpt {
-    /// Calls of the conversation so far.
+    /// Number of calls in the conversation so far.
     calls: u64,
-    /// Ids of the calls that nothing has answered yet.
+    /// Ids of the calls that have no result yet.
     open: VecDeque<String>,
 }
 
-/// Most calls that wait for an answer.
+/// Most calls without a result that are remembered.
 const OPEN_CALLS: usize = 1_000;
 
 impl Dialect for ShareGpt {
@@ -34,11 +35,11 @@ impl Dialect for ShareGpt {
         name == "from"
     }
 
-    fn begin(&mut self) {
+    fn reset(&mut self) {
         *self = Self::default();
     }
 
-    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Bad> {
+    fn message(&mut self, record: &Fields, notes: &mut Notes) -> Result<Vec<Message>, Unreadable> {
         self.read(record, notes).map(|message| vec![message])
     }
 

@@ -1,21 +1,28 @@
-//! A message as ShareGPT has it.
+//! Writes ShareGPT messages.
 
 use anneal_core::message::{Message, Part, Role};
 
 use crate::json::{object, quoted};
 
-/// The message: what it says as one record, and one for each call and each result.
+/// The records of a message: one for its texts, and one per tool call and tool result.
 pub(super) fn records(message: &Message) -> Vec<String> {
     let mut records = Vec::new();
     let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
-    let acts = message.parts.iter().any(|part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. }));
+    let acts = message
+        .parts
+        .iter()
+        .any(|part| matches!(part, Part::ToolUse { .. } | Part::ToolResult { .. }));
     if !texts.is_empty() || !acts {
         records.push(record(speaker(message.role), &texts.join("\n\n")));
     }
     for part in &message.parts {
         match part {
             Part::ToolUse { name, input, .. } => {
-                let call = format!("{{\"name\":{},\"arguments\":{}}}", quoted(name), object(input).get());
+                let call = format!(
+                    "{{\"name\":{},\"arguments\":{}}}",
+                    quoted(name),
+                    object(input).get()
+                );
                 records.push(record("function_call", &call));
             }
             Part::ToolResult { text, .. } => records.push(record("observation", text)),
@@ -25,7 +32,6 @@ pub(super) fn records(message: &Message) -> Vec<String> {
     records
 }
 
-/// Who says what.
 pub(super) fn record(from: &str, value: &str) -> String {
     format!("{{\"from\":\"{from}\",\"value\":{}}}", quoted(value))
 }

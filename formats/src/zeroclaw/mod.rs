@@ -1,21 +1,26 @@
-//! ZeroClaw: a SQLite database of sessions. Its summaries are messages of the assistant, with a mark in front.
+//! ZeroClaw: a SQLite database of sessions. Its summaries are assistant messages with a prefix.
+//!
+//! - `read`: messages, summary and separators of each session.
+//! - `sessions`: which sessions a database has. `tables`: which tables and columns it has.
+//! - `write`: a new database.
 
 mod read;
 mod sessions;
+mod tables;
 mod write;
 
 pub(crate) use read::read;
-pub(crate) use write::Database;
+pub(crate) use write::ZeroClawWriter;
 
-/// Before the name of a label that a column had.
+/// The prefix of labels that hold columns.
 const LABEL: &str = "zeroclaw.";
-/// The label of when a message was said.
-const SAID_AT: &str = "zeroclaw.created_at";
-/// What a summary among the messages begins with.
+/// The label with the time of a message.
+const CREATED_AT: &str = "zeroclaw.created_at";
+/// The prefix of a summary.
 const SUMMARY: &str = "[Session Compaction Summary]";
-/// The state that says up to which row the newest summary goes.
+/// The key of the state that holds the last row covered by the newest summary.
 const BOUNDARY: &str = "compaction_after_message_id";
-/// The state that holds the summary itself, in older databases.
+/// The key of the state that holds the summary, in older databases.
 const SUMMARY_STATE: &str = "compaction_summary";
-/// The state that holds the user's separators, as the rows that they follow; anneal's own.
+/// The key of the state in which anneal stores separators, as the rows that they follow.
 const SEPARATORS: &str = "anneal_separators";

@@ -1,4 +1,5 @@
-//! Which sessions a database has, each with the values that name it: looked up by those, an index serves.
+//! Lists the sessions of a database with their raw id values: a query by the raw value can use an
+//! index.
 
 use std::collections::HashMap;
 
@@ -7,20 +8,20 @@ use rusqlite::{
     types::{ToSqlOutput, ValueRef},
 };
 
-use super::read::{Tables, text};
+use super::tables::{Tables, text};
 
 /// A session of the database.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
-    /// Its id as a text.
+pub(super) struct SessionListing {
+    /// The session id as text.
     pub(super) id: String,
-    /// Its id in the table of sessions.
+    /// The raw id in the table `sessions`.
     pub(super) row: Option<Key>,
-    /// Its id in the rows of messages, in each form in which it stands there.
+    /// The raw ids in the rows of messages, one for each form that occurs.
     pub(super) keys: Vec<Key>,
 }
 
-/// A value as it is stored, which need not be UTF-8.
+/// A stored value. A text need not be UTF-8.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Key {
     Integer(i64),
@@ -30,7 +31,7 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// Of a value; None of null.
+    /// None for null.
     fn of(value: ValueRef) -> Option<Self> {
         Some(match value {
             ValueRef::Null => return None,
@@ -53,39 +54,56 @@ impl ToSql for Key {
     }
 }
 
-/// Sessions by their ids, in the order in which they were found.
+/// Sessions by id, in the order in which they were found.
 #[derive(Default)]
 struct Sessions {
-    all: Vec<Listed>,
-    places: HashMap<String, usize>,
+    all: Vec<SessionListing>,
+    indices: HashMap<String, usize>,
 }
 
 impl Sessions {
-    /// The one of this id, new or not.
-    fn of(&mut self, id: String) -> &mut Listed {
-        let place = *self.places.entry(id).or_insert_with_key(|id| {
-            self.all.push(Listed { id: id.clone(), ..Default::default() });
+    /// The session with this id. Adds it if it is new.
+    fn of(&mut self, id: String) -> &mut SessionListing {
+        let index = *self.indices.entry(id).or_insert_with_key(|id| {
+            self.all.push(SessionListing {
+                id: id.clone(),
+                ..Default::default()
+            });
             self.all.len() - 1
         });
-        &mut self.all[place]
+        &mut self.all[index]
     }
 }
 
-/// All sessions: those of the table, then those that only messages name.
-pub(super) fn listed(database: &Connection, tables: &Tables) -> rusqlite::Result<Vec<Listed>> {
+/// All sessions: those of the table `sessions`, then those that only messages name.
+pub(super) fn list_sessions(
+    database: &Connection,
+    tables: &Tables,
+) -> rusqlite::Result<Vec<SessionListing>> {
     let mut sessions = Sessions::default();
     if let Some(id) = tables.session_id() {
-        each(database, &format!("select {id} from sessions order by rowid"), &mut |id, key| {
-            sessions.of(id).row.get_or_insert(key);
-        })?;
+        for_each_key(
+            database,
+            &format!("select {id} from sessions order by rowid"),
+            &mut |id, key| {
+                sessions.of(id).row.get_or_insert(key);
+            },
+        )?;
     }
-    let named = "select session_id, min(rowid) from session_messages group by session_id order by 2";
-    each(database, named, &mut |id, key| sessions.of(id).keys.push(key))?;
+    let named =
+        "select session_id, min(rowid) from session_messages group by session_id order by 2";
+    for_each_key(database, named, &mut |id, key| {
+        sessions.of(id).keys.push(key);
+    })?;
     Ok(sessions.all)
 }
 
-/// Each value of the query's first column that is not null.
-fn each(database: &Connection, query: &str, take: &mut dyn FnMut(String, Key)) -> rusqlite::Result<()> {
+/// Calls `take` for each value of the query's first column that is not null.
+fn for_each_key(
+    database: &Connection,
+    query: &str,
+    take: &mut dyn FnMut(String, Key),
+) -> rusqlite::Result<()> {
     let mut statement = database.prepare(query)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {

@@ -1,21 +1,21 @@
-//! A database of sessions written, as ZeroClaw loads it.
+//! Writes a database that ZeroClaw can load.
 
 use std::path::Path;
 
 use anneal_core::message::{Role, plain_text};
 use rusqlite::Connection;
 
-use super::{BOUNDARY, SAID_AT, SEPARATORS, SUMMARY, read};
+use super::{BOUNDARY, CREATED_AT, SEPARATORS, SUMMARY, read};
 use crate::{
-    Format, Head, Stored, Summary, WriteError,
-    extra::{Forced, with_extra},
+    Format, Head, StoredMessage, Summary, WriteError,
+    conversation_extra::ConversationExtra,
+    format_writer::FormatWriter,
     json::Notes,
-    talks::About,
+    message_extra::{ExtraObject, with_extra},
     time::iso,
-    write::Sheet,
 };
 
-/// Rows between two messages: a summary goes between the messages that it covers and the others.
+/// Distance between the row ids of two messages. The row between them is for a summary.
 const STEP: i64 = 2;
 
 const TABLES: &str = "
@@ -26,22 +26,21 @@ create table session_state (session_id text not null, key text not null, value t
 create index session_messages_of_session on session_messages (session_id, id);
 ";
 
-/// A database of sessions.
-pub(crate) struct Database {
+pub(crate) struct ZeroClawWriter {
     connection: Connection,
     session: String,
     sessions: u64,
-    /// The newest row.
+    /// The id of the last row of a message.
     row: i64,
-    /// The rows of this session's messages begin after this one.
+    /// The row id before the first message of this session.
     first_row: i64,
     /// The rows that separators follow.
     separators: Vec<i64>,
     created_us: i64,
 }
 
-impl Database {
-    /// A new database; the file must not be there, or be empty.
+impl ZeroClawWriter {
+    /// Creates a database. The file must be missing or empty.
     pub(crate) fn create(path: &Path) -> Result<Self, WriteError> {
         let connection = Connection::open(path)?;
         connection.execute_batch("pragma journal_mode = delete; begin")?;
@@ -57,35 +56,45 @@ impl Database {
         })
     }
 
-    fn row(&self, id: i64, role: &str, content: &str, said_at: &str, meta: Option<&str>) -> Result<(), WriteError> {
+    fn insert_row(
+        &self,
+        id: i64,
+        role: &str,
+        content: &str,
+        created_at: &str,
+        meta: Option<&str>,
+    ) -> Result<(), WriteError> {
         let insert = "insert or replace into session_messages (id, session_id, role, content, created_at, meta_json)
             values (?1, ?2, ?3, ?4, ?5, ?6)";
         let mut statement = self.connection.prepare(insert)?;
-        statement.execute((id, &self.session, role, content, said_at, meta))?;
+        statement.execute((id, &self.session, role, content, created_at, meta))?;
         Ok(())
     }
 
-    fn state(&self, key: &str, value: &str) -> Result<(), WriteError> {
-        let insert = "insert or replace into session_state (session_id, key, value) values (?1, ?2, ?3)";
-        self.connection.execute(insert, (&self.session, key, value))?;
+    fn insert_state(&self, key: &str, value: &str) -> Result<(), WriteError> {
+        let insert =
+            "insert or replace into session_state (session_id, key, value) values (?1, ?2, ?3)";
+        self.connection
+            .execute(insert, (&self.session, key, value))?;
         Ok(())
     }
 
-    /// Ends a session.
+    /// Ends the current session.
     fn close(&mut self) -> Result<(), WriteError> {
         if !self.separators.is_empty() {
             let rows = serde_json::to_string(&self.separators).expect("numbers are always JSON");
-            self.state(SEPARATORS, &rows)?;
+            self.insert_state(SEPARATORS, &rows)?;
             self.separators.clear();
         }
         let update = "update sessions set updated_at = ?2 where id = ?1";
-        self.connection.execute(update, (&self.session, iso(self.created_us)))?;
+        self.connection
+            .execute(update, (&self.session, iso(self.created_us)))?;
         Ok(())
     }
 }
 
-impl Sheet for Database {
-    fn begin(&mut self, head: &Head) -> Result<(), WriteError> {
+impl FormatWriter for ZeroClawWriter {
+    fn begin_conversation(&mut self, head: &Head) -> Result<(), WriteError> {
         self.close()?;
         self.created_us = head.created_us.unwrap_or_default();
         self.sessions += 1;
@@ -95,10 +104,19 @@ impl Sheet for Database {
             identity => identity.to_owned(),
         };
         let label = |name: &str| head.metadata.get(name).map(String::as_str);
-        let about = About::whole(Format::ZeroClaw, head).json();
+        let about = ConversationExtra::with_system_prompt(Format::ZeroClaw, head).to_json();
         let status = label("zeroclaw.status").unwrap_or("active");
         let insert = "insert into sessions (id, status, title, updated_at, anneal) values (?1, ?2, ?3, ?4, ?5)";
-        self.connection.execute(insert, (&self.session, status, &head.title, iso(self.created_us), about))?;
+        self.connection.execute(
+            insert,
+            (
+                &self.session,
+                status,
+                &head.title,
+                iso(self.created_us),
+                about,
+            ),
+        )?;
         if let Some(key) = label("zeroclaw.session_key") {
             let insert = "insert or replace into session_index (session_key, active_session_id) values (?1, ?2)";
             self.connection.execute(insert, (key, &self.session))?;
@@ -106,36 +124,51 @@ impl Sheet for Database {
         Ok(())
     }
 
-    fn message(&mut self, stored: &Stored) -> Result<(), WriteError> {
+    fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
         self.created_us = stored.created_us;
         self.row += STEP;
         let message = &stored.message;
         let content = plain_text(&message.parts);
         let role = message.role.name();
         let labels = serde_json::to_string(&message.metadata).expect("texts are always JSON");
-        let (metadata, _) = read::labels(&labels, &mut Notes::new()).unwrap_or_default();
-        let native = read::native(role, content.clone(), metadata).expect("these are roles of ZeroClaw");
-        let forced = if content.starts_with(SUMMARY) { Forced::Yes } else { Forced::No };
-        let meta = with_extra(vec![labels], 0, &native, message, forced).pop().filter(|meta| meta != "{}");
-        let known = message.metadata.get(SAID_AT).cloned();
-        let said_at = known.unwrap_or_else(|| iso(self.created_us));
-        self.row(self.row, role, &content, &said_at, meta.as_deref())
+        let (metadata, _) = read::parse_meta(&labels, &mut Notes::new()).unwrap_or_default();
+        let native = read::native_message(role, content.clone(), metadata)
+            .expect("every role name is a role of ZeroClaw");
+        let forced = if content.starts_with(SUMMARY) {
+            ExtraObject::Required
+        } else {
+            ExtraObject::IfNeeded
+        };
+        let meta = with_extra(vec![labels], 0, &native, message, forced)
+            .pop()
+            .filter(|meta| meta != "{}");
+        let known = message.metadata.get(CREATED_AT).cloned();
+        let created_at = known.unwrap_or_else(|| iso(self.created_us));
+        self.insert_row(self.row, role, &content, &created_at, meta.as_deref())
     }
 
-    fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+    fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
         let covers = i64::try_from(summary.covers).unwrap_or(i64::MAX / STEP);
-        let boundary = self.row.min(self.first_row.saturating_add(covers.saturating_mul(STEP)));
+        let boundary = self
+            .row
+            .min(self.first_row.saturating_add(covers.saturating_mul(STEP)));
         let content = format!("{SUMMARY}\n{}", summary.text);
-        self.row(boundary + 1, Role::Assistant.name(), &content, &iso(self.created_us), None)?;
-        self.state(BOUNDARY, &boundary.to_string())
+        self.insert_row(
+            boundary + 1,
+            Role::Assistant.name(),
+            &content,
+            &iso(self.created_us),
+            None,
+        )?;
+        self.insert_state(BOUNDARY, &boundary.to_string())
     }
 
-    fn separator(&mut self) -> Result<(), WriteError> {
+    fn write_separator(&mut self) -> Result<(), WriteError> {
         self.separators.push(self.row);
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), WriteError> {
+    fn finish(&mut self) -> Result<(), WriteError> {
         self.close()?;
         Ok(self.connection.execute_batch("commit")?)
     }

@@ -1,18 +1,29 @@
-//! Diffs: which files, how much, and the changed lines of those that were edited; new files keep their signatures.
+//! Digest of a diff: its files with their numbers of changed lines, the changed lines of edited
+//! files, and the signatures of new files.
 
 use std::collections::BTreeMap;
 
 use super::{
-    code,
-    fit::{Best, Scale, lines},
-    text, work,
+    candidates::{TopCandidates, lines},
+    code, text,
+    token_counter::TokenCounter,
+    work,
 };
 
-/// Changed lines shown of one file.
-const SHOWN_LINES: usize = 60;
-/// Folders and files that nobody writes by hand.
-const GENERATED: [&str; 9] =
-    ["build/", "dist/", "node_modules/", "vendor/", "target/", ".lock", ".min.", "__pycache__", "-lock."];
+/// Most changed lines of one file.
+const MAX_CHANGED_LINES: usize = 60;
+/// Parts of the paths of generated files.
+const GENERATED: [&str; 9] = [
+    "build/",
+    "dist/",
+    "node_modules/",
+    "vendor/",
+    "target/",
+    ".lock",
+    ".min.",
+    "__pycache__",
+    "-lock.",
+];
 
 struct File<'a> {
     at: usize,
@@ -23,12 +34,13 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    fn generated(&self) -> bool {
+    fn is_generated(&self) -> bool {
         GENERATED.iter().any(|part| self.path.contains(part))
     }
 
-    fn dull(&self) -> f32 {
-        if self.generated() { 2.0 } else { 0.0 }
+    /// What the lines of a generated file lose in rank.
+    fn rank_penalty(&self) -> f32 {
+        if self.is_generated() { 2.0 } else { 0.0 }
     }
 
     fn kind(&self) -> &'static str {
@@ -36,13 +48,20 @@ impl File<'_> {
     }
 
     fn title(&self) -> String {
-        format!("{} {} +{} -{}", self.kind(), text::clip(self.path, 160), self.added, self.removed)
+        format!(
+            "{} {} +{} -{}",
+            self.kind(),
+            text::clip(self.path, 160),
+            self.added,
+            self.removed
+        )
     }
 }
 
-/// One line per file (`A` new, `M` edited, lines added and removed), below it hunks, changed lines and signatures.
-pub(crate) fn digest(diff: &str, scale: Scale<'_>, room: u64) -> String {
-    let mut best = Best::for_room(room);
+/// One line per file (`A` new, `M` edited, lines added and removed); after it its hunks, changed
+/// lines and signatures.
+pub(crate) fn digest(diff: &str, counter: TokenCounter<'_>, budget: u64) -> String {
+    let mut best = TopCandidates::for_budget(budget);
     let mut file: Option<File<'_>> = None;
     let mut folders = Folders::new();
     let (mut files, mut total) = (0, 0);
@@ -50,37 +69,62 @@ pub(crate) fn digest(diff: &str, scale: Scale<'_>, room: u64) -> String {
         work::tick(line.len() + 1);
         total += 1;
         if line.starts_with("diff --git ")
-            || line.starts_with("--- ") && file.as_ref().is_none_or(|file| file.added + file.removed > 0)
+            || line.starts_with("--- ")
+                && file
+                    .as_ref()
+                    .is_none_or(|file| file.added + file.removed > 0)
         {
-            finish(&mut best, &mut folders, file.take());
+            close_file(&mut best, &mut folders, file.take());
             files += 1;
             let path = line.rsplit(' ').next().unwrap_or_default();
-            let path = path.strip_prefix("b/").or_else(|| path.strip_prefix("a/")).unwrap_or(path);
-            file = Some(File { at, path, new: false, added: 0, removed: 0 });
+            let path = path
+                .strip_prefix("b/")
+                .or_else(|| path.strip_prefix("a/"))
+                .unwrap_or(path);
+            file = Some(File {
+                at,
+                path,
+                new: false,
+                added: 0,
+                removed: 0,
+            });
         } else if let Some(file) = &mut file {
             offer_line(&mut best, file, at, line);
         } else if !line.trim().is_empty() {
-            best.offer(at, 1.0, || text::clip(&text::fold(text::head(line, 400)), 160).into_owned());
+            best.offer(at, 1.0, || {
+                text::clip(&text::fold(text::head(line, 400)), 160).into_owned()
+            });
         }
     }
-    finish(&mut best, &mut folders, file);
+    close_file(&mut best, &mut folders, file);
     for ((kind, folder), (at, files, added, removed)) in folders {
-        best.offer(at, 3.9, || format!("{kind} {}… ×{files} +{added} -{removed}", text::clip(folder, 160)));
+        best.offer(at, 3.9, || {
+            format!(
+                "{kind} {}… ×{files} +{added} -{removed}",
+                text::clip(folder, 160)
+            )
+        });
     }
     let header = format!("[diff ×{total}, {files}]");
-    let left = room.saturating_sub(scale.weigh(&header) + 1);
-    let kept = lines(&best.fit(scale, left));
-    if kept.is_empty() { scale.clip(&header, room) } else { format!("{header}\n{kept}") }
+    let left = budget.saturating_sub(counter.count(&header) + 1);
+    let kept = lines(&best.fit(counter, left));
+    if kept.is_empty() {
+        counter.clip(&header, budget)
+    } else {
+        format!("{header}\n{kept}")
+    }
 }
 
-fn offer_line<'a>(best: &mut Best, file: &mut File<'a>, at: usize, line: &'a str) {
+fn offer_line<'a>(best: &mut TopCandidates, file: &mut File<'a>, at: usize, line: &'a str) {
     if line.starts_with("new file") {
         file.new = true;
     } else if let Some(path) = line.strip_prefix("+++ ") {
         file.path = path.strip_prefix("b/").unwrap_or(path);
     } else if line.starts_with("@@") {
         if !file.new {
-            best.offer(at, 3.4 - file.dull(), || format!(" {}", text::clip(line, 120)));
+            best.offer(at, 3.4 - file.rank_penalty(), || {
+                format!(" {}", text::clip(line, 120))
+            });
         }
     } else if let Some(added) = line.strip_prefix('+') {
         file.added += 1;
@@ -92,7 +136,7 @@ fn offer_line<'a>(best: &mut Best, file: &mut File<'a>, at: usize, line: &'a str
         };
         offer_change(best, file, at, rank, line);
     } else if line.starts_with(' ') && !file.new {
-        // A line around the edit says where it is.
+        // A context line shows where the edit is.
         if line.trim().len() > 3 {
             offer_change(best, file, at, 2.6, line);
         }
@@ -104,26 +148,33 @@ fn offer_line<'a>(best: &mut Best, file: &mut File<'a>, at: usize, line: &'a str
     }
 }
 
-fn offer_change(best: &mut Best, file: &File<'_>, at: usize, rank: f32, line: &str) {
-    // The longer the edit, the less each line of it says.
+fn offer_change(best: &mut TopCandidates, file: &File<'_>, at: usize, rank: f32, line: &str) {
+    // Later lines of a long edit rank lower.
     let nth = file.added + file.removed;
-    if nth <= SHOWN_LINES || file.new {
-        let rank = rank - file.dull() - nth.min(SHOWN_LINES) as f32 * 0.01;
-        best.offer(at, rank, || format!(" {}", text::clip(text::head(line, 400).trim_end(), 160)));
+    if nth <= MAX_CHANGED_LINES || file.new {
+        let rank = rank - file.rank_penalty() - nth.min(MAX_CHANGED_LINES) as f32 * 0.01;
+        best.offer(at, rank, || {
+            format!(" {}", text::clip(text::head(line, 400).trim_end(), 160))
+        });
     }
 }
 
-/// Generated files by folder: place of the first, files, lines added and removed.
+/// Generated files by kind and folder: line of the first one, number of files, lines added and
+/// removed.
 type Folders<'a> = BTreeMap<(&'static str, &'a str), (usize, usize, usize, usize)>;
 
-/// Folders of generated files that are told apart.
+/// Most folders of generated files that are counted separately.
 const MOST_FOLDERS: usize = 256;
 
-fn finish<'a>(best: &mut Best, folders: &mut Folders<'a>, file: Option<File<'a>>) {
+fn close_file<'a>(best: &mut TopCandidates, folders: &mut Folders<'a>, file: Option<File<'a>>) {
     let Some(file) = file else { return };
     let folder = file.path.split_inclusive('/').next().unwrap_or_default();
-    if file.generated() && (folders.len() < MOST_FOLDERS || folders.contains_key(&(file.kind(), folder))) {
-        let sum = folders.entry((file.kind(), folder)).or_insert((file.at, 0, 0, 0));
+    if file.is_generated()
+        && (folders.len() < MOST_FOLDERS || folders.contains_key(&(file.kind(), folder)))
+    {
+        let sum = folders
+            .entry((file.kind(), folder))
+            .or_insert((file.at, 0, 0, 0));
         *sum = (sum.0, sum.1 + 1, sum.2 + file.added, sum.3 + file.removed);
         return;
     }

@@ -1,33 +1,44 @@
-//! JSON, whole or broken: read in one pass into a bounded outline, written with as much detail as there is room for.
+//! Digest of JSON, valid or broken: read in one pass into an outline of bounded size, and written
+//! with as much detail as the budget allows.
 
 use std::fmt::Write as _;
 
-use super::{fit::Scale, text, work};
+use super::{text, token_counter::TokenCounter, work};
 
-/// Nesting that is followed; what lies deeper is one mark.
-const DEEPEST: usize = 48;
-/// Nodes that are held at once.
-const MOST_NODES: usize = 20_000;
-/// Characters held of a string.
-const LONGEST_TEXT: usize = 1_000;
+/// Most levels of nesting in the outline; deeper values are one mark.
+const MAX_DEPTH: usize = 48;
+/// Nodes in the outline, above which each list and object holds one entry.
+const MAX_NODES: usize = 20_000;
+/// Most characters held of a string.
+const MAX_TEXT_CHARS: usize = 1_000;
 
-/// What a value looks like.
+/// The outline of a value.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// Its beginning, and its length in bytes.
+    /// A string: its beginning, and its length in bytes.
     Text(String, usize),
-    /// A number, `true`, `null`, or whatever stood there.
+    /// A number, `true`, `null`, or any other text without quotes.
     Bare(String),
-    /// The first entries and the last one, and how many there were. Keys are empty in an array.
-    Many { object: bool, entries: Vec<(String, Shape)>, total: usize },
-    /// Nested too deep to follow.
+    /// An object or array: its first entries and the last one, and their number. An array's keys
+    /// are empty.
+    Many {
+        object: bool,
+        entries: Vec<(String, Shape)>,
+        total: usize,
+    },
+    /// Nested deeper than [`MAX_DEPTH`].
     Deep,
 }
 
 impl Shape {
     fn nodes(&self) -> usize {
         match self {
-            Self::Many { entries, .. } => 1 + entries.iter().map(|(_, shape)| shape.nodes()).sum::<usize>(),
+            Self::Many { entries, .. } => {
+                1 + entries
+                    .iter()
+                    .map(|(_, shape)| shape.nodes())
+                    .sum::<usize>()
+            }
             _ => 1,
         }
     }
@@ -42,7 +53,12 @@ struct Frame {
 
 impl Frame {
     const fn new(object: bool) -> Self {
-        Self { object, key: None, entries: Vec::new(), total: 0 }
+        Self {
+            object,
+            key: None,
+            entries: Vec::new(),
+            total: 0,
+        }
     }
 }
 
@@ -54,22 +70,35 @@ struct Scanner<'a> {
     nodes: usize,
 }
 
-/// The outline of the JSON values at the start of `text`, and the bytes that they take. Values on lines of their own
-/// (NDJSON) are read as one array. Whatever is wrong with the text, it is read to the end of the values or of the text.
+/// The outline of the JSON values at the start of `text`, and their length in bytes. Several values
+/// in a row (NDJSON) are read as one array. Invalid JSON is read as far as possible, never an
+/// error.
 pub(crate) fn outline(text: &str) -> (Shape, usize) {
-    let mut scanner = Scanner { text, at: 0, frames: vec![Frame::new(false)], deeper: 0, nodes: 0 };
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        frames: vec![Frame::new(false)],
+        deeper: 0,
+        nodes: 0,
+    };
     scanner.run();
     while scanner.frames.len() > 1 {
         scanner.close();
     }
     let (at, root) = (scanner.at, scanner.frames.pop());
     work::tick(at);
-    let Some(mut root) = root else { return (Shape::Deep, at) };
+    let Some(mut root) = root else {
+        return (Shape::Deep, at);
+    };
     let shape = match (root.total, root.entries.pop()) {
         (1, Some((_, only))) => only,
         (total, last) => {
             root.entries.extend(last);
-            Shape::Many { object: false, entries: root.entries, total }
+            Shape::Many {
+                object: false,
+                entries: root.entries,
+                total,
+            }
         }
     };
     (shape, at)
@@ -97,7 +126,7 @@ impl Scanner<'_> {
 
     fn open(&mut self, object: bool) {
         self.at += 1;
-        if self.deeper > 0 || self.frames.len() > DEEPEST {
+        if self.deeper > 0 || self.frames.len() > MAX_DEPTH {
             if self.deeper == 0 {
                 self.add(Shape::Deep);
             }
@@ -115,8 +144,12 @@ impl Scanner<'_> {
         if self.frames.len() > 1
             && let Some(frame) = self.frames.pop()
         {
-            // Its entries are counted already, one by one.
-            self.add(Shape::Many { object: frame.object, entries: frame.entries, total: frame.total });
+            // Its nodes were counted when they were added.
+            self.add(Shape::Many {
+                object: frame.object,
+                entries: frame.entries,
+                total: frame.total,
+            });
         }
     }
 
@@ -139,8 +172,15 @@ impl Scanner<'_> {
             return;
         }
         let raw = &self.text[start.min(end)..end];
-        if self.frames.last().is_some_and(|frame| frame.object && frame.key.is_none()) {
-            let colon = bytes[self.at..].iter().position(|b| !b.is_ascii_whitespace()).map(|i| self.at + i);
+        if self
+            .frames
+            .last()
+            .is_some_and(|frame| frame.object && frame.key.is_none())
+        {
+            let colon = bytes[self.at..]
+                .iter()
+                .position(|b| !b.is_ascii_whitespace())
+                .map(|i| self.at + i);
             if let Some(colon) = colon.filter(|i| bytes[*i] == b':') {
                 self.at = colon + 1;
                 if let Some(frame) = self.frames.last_mut() {
@@ -149,24 +189,33 @@ impl Scanner<'_> {
                 return;
             }
         }
-        self.add(Shape::Text(text::fold(&unescaped(text::head(raw, LONGEST_TEXT))), raw.len()));
+        self.add(Shape::Text(
+            text::fold(&unescaped(text::head(raw, MAX_TEXT_CHARS))),
+            raw.len(),
+        ));
     }
 
     fn bare(&mut self) {
         let rest = &self.text[self.at..];
-        let stop = |c: char| c.is_ascii_whitespace() || matches!(c, ',' | ':' | '{' | '}' | '[' | ']' | '"');
+        let stop = |c: char| {
+            c.is_ascii_whitespace() || matches!(c, ',' | ':' | '{' | '}' | '[' | ']' | '"')
+        };
         let end = rest.find(stop).unwrap_or(rest.len()).max(1);
-        let end = (end..=rest.len()).find(|i| rest.is_char_boundary(*i)).unwrap_or(rest.len());
+        let end = (end..=rest.len())
+            .find(|i| rest.is_char_boundary(*i))
+            .unwrap_or(rest.len());
         self.at += end;
         if self.deeper == 0 {
             self.add(Shape::Bare(text::clip(&rest[..end], 40).into_owned()));
         }
     }
 
-    /// Adds a value to the innermost frame: the first ones and the very last are kept.
+    /// Adds a value to the innermost frame, which keeps its first values and the last one.
     fn add(&mut self, shape: Shape) {
         let depth = self.frames.len();
-        let Some(frame) = self.frames.last_mut() else { return };
+        let Some(frame) = self.frames.last_mut() else {
+            return;
+        };
         frame.total += 1;
         let most = match (frame.object, depth) {
             (true, ..=3) => 64,
@@ -175,7 +224,7 @@ impl Scanner<'_> {
         };
         let key = frame.key.take().unwrap_or_default();
         self.nodes += 1;
-        if frame.entries.len() >= if self.nodes > MOST_NODES { 1 } else { most }
+        if frame.entries.len() >= if self.nodes > MAX_NODES { 1 } else { most }
             && let Some((_, gone)) = frame.entries.pop()
         {
             self.nodes = self.nodes.saturating_sub(gone.nodes());
@@ -184,7 +233,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The escapes that matter for reading, undone.
+/// The string with its escapes replaced; white space escapes become blanks.
 fn unescaped(raw: &str) -> String {
     if !raw.contains('\\') {
         return raw.to_owned();
@@ -200,7 +249,11 @@ fn unescaped(raw: &str) -> String {
             Some('n' | 'r' | 't' | 'b' | 'f') => out.push(' '),
             Some('u') => {
                 let code = u32::from_str_radix(chars.as_str().get(..4).unwrap_or_default(), 16);
-                match code.ok().and_then(char::from_u32).filter(|c| !c.is_control()) {
+                match code
+                    .ok()
+                    .and_then(char::from_u32)
+                    .filter(|c| !c.is_control())
+                {
                     Some(c) => {
                         chars.nth(3);
                         out.push(c);
@@ -215,7 +268,8 @@ fn unescaped(raw: &str) -> String {
     text::clean(&out).into_owned()
 }
 
-/// How much is shown: characters of a string (0: its type only), entries of an object, items of an array, nesting.
+/// Detail of a written outline: characters of a string (0: its type only), entries of an object,
+/// items of an array, levels of nesting.
 #[derive(Clone, Copy)]
 struct Detail {
     text: usize,
@@ -225,43 +279,120 @@ struct Detail {
 }
 
 const DETAILS: [Detail; 15] = [
-    Detail { text: 1000, keys: 64, items: 4, depth: 12 },
-    Detail { text: 400, keys: 64, items: 4, depth: 12 },
-    Detail { text: 160, keys: 64, items: 3, depth: 10 },
-    Detail { text: 80, keys: 48, items: 3, depth: 8 },
-    Detail { text: 60, keys: 32, items: 2, depth: 8 },
-    Detail { text: 40, keys: 24, items: 2, depth: 6 },
-    Detail { text: 32, keys: 16, items: 2, depth: 4 },
-    Detail { text: 60, keys: 12, items: 1, depth: 4 },
-    Detail { text: 40, keys: 10, items: 2, depth: 3 },
-    Detail { text: 32, keys: 8, items: 1, depth: 3 },
-    Detail { text: 24, keys: 12, items: 1, depth: 3 },
-    Detail { text: 12, keys: 10, items: 1, depth: 2 },
-    Detail { text: 12, keys: 6, items: 1, depth: 1 },
-    Detail { text: 0, keys: 12, items: 1, depth: 1 },
-    Detail { text: 0, keys: 6, items: 0, depth: 1 },
+    Detail {
+        text: 1000,
+        keys: 64,
+        items: 4,
+        depth: 12,
+    },
+    Detail {
+        text: 400,
+        keys: 64,
+        items: 4,
+        depth: 12,
+    },
+    Detail {
+        text: 160,
+        keys: 64,
+        items: 3,
+        depth: 10,
+    },
+    Detail {
+        text: 80,
+        keys: 48,
+        items: 3,
+        depth: 8,
+    },
+    Detail {
+        text: 60,
+        keys: 32,
+        items: 2,
+        depth: 8,
+    },
+    Detail {
+        text: 40,
+        keys: 24,
+        items: 2,
+        depth: 6,
+    },
+    Detail {
+        text: 32,
+        keys: 16,
+        items: 2,
+        depth: 4,
+    },
+    Detail {
+        text: 60,
+        keys: 12,
+        items: 1,
+        depth: 4,
+    },
+    Detail {
+        text: 40,
+        keys: 10,
+        items: 2,
+        depth: 3,
+    },
+    Detail {
+        text: 32,
+        keys: 8,
+        items: 1,
+        depth: 3,
+    },
+    Detail {
+        text: 24,
+        keys: 12,
+        items: 1,
+        depth: 3,
+    },
+    Detail {
+        text: 12,
+        keys: 10,
+        items: 1,
+        depth: 2,
+    },
+    Detail {
+        text: 12,
+        keys: 6,
+        items: 1,
+        depth: 1,
+    },
+    Detail {
+        text: 0,
+        keys: 12,
+        items: 1,
+        depth: 1,
+    },
+    Detail {
+        text: 0,
+        keys: 6,
+        items: 0,
+        depth: 1,
+    },
 ];
 
-/// The most detailed outline that fits `room`.
-pub(crate) fn digest(shape: &Shape, scale: Scale<'_>, room: u64) -> String {
+/// The most detailed outline within `budget` tokens.
+pub(crate) fn digest(shape: &Shape, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut out = String::new();
     for detail in DETAILS {
         out.clear();
         write_shape(&mut out, shape, detail, 0);
-        // Eight bytes to a token is more than JSON ever reaches: no need to measure what cannot fit.
-        if out.len() as u64 <= room.saturating_mul(8) && scale.weigh(&out) <= room {
+        // JSON has fewer than eight bytes per token, so a longer outline is not counted.
+        if out.len() as u64 <= budget.saturating_mul(8) && counter.count(&out) <= budget {
             return out;
         }
     }
-    scale.clip(&out, room)
+    counter.clip(&out, budget)
 }
 
 fn write_shape(out: &mut String, shape: &Shape, detail: Detail, depth: usize) {
     match shape {
-        Shape::Text(sample, _) if detail.text == 0 => out.push_str(if sample.is_empty() { "\"\"" } else { "str" }),
+        Shape::Text(sample, _) if detail.text == 0 => {
+            out.push_str(if sample.is_empty() { "\"\"" } else { "str" });
+        }
         Shape::Text(sample, bytes) => {
             let shown = text::head(sample, detail.text);
-            if shown.len() == sample.len() && *bytes <= LONGEST_TEXT {
+            if shown.len() == sample.len() && *bytes <= MAX_TEXT_CHARS {
                 let _ = write!(out, "\"{shown}\"");
             } else {
                 let _ = write!(out, "\"{shown}…\"({bytes})");
@@ -269,16 +400,33 @@ fn write_shape(out: &mut String, shape: &Shape, detail: Detail, depth: usize) {
         }
         Shape::Bare(word) => out.push_str(word),
         Shape::Deep => out.push('…'),
-        Shape::Many { object, entries, total } => write_many(out, (*object, entries, *total), detail, depth),
+        Shape::Many {
+            object,
+            entries,
+            total,
+        } => write_many(out, (*object, entries, *total), detail, depth),
     }
 }
 
-fn write_many(out: &mut String, many: (bool, &[(String, Shape)], usize), detail: Detail, depth: usize) {
+fn write_many(
+    out: &mut String,
+    many: (bool, &[(String, Shape)], usize),
+    detail: Detail,
+    depth: usize,
+) {
     let (object, entries, total) = many;
     if object && depth >= detail.depth && !entries.is_empty() {
-        // Too deep to show its values: its keys still say what it is.
-        let keys: Vec<&str> = entries.iter().take(detail.keys / 2).map(|(key, _)| key.as_str()).collect();
-        let more = if total > keys.len() { format!(" ×{total}") } else { String::new() };
+        // Too deep for its values; its keys still describe it.
+        let keys: Vec<&str> = entries
+            .iter()
+            .take(detail.keys / 2)
+            .map(|(key, _)| key.as_str())
+            .collect();
+        let more = if total > keys.len() {
+            format!(" ×{total}")
+        } else {
+            String::new()
+        };
         let _ = write!(out, "{{{}{more}}}", keys.join(", "));
         return;
     }
@@ -293,9 +441,9 @@ fn write_many(out: &mut String, many: (bool, &[(String, Shape)], usize), detail:
     let mut shown = 0;
     for (at, (key, value)) in entries.iter().enumerate() {
         let last = at + 1 == entries.len();
-        // The first ones and the very last: a list's end shows what changes along it.
+        // The first ones and the last one: the end of a list shows what changes along it.
         if shown + 1 > most || shown + 1 == most && !last && most > 1 {
-            if most > 1 && last { /* the last one closes the list */
+            if most > 1 && last { /* the last one is always written */
             } else {
                 continue;
             }

@@ -1,22 +1,25 @@
-//! Logs: lines masked into templates; errors and warnings word for word, the rest as templates with their counts.
+//! Digest of a log: its lines are grouped by template. Errors and warnings are written word for
+//! word, other groups as templates with counts.
 
 use std::{fmt::Write as _, hash::Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{
-    fit::{Best, Scale, lines},
-    text, work,
+    candidates::{TopCandidates, lines},
+    text,
+    token_counter::TokenCounter,
+    work,
 };
 
-/// Bytes of a line that are read; a log's template lies at its beginning.
-const READ: usize = 600;
-/// Distinct templates that are told apart.
-const MOST_TEMPLATES: usize = 20_000;
-/// Characters shown of a line.
-const SHOWN: usize = 320;
+/// Most characters of a line that are read: the template is at its beginning.
+const MAX_READ_CHARS: usize = 600;
+/// Most distinct templates.
+const MAX_TEMPLATES: usize = 20_000;
+/// Most characters of a line in the digest.
+const MAX_LINE_CHARS: usize = 320;
 
-/// How bad a line says it is.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Plain,
@@ -31,14 +34,15 @@ struct Template<'a> {
     example: &'a str,
 }
 
-/// Size and time span on the first line, then errors and warnings verbatim (one per template, `×` its count), then the
-/// commonest templates with `#` for what varies.
-pub(crate) fn digest(log: &str, scale: Scale<'_>, room: u64) -> String {
+/// A header with the number of lines and the time span, then errors and warnings verbatim (one per
+/// template, with its count after `×`), then the most frequent templates with `#` for the variable
+/// parts.
+pub(crate) fn digest(log: &str, counter: TokenCounter<'_>, budget: u64) -> String {
     let mut templates: Vec<Template<'_>> = Vec::new();
     let mut places: FxHashMap<u64, usize> = FxHashMap::default();
     let (mut total, mut span, mut masked) = (0, (None, None), String::new());
     for (at, line) in log.lines().enumerate() {
-        let line = text::head(line, READ).trim_end();
+        let line = text::head(line, MAX_READ_CHARS).trim_end();
         if line.is_empty() {
             continue;
         }
@@ -53,9 +57,14 @@ pub(crate) fn digest(log: &str, scale: Scale<'_>, room: u64) -> String {
         let place = places.get(&hasher.finish()).copied();
         match place {
             Some(place) => templates[place].count += 1,
-            None if templates.len() < MOST_TEMPLATES => {
+            None if templates.len() < MAX_TEMPLATES => {
                 places.insert(hasher.finish(), templates.len());
-                templates.push(Template { first: at, count: 1, level: level_of(line), example: line });
+                templates.push(Template {
+                    first: at,
+                    count: 1,
+                    level: level_of(line),
+                    example: line,
+                });
             }
             None => {}
         }
@@ -65,16 +74,21 @@ pub(crate) fn digest(log: &str, scale: Scale<'_>, room: u64) -> String {
         let _ = write!(header, ", {from} – {to}");
     }
     header.push(']');
-    let left = room.saturating_sub(scale.weigh(&header) + 1);
-    let kept = choose(&templates, total, scale, left);
+    let left = budget.saturating_sub(counter.count(&header) + 1);
+    let kept = choose(&templates, total, counter, left);
     if kept.is_empty() {
-        return scale.clip(&header, room);
+        return counter.clip(&header, budget);
     }
     format!("{header}\n{kept}")
 }
 
-fn choose(templates: &[Template<'_>], total: usize, scale: Scale<'_>, room: u64) -> String {
-    let mut best = Best::for_room(room);
+fn choose(
+    templates: &[Template<'_>],
+    total: usize,
+    counter: TokenCounter<'_>,
+    budget: u64,
+) -> String {
+    let mut best = TopCandidates::for_budget(budget);
     let mut masked = String::new();
     for template in templates {
         let share = (template.count as f32).ln() / (total as f32 + 1.0).ln();
@@ -85,25 +99,32 @@ fn choose(templates: &[Template<'_>], total: usize, scale: Scale<'_>, room: u64)
         } + share
             + if template.first == 0 { 0.2 } else { 0.0 };
         best.offer(template.first, rank, || {
-            let times = if template.count > 1 { format!(" ×{}", template.count) } else { String::new() };
+            let times = if template.count > 1 {
+                format!(" ×{}", template.count)
+            } else {
+                String::new()
+            };
             let shown = if template.level == Level::Plain && template.count > 1 {
                 mask(template.example, &mut masked);
-                masked.trim_start_matches(['#', ' ', '[', ']', '-']).to_owned()
+                masked
+                    .trim_start_matches(['#', ' ', '[', ']', '-'])
+                    .to_owned()
             } else {
                 text::fold(template.example)
             };
-            format!("{}{times}", text::clip(&shown, SHOWN))
+            format!("{}{times}", text::clip(&shown, MAX_LINE_CHARS))
         });
     }
-    lines(&best.fit(scale, room))
+    lines(&best.fit(counter, budget))
 }
 
-/// The line with `#` for numbers, ids, times and addresses; neighbouring masks become one.
+/// Writes the line with `#` for numbers, ids, times and addresses. Neighbouring masks become one.
 fn mask(line: &str, out: &mut String) {
     out.clear();
     for word in line.split_whitespace() {
         let digits = word.bytes().filter(u8::is_ascii_digit).count();
-        let empty = !word.contains(char::is_alphanumeric) && matches!(word.trim_matches(['[', ']', ',']), "-" | "");
+        let empty = !word.contains(char::is_alphanumeric)
+            && matches!(word.trim_matches(['[', ']', ',']), "-" | "");
         let value = digits > 0 && !word.contains(char::is_alphabetic);
         if empty || value {
             if !out.ends_with('#') && !out.ends_with("#]") {
@@ -124,14 +145,16 @@ fn mask(line: &str, out: &mut String) {
     }
 }
 
-/// Masks the runs of letters and digits that hold a digit, in ids (`hex`) also those that could be hexadecimal:
-/// `/v2/54fad/servers` becomes `/v2/#/servers`, a UUID becomes `#`.
+/// Masks the runs of letters and digits that hold a digit; in ids (`hex`) also those that may be
+/// hexadecimal. `/v2/54fad/servers` becomes `/v2/#/servers`, a UUID becomes `#`.
 fn mask_inside(word: &str, hex: bool, out: &mut String) {
     const GLUE: [char; 4] = ['-', '.', ':', '_'];
     let start = out.len();
     let mut rest = word;
     while !rest.is_empty() {
-        let run = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        let run = rest
+            .find(|c: char| !c.is_alphanumeric())
+            .unwrap_or(rest.len());
         let (name, after) = rest.split_at(run);
         let version = name.len() == 2 && name.starts_with('v');
         let varies = name.bytes().any(|b| b.is_ascii_digit()) && !version
@@ -158,16 +181,22 @@ fn space(out: &mut String) {
 
 fn level_of(line: &str) -> Level {
     let mut level = Level::Plain;
-    for word in line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| (4..=24).contains(&word.len())) {
+    for word in line
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| (4..=24).contains(&word.len()))
+    {
         let found = match word.to_ascii_lowercase().as_str() {
-            "error" | "errors" | "fatal" | "critical" | "severe" | "panic" | "panicked" | "traceback" | "emerg"
-            | "failed" | "failure" | "segfault" => Level::Error,
+            "error" | "errors" | "fatal" | "critical" | "severe" | "panic" | "panicked"
+            | "traceback" | "emerg" | "failed" | "failure" | "segfault" => Level::Error,
             "warn" | "warning" | "refused" | "denied" | "timeout" | "unreachable" => Level::Warning,
             word if word.ends_with("exception") || word.ends_with("error") => Level::Error,
             _ => Level::Plain,
         };
-        // The level that the logger wrote counts more than a word in its sentence.
-        if matches!(word, "INFO" | "DEBUG" | "TRACE" | "WARN" | "WARNING" | "ERROR" | "FATAL" | "CRITICAL") {
+        // The level written by the logger overrides words of the message.
+        if matches!(
+            word,
+            "INFO" | "DEBUG" | "TRACE" | "WARN" | "WARNING" | "ERROR" | "FATAL" | "CRITICAL"
+        ) {
             return found;
         }
         level = level.max(found);
@@ -175,21 +204,30 @@ fn level_of(line: &str) -> Level {
     level
 }
 
-/// The first time in a line's beginning, with its date when one stands before it.
+/// The first time of day in the first 96 bytes of a line, with the date before it if there is one.
 pub(crate) fn time_of(line: &str) -> Option<&str> {
     let bytes = &line.as_bytes()[..line.len().min(96)];
     let mut fallback = None;
     let clock = |i: usize| -> bool {
-        bytes
-            .get(i..i + 8)
-            .is_some_and(|t| t[2] == b':' && t[5] == b':' && [0, 1, 3, 4, 6, 7].iter().all(|i| t[*i].is_ascii_digit()))
+        bytes.get(i..i + 8).is_some_and(|t| {
+            t[2] == b':'
+                && t[5] == b':'
+                && [0, 1, 3, 4, 6, 7].iter().all(|i| t[*i].is_ascii_digit())
+        })
     };
-    for start in (0..bytes.len().saturating_sub(7)).filter(|i| bytes[*i].is_ascii_digit() && clock(*i)) {
+    for start in
+        (0..bytes.len().saturating_sub(7)).filter(|i| bytes[*i].is_ascii_digit() && clock(*i))
+    {
         let before = start.checked_sub(1).map_or(b' ', |i| bytes[i]);
         let mut end = start + 8;
-        if matches!(bytes.get(end), Some(b'.' | b',')) && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
+        if matches!(bytes.get(end), Some(b'.' | b','))
+            && bytes.get(end + 1).is_some_and(u8::is_ascii_digit)
+        {
             end += 1;
-            end += bytes[end..].iter().take_while(|b| b.is_ascii_digit()).count();
+            end += bytes[end..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count();
         }
         end += usize::from(bytes.get(end) == Some(&b'Z'));
         let from = match before {

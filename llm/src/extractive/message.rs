@@ -1,99 +1,148 @@
-//! One oversized message: each block keeps what its kind asks for, sharing the target by size.
+//! Summary of one large message: the digest of each of its blocks, which share the target by size.
 
-use crate::port::SummaryAsk;
+use crate::summarizer::SummaryAsk;
 
 use super::{
     digest,
-    fit::Scale,
-    pieces::{CallNames, Piece, Voice, pieces},
+    fragments::{CallNames, Fragment, FragmentKind, fragments},
     structure::{Block, Kind, blocks},
     terms, text,
+    token_counter::TokenCounter,
 };
 
-/// With less room than this a block says nothing.
-const LEAST_ROOM: u64 = 24;
+/// Fewest tokens of a useful digest of a block.
+const MIN_BLOCK_TOKENS: u64 = 24;
 
-/// A block of the message, and the mark of the piece that it opens.
+/// A block of the message, and the mark of the fragment that begins with it.
 struct Share<'a> {
     lead: &'a str,
-    voice: Voice,
+    fragment_kind: FragmentKind,
     block: Block<'a>,
 }
 
 impl Share<'_> {
-    /// How much of the room it asks for: long blocks more, but not in proportion.
+    /// Its weight when the budget is shared: grows with the square root of its length.
     fn weight(&self) -> f64 {
-        let kind = match self.block.kind {
+        let kind_weight = match self.block.kind {
             Kind::Prose => 1.6,
             Kind::Table => 0.7,
             _ => 1.0,
         };
-        let voice = if self.voice == Voice::Thought { 0.3 } else { 1.0 };
-        (self.block.text.len() as f64).sqrt() * kind * voice
+        let fragment_weight = if self.fragment_kind == FragmentKind::Reasoning {
+            0.3
+        } else {
+            1.0
+        };
+        (self.block.text.len() as f64).sqrt() * kind_weight * fragment_weight
     }
 }
 
-/// The digest of the message, one block below the other.
-pub(crate) fn summary(ask: &SummaryAsk<'_>, scale: Scale<'_>, limit: u64) -> String {
+/// The digests of the message's blocks, one below the other.
+pub(crate) fn summary(ask: &SummaryAsk<'_>, counter: TokenCounter<'_>, limit: u64) -> String {
     let names = CallNames::of(ask.sources);
-    let said: Vec<Piece<'_>> = ask.sources.iter().flat_map(|source| pieces(source, &names)).collect();
+    let all: Vec<Fragment<'_>> = ask
+        .sources
+        .iter()
+        .flat_map(|source| fragments(source, &names))
+        .collect();
     let mut shares = Vec::new();
-    for piece in &said {
-        let mut lead = piece.lead.as_str();
-        let mut found = blocks(&piece.text);
+    for fragment in &all {
+        let mut lead = fragment.lead.as_str();
+        let mut found = blocks(&fragment.text);
         if found.is_empty() {
-            found.push(Block { kind: Kind::Prose, text: "", shape: None });
+            found.push(Block {
+                kind: Kind::Prose,
+                text: "",
+                shape: None,
+            });
         }
         for block in found {
-            shares.push(Share { lead: std::mem::take(&mut lead), voice: piece.voice, block });
+            shares.push(Share {
+                lead: std::mem::take(&mut lead),
+                fragment_kind: fragment.kind,
+                block,
+            });
         }
     }
     let focus = terms::focus(ask.focus);
-    let mut room = limit;
+    let mut budget = limit;
     for _ in 0..3 {
-        let whole = shared(&shares, scale, room, |share, room| digest(&share.block, scale, room, &focus));
-        let tokens = scale.weigh(&whole);
+        let whole = share_budget(&shares, counter, budget, |share, budget| {
+            digest(&share.block, counter, budget, &focus)
+        });
+        let tokens = counter.count(&whole);
         if tokens <= limit && !whole.trim().is_empty() {
             return whole;
         }
-        room = room.saturating_sub(tokens.saturating_sub(limit) + room / 20 + 1);
+        budget = budget.saturating_sub(tokens.saturating_sub(limit) + budget / 20 + 1);
     }
-    shared(&shares, scale, limit / 2, |share, room| digest(&share.block, scale, room, &focus))
+    share_budget(&shares, counter, limit / 2, |share, budget| {
+        digest(&share.block, counter, budget, &focus)
+    })
 }
 
-/// Gives every block its share of the room, small ones first, so that what they leave goes to the large ones.
-fn shared<'a>(shares: &[Share<'a>], scale: Scale<'_>, room: u64, digest: impl Fn(&Share<'a>, u64) -> String) -> String {
+/// Gives every block its share of the budget, small blocks first, so that large blocks get what
+/// they leave.
+fn share_budget<'a>(
+    shares: &[Share<'a>],
+    counter: TokenCounter<'_>,
+    budget: u64,
+    digest: impl Fn(&Share<'a>, u64) -> String,
+) -> String {
     let mut chosen: Vec<usize> = (0..shares.len()).collect();
-    let most = usize::try_from(room / LEAST_ROOM).unwrap_or(usize::MAX).max(1);
+    let most = usize::try_from(budget / MIN_BLOCK_TOKENS)
+        .unwrap_or(usize::MAX)
+        .max(1);
     if chosen.len() > most {
-        chosen.sort_by(|a, b| shares[*b].weight().total_cmp(&shares[*a].weight()).then(a.cmp(b)));
+        chosen.sort_by(|a, b| {
+            shares[*b]
+                .weight()
+                .total_cmp(&shares[*a].weight())
+                .then(a.cmp(b))
+        });
         chosen.truncate(most);
     }
-    let leads: u64 =
-        chosen.iter().map(|i| if shares[*i].lead.is_empty() { 1 } else { scale.weigh(shares[*i].lead) + 2 }).sum();
-    let mut left = room.saturating_sub(leads).max(1);
+    let leads: u64 = chosen
+        .iter()
+        .map(|i| {
+            if shares[*i].lead.is_empty() {
+                1
+            } else {
+                counter.count(shares[*i].lead) + 2
+            }
+        })
+        .sum();
+    let mut left = budget.saturating_sub(leads).max(1);
     let mut weight: f64 = chosen.iter().map(|i| shares[*i].weight()).sum();
     chosen.sort_by_key(|i| (shares[*i].block.text.len(), *i));
     let mut digests = vec![None; shares.len()];
     for (done, i) in chosen.iter().copied().enumerate() {
         let part = shares[i].weight() / weight.max(f64::MIN_POSITIVE);
-        // A question before a pasted log is short and matters: no block gets less than half of an even share.
+        // No block gets less than half of an even share: a short question before a pasted log
+        // matters.
         let even = left / (2 * (chosen.len() - done) as u64);
         let own = ((left as f64 * part.min(1.0)) as u64).max(even).max(1);
         let text = digest(&shares[i], own);
-        left = left.saturating_sub(scale.weigh(&text));
+        left = left.saturating_sub(counter.count(&text));
         weight -= shares[i].weight();
         digests[i] = Some(text);
     }
     let mut out = String::new();
     for (share, digest) in shares.iter().zip(digests) {
         let Some(digest) = digest else { continue };
-        for text in [share.lead, digest.as_str()].into_iter().filter(|text| !text.is_empty()) {
+        for text in [share.lead, digest.as_str()]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+        {
             if !out.is_empty() {
-                out.push(if text == share.lead || share.lead.is_empty() { '\n' } else { ' ' });
+                out.push(if text == share.lead || share.lead.is_empty() {
+                    '\n'
+                } else {
+                    ' '
+                });
             }
             out.push_str(text);
         }
     }
-    text::unforged(&out)
+    text::escape_labels(&out)
 }

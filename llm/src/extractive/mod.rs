@@ -1,12 +1,23 @@
-//! The built-in summariser: takes over what matters word for word. Deterministic, offline, linear in its input.
+//! The built-in summariser: takes the most important sentences and lines word for word.
+//! Deterministic, offline, linear in its input.
+//!
+//! - `range`, `message`: the summary of a run of messages, and of one large message.
+//! - `previous`: the previous summary and the quoted opening in a range's summary.
+//! - `fragments`: the texts of a message.
+//! - `structure`: cuts a text into blocks of prose, JSON, code, diff, log or table.
+//! - `prose`, `json`, `code`, `diff`, `log`, `table`: the digest of a block of that kind.
+//! - `terms`: what makes a sentence important.
+//! - `candidates`: selects the lines that fit a budget.
+//! - `token_counter`, `text`: counting and clipping.
+//! - `work`, `scaling`: tests that the work is linear.
 
+mod candidates;
 mod code;
 mod diff;
-pub(crate) mod fit;
+pub(crate) mod fragments;
 mod json;
 mod log;
 mod message;
-pub(crate) mod pieces;
 pub(crate) mod previous;
 mod prose;
 mod range;
@@ -16,53 +27,66 @@ mod structure;
 mod table;
 mod terms;
 pub(crate) mod text;
+pub(crate) mod token_counter;
 pub(crate) mod work;
 
 use anneal_core::tokens::Tokens;
 
-use crate::port::{BoxFuture, Purpose, Summarizer, Summary, SummaryAsk, SummaryFailure, SummaryKind};
-
-use self::{
-    fit::Scale,
-    structure::{Block, Kind},
-    terms::Focus,
+use crate::summarizer::{
+    BoxFuture, Purpose, Summarizer, Summary, SummaryAsk, SummaryFailure, SummaryKind,
 };
 
-/// Version of the method; raised when the same ask would be answered differently.
+use self::{
+    structure::{Block, Kind},
+    terms::Focus,
+    token_counter::TokenCounter,
+};
+
+/// Version of the method. Must be raised when the same ask would be answered differently.
 const VERSION: i32 = 1;
 
 /// The summariser that needs no model.
 ///
-/// A range becomes one line for each message that matters: `[12 user] its key sentences … on one line`. Line feeds of
-/// the source are folded, so that what stands at the start of a line is always ours, never a forged label.
-/// A single message keeps the digest that its structure asks for: outline, signatures, templates, key sentences.
+/// A range becomes one line per important message: `[12 user] its key sentences … on one line`.
+/// Line feeds of the source are replaced by blanks, so a source cannot forge a label at the start
+/// of a line. A single message becomes the digests of its blocks: outline, signatures, templates,
+/// key sentences.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extractive;
 
 impl Extractive {
-    /// The summary. CPU work, linear in the sources (see `examples/throughput.rs`): call it from a blocking thread.
+    /// The summary. Uses the processor for a time that is linear in the sources
+    /// (`examples/throughput.rs`): call it on a blocking thread.
     pub fn summarize_now(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
         if ask.is_blank() {
-            return Err(SummaryFailure::NothingSaid);
+            return Err(SummaryFailure::EmptySource);
         }
         if ask.target == Tokens::ZERO {
-            return Err(SummaryFailure::NoRoom(ask.target));
+            return Err(SummaryFailure::TargetTooSmall(ask.target));
         }
         let source = ask.source_tokens(ask.target + Tokens::new(1)).get();
         let limit = ask.target.get().min(source.saturating_sub(1));
         if limit == 0 {
             return Err(SummaryFailure::NotShorter);
         }
-        let scale = Scale(ask.measure);
+        let counter = TokenCounter(ask.measure);
         let text = match ask.purpose {
-            Purpose::Range => range::summary(ask, scale, limit),
-            Purpose::Message => message::summary(ask, scale, limit),
+            Purpose::Range => range::summary(ask, counter, limit),
+            Purpose::Message => message::summary(ask, counter, limit),
         };
-        // A last guard: counts do not add up exactly, and a target may be smaller than any sentence.
-        let text = if scale.weigh(&text) <= limit { text } else { scale.clip(&text, limit) };
+        // Counts of parts do not add up exactly, and a target may be smaller than any sentence.
+        let text = if counter.count(&text) <= limit {
+            text
+        } else {
+            counter.clip(&text, limit)
+        };
         if text.trim().is_empty() {
             let short = limit < ask.target.get();
-            return Err(if short { SummaryFailure::NotShorter } else { SummaryFailure::NoRoom(ask.target) });
+            return Err(if short {
+                SummaryFailure::NotShorter
+            } else {
+                SummaryFailure::TargetTooSmall(ask.target)
+            });
         }
         ask.accept(text)
     }
@@ -81,27 +105,34 @@ impl Summarizer for Extractive {
         VERSION
     }
 
-    fn summarize<'a>(&'a self, ask: &'a SummaryAsk<'a>) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
+    fn summarize<'a>(
+        &'a self,
+        ask: &'a SummaryAsk<'a>,
+    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
         Box::pin(async move { self.summarize_now(ask) })
     }
 }
 
-/// A block as its kind asks for, within `room`; whole when it fits.
-fn digest(block: &Block<'_>, scale: Scale<'_>, room: u64, focus: &Focus) -> String {
+/// The digest of a block within `budget` tokens; the whole block when it fits.
+fn digest(block: &Block<'_>, counter: TokenCounter<'_>, budget: u64, focus: &Focus) -> String {
     let prose = block.kind == Kind::Prose;
-    // No encoding puts more than about eight bytes of such text into a token: longer ones need no measuring.
-    if block.text.len() as u64 <= room.saturating_mul(8) {
-        let whole = if prose { text::fold(block.text) } else { block.text.trim_matches('\n').trim_end().to_owned() };
-        if scale.weigh(&whole) <= room {
+    // A token holds at most about eight bytes of such text, so a longer block is not counted.
+    if block.text.len() as u64 <= budget.saturating_mul(8) {
+        let whole = if prose {
+            text::fold(block.text)
+        } else {
+            block.text.trim_matches('\n').trim_end().to_owned()
+        };
+        if counter.count(&whole) <= budget {
             return whole;
         }
     }
     match (block.kind, &block.shape) {
-        (Kind::Json, Some(shape)) => json::digest(shape, scale, room),
-        (Kind::Code, _) => code::digest(block.text, scale, room),
-        (Kind::Diff, _) => diff::digest(block.text, scale, room),
-        (Kind::Log, _) => log::digest(block.text, scale, room),
-        (Kind::Table, _) => table::digest(block.text, scale, room),
-        (Kind::Prose | Kind::Json, _) => prose::digest(block.text, scale, room, focus),
+        (Kind::Json, Some(shape)) => json::digest(shape, counter, budget),
+        (Kind::Code, _) => code::digest(block.text, counter, budget),
+        (Kind::Diff, _) => diff::digest(block.text, counter, budget),
+        (Kind::Log, _) => log::digest(block.text, counter, budget),
+        (Kind::Table, _) => table::digest(block.text, counter, budget),
+        (Kind::Prose | Kind::Json, _) => prose::digest(block.text, counter, budget, focus),
     }
 }

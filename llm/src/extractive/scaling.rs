@@ -1,4 +1,5 @@
-//! Work grows with the input, not faster: bytes looked at are counted for an input and for one four times as long.
+//! Tests that the work is linear: they count the bytes read for an input and for one four times as
+//! long.
 
 use anneal_core::{
     message::{MessageId, Part, Role},
@@ -12,7 +13,15 @@ use super::work;
 fn work_of(purpose: Purpose, sources: &[Source]) -> u64 {
     let measure = |text: &str| Tokens::new(text.len().div_ceil(4) as u64);
     let target = Tokens::new(500);
-    let ask = SummaryAsk { purpose, previous: None, quoted: None, sources, focus: None, target, measure: &measure };
+    let ask = SummaryAsk {
+        purpose,
+        previous: None,
+        quoted: None,
+        sources,
+        focus: None,
+        target,
+        measure: &measure,
+    };
     work::take();
     let summary = Extractive.summarize_now(&ask);
     assert!(summary.is_ok(), "{summary:?}");
@@ -20,7 +29,11 @@ fn work_of(purpose: Purpose, sources: &[Source]) -> u64 {
 }
 
 fn message(id: i64, text: String) -> Source {
-    Source { message_id: MessageId(id), role: Role::User, body: SourceBody::Original(vec![Part::Text { text }]) }
+    Source {
+        message_id: MessageId(id),
+        role: Role::User,
+        body: SourceBody::Original(vec![Part::Text { text }]),
+    }
 }
 
 #[test]
@@ -50,11 +63,25 @@ fn four_times_the_text_is_at_most_five_times_the_work() {
     ];
     for unit in units {
         for purpose in [Purpose::Message, Purpose::Range] {
-            let text = |bytes: usize| [message(1, format!("{}end.", unit.repeat(bytes / unit.len())))];
-            let (one, four) = (work_of(purpose, &text(60_000)), work_of(purpose, &text(240_000)));
-            // The constant allows for the work that choosing takes, which the target bounds.
-            assert!(four <= one * 5 + 100_000, "{unit:?} {purpose:?}: {one} then {four}");
-            assert!(four <= 240_000 * 40, "{unit:?} {purpose:?}: {four} bytes looked at for 240,000");
+            let text = |bytes: usize| {
+                [message(
+                    1,
+                    format!("{}end.", unit.repeat(bytes / unit.len())),
+                )]
+            };
+            let (one, four) = (
+                work_of(purpose, &text(60_000)),
+                work_of(purpose, &text(240_000)),
+            );
+            // The constant allows for the selection of candidates, which the target bounds.
+            assert!(
+                four <= one * 5 + 100_000,
+                "{unit:?} {purpose:?}: {one} then {four}"
+            );
+            assert!(
+                four <= 240_000 * 40,
+                "{unit:?} {purpose:?}: {four} bytes looked at for 240,000"
+            );
         }
     }
 }
@@ -63,9 +90,17 @@ fn four_times_the_text_is_at_most_five_times_the_work() {
 fn four_times_the_messages_are_at_most_five_times_the_work() {
     let sources = |n: i64| -> Vec<Source> {
         (0..n)
-            .map(|i| message(i + 1, format!("Please look at file src/part{i}.rs. Then {{\"a\": [{i}, 2, 3]}}")))
+            .map(|i| {
+                message(
+                    i + 1,
+                    format!("Please look at file src/part{i}.rs. Then {{\"a\": [{i}, 2, 3]}}"),
+                )
+            })
             .collect()
     };
-    let (one, four) = (work_of(Purpose::Range, &sources(1_000)), work_of(Purpose::Range, &sources(4_000)));
+    let (one, four) = (
+        work_of(Purpose::Range, &sources(1_000)),
+        work_of(Purpose::Range, &sources(4_000)),
+    );
     assert!(four <= one * 5, "{one} then {four}");
 }

@@ -1,8 +1,8 @@
-//! What kind of text is this? Cuts a text into blocks, each of one kind.
+//! Cuts a text into blocks of one kind each: prose, JSON, code, diff, log or table.
 
 use super::{code, json, log, work};
 
-/// What a block is made of.
+/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Prose,
@@ -22,53 +22,64 @@ pub(crate) struct Block<'a> {
     pub(crate) shape: Option<json::Shape>,
 }
 
-/// Blocks of one text; what follows is cut no finer, so that memory stays bounded.
-const MOST_BLOCKS: usize = 256;
-/// Lines that a run of code, log or table must have to be told from its surroundings.
-const SHORTEST_RUN: usize = 4;
-/// Bytes of a line, or of a JSON text, that are looked at to guess its kind.
-const LOOKED_AT: usize = 200;
+/// Most blocks of one text. The rest is not cut, so that memory stays bounded.
+const MAX_BLOCKS: usize = 256;
+/// Fewest lines of a block of code, log or table; a shorter run counts as prose.
+const MIN_RUN_LINES: usize = 4;
+/// Bytes of a line, or of a JSON text, that are read to guess its kind.
+const GUESS_BYTES: usize = 200;
 
 /// The blocks of a text, in order; together they are the text.
 pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
     let mut found = Vec::new();
-    let mut cutter = Cutter { text, start: 0, kind: Kind::Prose, lines: 0, fence: None, found: &mut found };
+    let mut splitter = BlockSplitter {
+        text,
+        start: 0,
+        kind: Kind::Prose,
+        lines: 0,
+        fence: None,
+        found: &mut found,
+    };
     let mut at = 0;
     while at < text.len() {
         let line = text[at..].split_inclusive('\n').next().unwrap_or_default();
-        work::tick(line.len().min(LOOKED_AT) + 1);
-        if cutter.fence.is_none()
-            && cutter.found.len() < MOST_BLOCKS
-            && !matches!(cutter.kind, Kind::Code | Kind::Diff | Kind::Log)
+        work::tick(line.len().min(GUESS_BYTES) + 1);
+        if splitter.fence.is_none()
+            && splitter.found.len() < MAX_BLOCKS
+            && !matches!(splitter.kind, Kind::Code | Kind::Diff | Kind::Log)
             && let Some(open) = json_in(line, &text[at..])
         {
             let (shape, taken) = json::outline(&text[at + open..]);
-            let json = Block { kind: Kind::Json, text: &text[at + open..at + open + taken], shape: Some(shape) };
-            cutter.cut(at + open);
-            cutter.found.push(json);
+            let json = Block {
+                kind: Kind::Json,
+                text: &text[at + open..at + open + taken],
+                shape: Some(shape),
+            };
+            splitter.cut(at + open);
+            splitter.found.push(json);
             at += open + taken;
-            (cutter.start, cutter.kind, cutter.lines) = (at, Kind::Prose, 0);
+            (splitter.start, splitter.kind, splitter.lines) = (at, Kind::Prose, 0);
             continue;
         }
-        cutter.line(at, line);
+        splitter.line(at, line);
         at += line.len();
     }
-    cutter.cut(text.len());
+    splitter.cut(text.len());
     merged(text, found)
 }
 
-struct Cutter<'a, 'f> {
+struct BlockSplitter<'a, 'f> {
     text: &'a str,
     start: usize,
     kind: Kind,
     /// Lines of the current run.
     lines: usize,
-    /// The mark that closes the fence that we are in.
+    /// The mark that closes the current code fence.
     fence: Option<&'static str>,
     found: &'f mut Vec<Block<'a>>,
 }
 
-impl<'a> Cutter<'a, '_> {
+impl<'a> BlockSplitter<'a, '_> {
     fn line(&mut self, at: usize, line: &'a str) {
         let body = line.trim();
         if let Some(mark) = self.fence {
@@ -84,8 +95,12 @@ impl<'a> Cutter<'a, '_> {
             self.kind = Kind::Code;
             return;
         }
-        let kind = if body.is_empty() { self.kind } else { kind_of_line(line, self.kind) };
-        if kind != self.kind && self.found.len() < MOST_BLOCKS {
+        let kind = if body.is_empty() {
+            self.kind
+        } else {
+            kind_of_line(line, self.kind)
+        };
+        if kind != self.kind && self.found.len() < MAX_BLOCKS {
             self.cut(at);
             (self.kind, self.lines) = (kind, 0);
         }
@@ -100,15 +115,27 @@ impl<'a> Cutter<'a, '_> {
             return;
         }
         let fenced = self.fence.is_some();
-        // A short run of another kind is part of what it stands in.
-        let kind = if !fenced && self.lines < SHORTEST_RUN && self.kind != Kind::Diff { None } else { Some(self.kind) };
-        let kind = if fenced { kind_of_fence(text) } else { kind.unwrap_or(Kind::Prose) };
-        self.found.push(Block { kind, text, shape: None });
+        // A short run of another kind is part of the text around it.
+        let kind = if !fenced && self.lines < MIN_RUN_LINES && self.kind != Kind::Diff {
+            None
+        } else {
+            Some(self.kind)
+        };
+        let kind = if fenced {
+            kind_of_fence(text)
+        } else {
+            kind.unwrap_or(Kind::Prose)
+        };
+        self.found.push(Block {
+            kind,
+            text,
+            shape: None,
+        });
         self.lines = 0;
     }
 }
 
-/// What a fenced block holds: the first lines say.
+/// The kind of a fenced block, by its first lines.
 fn kind_of_fence(text: &str) -> Kind {
     let inner = text.lines().skip(1).take(40);
     let (mut logs, mut diffs, mut tables, mut total) = (0, 0, 0, 1);
@@ -129,7 +156,7 @@ fn kind_of_fence(text: &str) -> Kind {
     }
 }
 
-/// Joins neighbours of one kind, and takes short stretches of prose between two blocks of one kind into them.
+/// Joins neighbours of one kind, and includes short runs of prose between two of them.
 fn merged<'a>(text: &'a str, found: Vec<Block<'a>>) -> Vec<Block<'a>> {
     let offset = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
     let mut out: Vec<Block<'a>> = Vec::new();
@@ -163,17 +190,25 @@ fn merged<'a>(text: &'a str, found: Vec<Block<'a>>) -> Vec<Block<'a>> {
     out
 }
 
-/// Where in the line a JSON text of some size begins: judged by what comes first, without reading all of it.
+/// Where in the line a JSON text begins, judged by its first bytes without reading all of it.
 fn json_in(line: &str, rest: &str) -> Option<usize> {
-    let open = line.bytes().take(LOOKED_AT).position(|b| matches!(b, b'{' | b'['))?;
+    let open = line
+        .bytes()
+        .take(GUESS_BYTES)
+        .position(|b| matches!(b, b'{' | b'['))?;
     // `x = {"a": 1}` and `f({"a": 1})` are code; `result: {"a": 1}` is JSON after a word.
     let before = line[..open].trim_end();
     if !before.is_empty()
-        && (before.len() == open && !before.ends_with([':', '>']) || before.ends_with(['=', '(', ',', '+']))
+        && (before.len() == open && !before.ends_with([':', '>'])
+            || before.ends_with(['=', '(', ',', '+']))
     {
         return None;
     }
-    let mut ahead = rest.as_bytes()[open..].iter().take(LOOKED_AT).copied().filter(|b| !b.is_ascii_whitespace());
+    let mut ahead = rest.as_bytes()[open..]
+        .iter()
+        .take(GUESS_BYTES)
+        .copied()
+        .filter(|b| !b.is_ascii_whitespace());
     let mut opened = ahead.next()?;
     for _ in 0..8 {
         let next = ahead.next()?;
@@ -191,20 +226,22 @@ fn json_in(line: &str, rest: &str) -> Option<usize> {
             (b'[', b'[' | b'{') => opened = next,
             (b'[', b'"') => return ahead.any(|b| matches!(b, b',' | b']')).then_some(open),
             (b'[', b'0'..=b'9' | b'-') => {
-                let mut number = ahead.skip_while(|b| matches!(b, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E'));
-                return (number.next() == Some(b',') && number.next().is_some_and(|b| b.is_ascii_digit()))
-                    .then_some(open);
+                let mut number = ahead
+                    .skip_while(|b| matches!(b, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E'));
+                return (number.next() == Some(b',')
+                    && number.next().is_some_and(|b| b.is_ascii_digit()))
+                .then_some(open);
             }
             _ => return None,
         }
     }
-    // Nested arrays and nothing else so far: an outline is the only thing to say about it.
+    // Nested arrays only: treated as JSON, because an outline is the best digest.
     Some(open)
 }
 
-/// What a line looks like, standing in a block of `around`.
+/// The kind of a line within a block of kind `around`.
 fn kind_of_line(line: &str, around: Kind) -> Kind {
-    let line = super::text::head(line, LOOKED_AT);
+    let line = super::text::head(line, GUESS_BYTES);
     let body = line.trim();
     if line.starts_with("diff --git ")
         || line.starts_with("@@ -")
@@ -218,13 +255,17 @@ fn kind_of_line(line: &str, around: Kind) -> Kind {
     {
         return Kind::Table;
     }
-    if log::time_of(line).is_some_and(|time| time.len() > 7) && !body.starts_with(['"', '\'', '{']) && body.len() > 20
+    if log::time_of(line).is_some_and(|time| time.len() > 7)
+        && !body.starts_with(['"', '\'', '{'])
+        && body.len() > 20
         || has_level(body)
     {
         return Kind::Log;
     }
     let indented = line.starts_with(['\t', ' ']);
-    if around == Kind::Log && (indented || body.starts_with("Traceback") || body.starts_with("Caused by")) {
+    if around == Kind::Log
+        && (indented || body.starts_with("Traceback") || body.starts_with("Caused by"))
+    {
         return Kind::Log;
     }
     if is_code(body) || around == Kind::Code && (indented || !body.contains(' ')) {
@@ -236,8 +277,14 @@ fn kind_of_line(line: &str, around: Kind) -> Kind {
 fn has_level(body: &str) -> bool {
     let start = body.get(..60).unwrap_or(body);
     let mut words = start.split(|c: char| !c.is_ascii_alphabetic());
-    words.any(|word| matches!(word, "INFO" | "WARN" | "WARNING" | "ERROR" | "DEBUG" | "TRACE" | "FATAL" | "CRITICAL"))
-        && start.bytes().any(|b| b.is_ascii_digit() || matches!(b, b'[' | b':'))
+    words.any(|word| {
+        matches!(
+            word,
+            "INFO" | "WARN" | "WARNING" | "ERROR" | "DEBUG" | "TRACE" | "FATAL" | "CRITICAL"
+        )
+    }) && start
+        .bytes()
+        .any(|b| b.is_ascii_digit() || matches!(b, b'[' | b':'))
 }
 
 fn is_csv(body: &str, around: Kind) -> bool {
@@ -246,24 +293,34 @@ fn is_csv(body: &str, around: Kind) -> bool {
     commas >= if around == Kind::Table { 2 } else { 3 }
         && spaces == 0
         && !body.ends_with(['{', ';', '('])
-        && body.len() < LOOKED_AT
+        && body.len() < GUESS_BYTES
 }
 
 fn is_code(body: &str) -> bool {
     if code::signature(body).is_some() {
         return true;
     }
-    let comment = ["//", "/*", "*/", "#!", "<!--", "-- "].iter().any(|mark| body.starts_with(mark));
-    let ends = body.ends_with([';', '{', '}']) || body.ends_with("};") || body.ends_with("):") || body.ends_with(");");
+    let comment = ["//", "/*", "*/", "#!", "<!--", "-- "]
+        .iter()
+        .any(|mark| body.starts_with(mark));
+    let ends = body.ends_with([';', '{', '}'])
+        || body.ends_with("};")
+        || body.ends_with("):")
+        || body.ends_with(");");
     let flow = [
-        "if ", "elif ", "else:", "return ", "for ", "while ", "try:", "except ", "raise ", "self.", "$ ", "let ",
-        "const ", "var ", "@",
+        "if ", "elif ", "else:", "return ", "for ", "while ", "try:", "except ", "raise ", "self.",
+        "$ ", "let ", "const ", "var ", "@",
     ]
     .iter()
     .any(|start| body.starts_with(start));
     let marks = body
         .bytes()
-        .filter(|b| matches!(b, b'(' | b')' | b'=' | b'{' | b'}' | b';' | b'[' | b']' | b'<' | b'>' | b'_'))
+        .filter(|b| {
+            matches!(
+                b,
+                b'(' | b')' | b'=' | b'{' | b'}' | b';' | b'[' | b']' | b'<' | b'>' | b'_'
+            )
+        })
         .count();
     comment
         || ends && body.len() > 1

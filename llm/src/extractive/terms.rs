@@ -1,4 +1,5 @@
-//! Terms and signals of a sentence: how often its words occur, and whether it names, decides, asks or fails.
+//! Terms and signals of a sentence: how frequent its words are, and whether it holds names, a
+//! decision, a question or an error.
 
 use std::{hash::Hasher, sync::LazyLock};
 
@@ -6,11 +7,12 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{text, work};
 
-/// Words (spaced scripts) and pairs of characters (Han, Kana, Hangul) that mark an error, and those that mark a decision.
+/// Words (scripts with spaces) and pairs of characters (Han, Kana, Hangul) that mark an error.
 const ERRORS: &str = "error errors failed failure fails exception panic crash crashed traceback fatal refused denied timeout broken bug invalid warning erreur échec fehler fehlgeschlagen erro falha ошибка сбой خطأ فشل त्रुटि विफल 错误 失败 异常 报错 錯誤 失敗 異常 故障 崩溃 エラ 例外 오류 실패 에러";
+/// The same for decisions.
 const DECISIONS: &str = "decided decide decision must should shall agreed agree confirmed confirm need needs want wants prefer prefers never always instead deadline plan plans remember important conclusion therefore fixed fix changed resolved booked cancelled dois doit faut décidé wichtig muss entschieden debe decidido importante deve надо нужно решили важно يجب قرر مهم चाहिए निर्णय ज़रूरी 决定 必须 需要 应该 不要 要求 确认 同意 計劃 计划 记住 重要 结论 因此 改成 希望 请用 決定 必須 必要 確認 重要 予定 ください 결정 필요 확인 중요 해야";
-/// Long English words that say nothing; shorter ones are left out by their length.
-const STOP: &str = "that this with have from they your were what will would there their about been could them then than when which just like also some into more very here only over such these those because really think know yeah well does doing being";
+/// English stop words of four letters and more; shorter words never count.
+const STOP_WORDS: &str = "that this with have from they your were what will would there their about been could them then than when which just like also some into more very here only over such these those because really think know yeah well does doing being";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
@@ -21,7 +23,11 @@ enum Mark {
 
 static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
     let mut lexicon = FxHashMap::default();
-    for (words, mark) in [(ERRORS, Mark::Error), (DECISIONS, Mark::Decision), (STOP, Mark::Stop)] {
+    for (words, mark) in [
+        (ERRORS, Mark::Error),
+        (DECISIONS, Mark::Decision),
+        (STOP_WORDS, Mark::Stop),
+    ] {
         for word in words.split(' ') {
             each_term(word, |term| {
                 lexicon.entry(term).or_insert(mark);
@@ -31,20 +37,22 @@ static LEXICON: LazyLock<FxHashMap<u64, Mark>> = LazyLock::new(|| {
     lexicon
 });
 
-/// Visits the hash of every term: a word of a spaced script, a pair of neighbouring characters of an unspaced one.
+/// Visits the hash of every term: a word in scripts with spaces, a pair of neighbouring characters
+/// in others.
 pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
     work::tick(text.len());
     let mut word = FxHasher::default();
     let (mut letters, mut wide, mut before) = (0_u32, false, None::<char>);
     let mut close = |word: &mut FxHasher, letters: &mut u32, wide: &mut bool| {
-        // Up to three ASCII letters are nearly always grammar; in wider scripts two letters can be a word.
+        // Words of up to three ASCII letters are nearly always function words; beyond ASCII two
+        // letters can be a content word.
         if *letters > if *wide { 1 } else { 3 } {
             visit(word.finish());
         }
         (*word, *letters, *wide) = (FxHasher::default(), 0, false);
     };
     for c in text.chars() {
-        if text::is_cjk(c) || text::is_southeast(c) {
+        if text::is_cjk(c) || text::is_southeast_asian(c) {
             close(&mut word, &mut letters, &mut wide);
             if let Some(first) = before.replace(c) {
                 word.write_u32(first as u32);
@@ -70,23 +78,28 @@ pub(crate) fn each_term(text: &str, mut visit: impl FnMut(u64)) {
     close(&mut word, &mut letters, &mut wide);
 }
 
-/// Slots of a [`Frequencies`]: 128 kB, however long the text; terms that share a slot share their count.
+/// Slots of a [`Frequencies`]: 128 kB for a text of any length. Terms with the same slot share
+/// their count.
 const SLOTS: usize = 1 << 15;
 
 /// How often each term occurs.
 pub(crate) struct Frequencies {
     counts: Vec<u32>,
     top: u32,
-    /// Texts that were added.
+    /// Number of texts added.
     texts: u32,
 }
 
-/// A term that occurs in more than one text in so many is a name that everyone is called by, not a topic.
-const COMMON: f32 = 0.1;
+/// Share of texts above which a term is a common word or a name, not a topic.
+const COMMON_SHARE: f32 = 0.1;
 
 impl Frequencies {
     pub(crate) fn new() -> Self {
-        Self { counts: vec![0; SLOTS], top: 1, texts: 0 }
+        Self {
+            counts: vec![0; SLOTS],
+            top: 1,
+            texts: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, text: &str) {
@@ -101,11 +114,15 @@ impl Frequencies {
         });
     }
 
-    /// Between 0 and 1: how much the text speaks of what the whole speaks of.
+    /// How central the term is to all texts, from 0 to 1.
     fn centrality(&self, term: u64) -> f32 {
         let count = self.counts[slot(term)] as f32;
-        let common = (self.texts as f32 * COMMON).max(4.0);
-        let worth = if count > common { (common / count).powi(2) } else { 1.0 };
+        let common = (self.texts as f32 * COMMON_SHARE).max(4.0);
+        let worth = if count > common {
+            (common / count).powi(2)
+        } else {
+            1.0
+        };
         worth * (1.0 + count).ln() / (1.0 + self.top as f32).ln()
     }
 }
@@ -114,7 +131,7 @@ const fn slot(term: u64) -> usize {
     (term.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize
 }
 
-/// Hashes of the focus's terms.
+/// Hashes of the terms of an ask's focus.
 pub(crate) type Focus = rustc_hash::FxHashSet<u64>;
 
 pub(crate) fn focus(text: Option<&str>) -> Focus {
@@ -125,18 +142,18 @@ pub(crate) fn focus(text: Option<&str>) -> Focus {
     terms
 }
 
-/// What a sentence has to say for itself.
+/// What makes a sentence important.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
-    /// Between 0 and 1: how much it speaks of what the whole speaks of.
+    /// Mean centrality of its terms, from 0 to 1.
     pub(crate) central: f32,
-    /// Paths, ids, URLs, addresses, quoted names.
+    /// Number of paths, ids, URLs, addresses and quoted names.
     pub(crate) identifiers: u32,
-    /// Words with digits in them.
+    /// Number of other words with digits.
     pub(crate) numbers: u32,
-    /// Capitalised words inside the sentence.
+    /// Number of capitalised words after the first.
     pub(crate) names: u32,
-    /// Terms that the focus asks for.
+    /// Number of terms of the focus.
     pub(crate) wanted: u32,
     pub(crate) asks: bool,
     pub(crate) decides: bool,
@@ -159,7 +176,7 @@ impl Signals {
             signals.wanted += u32::from(focus.contains(&term));
             sum += frequencies.centrality(term);
         });
-        // The constant keeps sentences of one frequent word from winning.
+        // The constant keeps sentences of a single frequent word from ranking highest.
         signals.central = sum / (signals.terms as f32 + 3.0);
         signals.asks = sentence.contains(['?', '？', '؟', '吗', '呢']);
         signals.read_words(sentence);
@@ -167,35 +184,50 @@ impl Signals {
     }
 
     fn read_words(&mut self, sentence: &str) {
-        for (at, word) in
-            sentence.split(|c: char| c.is_whitespace() || matches!(c, '，' | '。' | ',' | ';')).enumerate()
+        for (at, word) in sentence
+            .split(|c: char| c.is_whitespace() || matches!(c, '，' | '。' | ',' | ';'))
+            .enumerate()
         {
             let digits = word.contains(|c: char| c.is_numeric());
             let inner = word.trim_matches(|c: char| !c.is_alphanumeric());
-            let path = inner.contains(['/', '@', '_', '\\', '#']) || inner.contains("::") || word.starts_with('`');
-            let dotted = inner
-                .split_once('.')
-                .is_some_and(|(a, b)| !a.is_empty() && b.chars().all(char::is_alphanumeric) && !b.is_empty());
-            if path || dotted && !digits || digits && inner.contains('-') || word.contains(['《', '「', '【']) {
+            let path = inner.contains(['/', '@', '_', '\\', '#'])
+                || inner.contains("::")
+                || word.starts_with('`');
+            let dotted = inner.split_once('.').is_some_and(|(a, b)| {
+                !a.is_empty() && b.chars().all(char::is_alphanumeric) && !b.is_empty()
+            });
+            if path
+                || dotted && !digits
+                || digits && inner.contains('-')
+                || word.contains(['《', '「', '【'])
+            {
                 self.identifiers += 1;
             } else if digits {
                 self.numbers += 1;
-            } else if at > 0 && inner.chars().next().is_some_and(char::is_uppercase) && inner.len() > 1 {
+            } else if at > 0
+                && inner.chars().next().is_some_and(char::is_uppercase)
+                && inner.len() > 1
+            {
                 self.names += 1;
             }
         }
     }
 
-    /// One figure for how much the sentence matters, 0 to about 6.
+    /// The importance of the sentence, from 0 to about 6.
     pub(crate) fn weight(&self) -> f32 {
-        let few = |n: u32, most: u32| n.min(most) as f32;
-        let mut weight = self.central * 2.0 + few(self.identifiers, 3) * 0.35 + few(self.numbers, 3) * 0.25;
-        weight += few(self.names, 3) * 0.15 + few(self.wanted, 3) * 0.8 + few(self.wanted, 1) * 2.0;
+        let at_most = |n: u32, most: u32| n.min(most) as f32;
+        let mut weight = self.central * 2.0
+            + at_most(self.identifiers, 3) * 0.35
+            + at_most(self.numbers, 3) * 0.25;
+        weight += at_most(self.names, 3) * 0.15
+            + at_most(self.wanted, 3) * 0.8
+            + at_most(self.wanted, 1) * 2.0;
         weight += if self.decides { 0.6 } else { 0.0 } + if self.fails { 0.7 } else { 0.0 };
         weight * self.substance()
     }
 
-    /// Between 0.3 and 1: "Yes." and "Thanks, Ann!" say nothing without what stands around them.
+    /// How well the sentence stands alone, from 0.3 to 1: "Yes." and "Thanks, Ann!" need their
+    /// context.
     pub(crate) fn substance(&self) -> f32 {
         if self.identifiers + self.numbers + self.wanted > 0 {
             return 1.0;

@@ -1,10 +1,11 @@
-//! Text made safe and short: control characters away, lines folded, clipped between graphemes.
+//! Cleans and shortens text: removes control characters, folds lines, clips between graphemes.
 
 use std::borrow::Cow;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The text without control characters, terminal colours, line separators other than `\n`, and direction overrides.
+/// The text without control characters, terminal colours, line separators other than `\n`, and
+/// direction overrides.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unclean) {
         return Cow::Borrowed(text);
@@ -30,7 +31,11 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
 fn is_unclean(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
-        '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => true,
+        '\u{2028}'
+        | '\u{2029}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{feff}' => true,
         c => c.is_control(),
     }
 }
@@ -54,16 +59,30 @@ pub(crate) fn fold(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters, never parting a grapheme that is shorter than that.
+/// The first `chars` characters; never cuts within a grapheme, unless the first one is longer than
+/// that.
 pub(crate) fn head(text: &str, chars: usize) -> &str {
     if text.len() <= chars {
         return text;
     }
-    let Some((end, _)) = text.char_indices().nth(chars) else { return text };
-    // Graphemes are looked for only near the cut: what comes before it cannot move it.
-    let near = text[..end].char_indices().rev().nth(63).map_or(0, |(i, _)| i);
-    let past = text[end..].char_indices().nth(1).map_or(text.len(), |(i, _)| end + i);
-    let cut = text[near..past].grapheme_indices(true).map(|(i, _)| near + i).take_while(|i| *i <= end).last();
+    let Some((end, _)) = text.char_indices().nth(chars) else {
+        return text;
+    };
+    // Only the text near the cut is searched for graphemes: earlier text does not affect it.
+    let near = text[..end]
+        .char_indices()
+        .rev()
+        .nth(63)
+        .map_or(0, |(i, _)| i);
+    let past = text[end..]
+        .char_indices()
+        .nth(1)
+        .map_or(text.len(), |(i, _)| end + i);
+    let cut = text[near..past]
+        .grapheme_indices(true)
+        .map(|(i, _)| near + i)
+        .take_while(|i| *i <= end)
+        .last();
     match cut {
         Some(cut) if cut > 0 => &text[..cut],
         _ => &text[..end],
@@ -73,10 +92,15 @@ pub(crate) fn head(text: &str, chars: usize) -> &str {
 /// The text, or its first `chars` characters with an ellipsis.
 pub(crate) fn clip(text: &str, chars: usize) -> Cow<'_, str> {
     let kept = head(text, chars);
-    if kept.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(format!("{}…", kept.trim_end())) }
+    if kept.len() == text.len() {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("{}…", kept.trim_end()))
+    }
 }
 
-/// At most `keep` characters: beginning and end, two to one, what lies between replaced by an ellipsis.
+/// At most `keep` characters of the text, two thirds from its beginning and one third from its end,
+/// with an ellipsis between them.
 pub(crate) fn clip_middle(text: &str, keep: usize) -> String {
     let total = text.chars().count();
     if total <= keep {
@@ -84,18 +108,28 @@ pub(crate) fn clip_middle(text: &str, keep: usize) -> String {
     }
     let front = head(text, keep * 2 / 3);
     let back = keep - keep * 2 / 3;
-    let tail = if back == 0 { "" } else { text.char_indices().rev().nth(back - 1).map_or("", |(i, _)| &text[i..]) };
-    format!("{front}…{}", tail.trim_start_matches(extends))
+    let tail = if back == 0 {
+        ""
+    } else {
+        text.char_indices()
+            .rev()
+            .nth(back - 1)
+            .map_or("", |(i, _)| &text[i..])
+    };
+    format!("{front}…{}", tail.trim_start_matches(is_combining))
 }
 
-/// A line of the source that looks like a range's label (`[13 assistant]`) is moved off the start of its line.
-pub(crate) fn unforged(text: &str) -> String {
+/// The text with a blank before each line that looks like a range's label (`[13 assistant]`).
+pub(crate) fn escape_labels(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
         if at > 0 {
             out.push('\n');
         }
-        if line.strip_prefix('[').is_some_and(|rest| rest.starts_with(|c: char| c.is_numeric() || c == '…')) {
+        if line
+            .strip_prefix('[')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_numeric() || c == '…'))
+        {
             out.push(' ');
         }
         out.push_str(line);
@@ -103,13 +137,14 @@ pub(crate) fn unforged(text: &str) -> String {
     out
 }
 
-/// Whether the character only completes the one before it: marks, joiners, variation selectors, skin tones.
-pub(crate) fn extends(c: char) -> bool {
+/// Whether the character modifies the one before it: marks, joiners, variation selectors, skin
+/// tones.
+pub(crate) fn is_combining(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{200c}' | '\u{200d}' | '\u{20d0}'..='\u{20ff}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}')
         || is_indic_mark(c)
 }
 
-/// Vowel signs and viramas of the Indic scripts, and Thai and Lao marks: part of the word that they stand in.
+/// Vowel signs and viramas of the Indic scripts, and Thai and Lao marks: they are part of a word.
 pub(crate) fn is_indic_mark(c: char) -> bool {
     match c {
         '\u{900}'..='\u{dff}' => {
@@ -125,20 +160,19 @@ pub(crate) fn is_indic_mark(c: char) -> bool {
     }
 }
 
-/// Han, Kana and Hangul: sentences end in full-width marks, terms are pairs of characters.
+/// Han, Kana and Hangul: sentences end with full-width marks, terms are pairs of characters.
 pub(crate) const fn is_cjk(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3134f}')
 }
 
-/// Thai, Lao, Khmer and Burmese: written without spaces between words, often without sentence marks.
-pub(crate) const fn is_southeast(c: char) -> bool {
+/// Thai, Lao, Khmer and Burmese: no spaces between words, and often no sentence marks.
+pub(crate) const fn is_southeast_asian(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}')
 }
 
-/// Whether two pieces that follow each other are joined without a space: full-width text needs none.
-pub(crate) fn joins_bare(before: &str) -> bool {
-    before
-        .chars()
-        .next_back()
-        .is_some_and(|c| is_cjk(c) || matches!(c, '\u{3000}'..='\u{303f}' | '\u{ff00}'..='\u{ff65}'))
+/// Whether text after `before` is joined without a space, because `before` ends in full-width text.
+pub(crate) fn joins_without_space(before: &str) -> bool {
+    before.chars().next_back().is_some_and(|c| {
+        is_cjk(c) || matches!(c, '\u{3000}'..='\u{303f}' | '\u{ff00}'..='\u{ff65}')
+    })
 }

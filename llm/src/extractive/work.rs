@@ -1,22 +1,23 @@
-//! Counts bytes looked at, in this crate's own tests only: they prove that work grows with the input, not faster.
+//! Counts the bytes that are read, in this crate's unit tests only, which check that the work is
+//! linear.
 
 #[cfg(test)]
 thread_local! {
     static BYTES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Notes that about `bytes` bytes were looked at.
+/// Counts about `bytes` bytes as read.
 #[cfg(test)]
 pub(crate) fn tick(bytes: usize) {
     BYTES.with(|sum| sum.set(sum.get() + bytes as u64));
 }
 
-/// Notes nothing outside tests.
+/// Does nothing outside of tests.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn tick(_bytes: usize) {}
 
-/// Bytes looked at on this thread since the last call.
+/// Bytes read on this thread since the last call.
 #[cfg(test)]
 pub(crate) fn take() -> u64 {
     BYTES.with(|sum| sum.replace(0))

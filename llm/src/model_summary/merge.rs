@@ -1,9 +1,11 @@
-//! From any number of items to one text: what does not fit a call is summarised piece by piece, level by level.
+//! Reduces any number of items to one text: what does not fit one call is summarised chunk by
+//! chunk, level by level.
 //!
-//! Why it ends: pieces but the last are more than half full ([`super::pieces`]), and a part with its line counts at most
-//! an eighth of the room ([`super::room`]); so a level of T tokens becomes at most T / 4 + an eighth of the room, and
-//! one of a single piece becomes one part, which fits beside an earlier summary of three quarters. A refusal by the
-//! provider makes the room smaller by at least an eighth, until it is less than can be worked with.
+//! Why it ends: all chunks but the last are more than half full ([`super::chunks`]), and a part
+//! with its line counts at most an eighth of the budget ([`super::token_budget`]). So a level of T
+//! tokens becomes at most T / 4 plus an eighth of the budget. A level of one chunk becomes one
+//! part, which fits a call beside a previous summary of three quarters. A refusal by the provider
+//! shrinks the budget by at least an eighth, until it is too small to work with.
 
 use anneal_core::{
     digest::{self, Digest},
@@ -11,102 +13,164 @@ use anneal_core::{
 };
 
 use crate::{
-    extractive::fit::Scale,
-    port::{Desk, Purpose, SummaryAsk, SummaryFailure},
+    extractive::token_counter::TokenCounter,
     provider::{CallFailure, Model},
+    summarizer::{Purpose, SummaryAsk, SummaryCalls, SummaryFailure},
 };
 
 use super::{
-    Frame, PROMPT_VERSION,
-    gates::Spoken,
+    PROMPT_VERSION, TargetSplit,
+    chunks::{Chunk, Position, next_chunk},
+    gates::DialogueIdentifiers,
     items::{Item, items},
-    pieces::{Piece, Place, piece},
-    prompt::{self, Order, Stage},
-    room::{CARRIED, Room},
+    prompt::{self, Stage, Task},
+    token_budget::{self, MAX_CARRIED_TOKENS, TokenBudget},
 };
 
-/// The earlier summary goes into the last call whole, up to so many quarters of its room.
-const EARLIER_QUARTERS: u64 = 3;
+/// Quarters of the last call's budget that the previous summary may take without being summarised
+/// itself.
+const PREVIOUS_QUARTERS: u64 = 3;
 
-/// One summary in the making.
-pub(super) struct Run<'a> {
+/// One summary being written.
+pub(super) struct SummaryRun<'a> {
     pub(super) model: &'a Model,
-    pub(super) desk: &'a dyn Desk,
+    pub(super) calls: &'a dyn SummaryCalls,
     pub(super) ask: &'a SummaryAsk<'a>,
-    pub(super) frame: Frame,
-    /// What may be asked for letter by letter.
-    pub(super) spoken: Spoken<'a>,
-    /// The model's window, or what refusals have left of it.
+    pub(super) split: TargetSplit,
+    /// Identifiers that a text may be required to keep.
+    pub(super) dialogue: DialogueIdentifiers<'a>,
+    /// The model's window, or the smaller one that a refusal has named.
     pub(super) window: Tokens,
-    /// What a call is told at most, because the provider refused more.
+    /// Most source tokens of a call, lowered when the provider refuses more.
     cap: u64,
     /// Tokens of the instructions.
     overhead: u64,
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(model: &'a Model, desk: &'a dyn Desk, ask: &'a SummaryAsk<'a>, frame: Frame) -> Self {
+impl<'a> SummaryRun<'a> {
+    pub(super) fn new(
+        model: &'a Model,
+        calls: &'a dyn SummaryCalls,
+        ask: &'a SummaryAsk<'a>,
+        split: TargetSplit,
+    ) -> Self {
         let overhead = overhead(ask);
-        let spoken = Spoken::of(ask);
-        Self { model, desk, ask, frame, spoken, window: model.window(), cap: u64::MAX, overhead }
+        let dialogue = DialogueIdentifiers::of(ask);
+        Self {
+            model,
+            calls,
+            ask,
+            split,
+            dialogue,
+            window: model.window(),
+            cap: u64::MAX,
+            overhead,
+        }
     }
 
-    /// The summary's text.
-    pub(super) async fn summary(mut self) -> Result<String, SummaryFailure> {
-        let mut earlier: Vec<Item<'a>> =
-            self.ask.previous.map(Item::earlier).into_iter().filter(|item| !item.text.trim().is_empty()).collect();
-        let mut said = items(self.ask);
+    /// Writes the summary and returns its text.
+    pub(super) async fn write_summary(mut self) -> Result<String, SummaryFailure> {
+        let mut previous: Vec<Item<'a>> = self
+            .ask
+            .previous
+            .map(Item::previous_summary)
+            .into_iter()
+            .filter(|item| !item.text.trim().is_empty())
+            .collect();
+        let mut messages = items(self.ask);
         loop {
-            let room = self.room()?.whole;
-            let Some(before) = self.fits(&earlier, room * EARLIER_QUARTERS / 4) else {
-                earlier = self.level(&earlier).await?;
+            let budget = self.budget()?.whole;
+            let Some(before) = self.tokens_within(&previous, budget * PREVIOUS_QUARTERS / 4) else {
+                previous = self.reduce_level(&previous).await?;
                 continue;
             };
-            if self.fits(&said, room - before).is_none() {
-                said = self.level(&said).await?;
+            if self.tokens_within(&messages, budget - before).is_none() {
+                messages = self.reduce_level(&messages).await?;
                 continue;
             }
-            let everything: Vec<Item<'a>> = earlier.iter().chain(&said).cloned().collect();
-            let (all, end) = piece(&everything, Place::default(), room, Scale(self.ask.measure));
-            // Counted together, in longer stretches, they may be more than they were one by one.
+            let everything: Vec<Item<'a>> = previous.iter().chain(&messages).cloned().collect();
+            let (all, end) = self.next_chunk(&everything, Position::default(), budget);
+            // Counted together, in longer stretches, the items may count more than one by one.
             if !end.is_end(&everything) {
-                said = self.level(&said).await?;
+                messages = self.reduce_level(&messages).await?;
                 continue;
             }
-            match self.whole(&all).await {
-                Err(SummaryFailure::Call(CallFailure::Overflow { window, prompt, rule })) => {
-                    self.shrink(CallFailure::Overflow { window, prompt, rule }, window, all.tokens)?;
+            match self.write_whole(&all).await {
+                Err(SummaryFailure::Call(CallFailure::Overflow {
+                    window,
+                    prompt,
+                    rule,
+                })) => {
+                    self.shrink_budget(
+                        CallFailure::Overflow {
+                            window,
+                            prompt,
+                            rule,
+                        },
+                        window,
+                        all.tokens,
+                    )?;
                 }
-                written => return written,
+                result => return result,
             }
         }
     }
 
-    /// What the items count, if they fit the room together.
-    fn fits(&self, items: &[Item<'_>], room: u64) -> Option<u64> {
-        let (all, end) = piece(items, Place::default(), room, Scale(self.ask.measure));
+    fn next_chunk<'i>(
+        &self,
+        items: &'i [Item<'i>],
+        from: Position,
+        budget: u64,
+    ) -> (Chunk<'i>, Position) {
+        next_chunk(items, from, budget, TokenCounter(self.ask.measure))
+    }
+
+    /// The tokens of the items, if all of them fit the budget.
+    fn tokens_within(&self, items: &[Item<'_>], budget: u64) -> Option<u64> {
+        let (all, end) = self.next_chunk(items, Position::default(), budget);
         end.is_end(items).then_some(all.tokens)
     }
 
-    /// The parts of these items, in order. What is too short to have a part stays as it is.
-    async fn level(&mut self, items: &[Item<'a>]) -> Result<Vec<Item<'a>>, SummaryFailure> {
+    /// Replaces each chunk of the items by its part, in order. A chunk that is too short for a part
+    /// stays unchanged.
+    async fn reduce_level(&mut self, items: &[Item<'a>]) -> Result<Vec<Item<'a>>, SummaryFailure> {
         let mut parts = Vec::new();
-        let mut at = Place::default();
+        let mut at = Position::default();
         while !at.is_end(items) {
-            let room = self.room()?;
-            let (told, next) = piece(items, at, room.piece, Scale(self.ask.measure));
-            if told.tokens <= CARRIED {
-                parts.extend(told.slices.iter().map(|slice| slice.item.stretch(slice.range.clone())));
+            let budget = self.budget()?;
+            let (chunk, next) = self.next_chunk(items, at, budget.chunk);
+            if chunk.tokens <= MAX_CARRIED_TOKENS {
+                parts.extend(
+                    chunk
+                        .slices
+                        .iter()
+                        .map(|slice| slice.item.stretch(slice.range.clone())),
+                );
                 at = next;
                 continue;
             }
-            match self.kept_part(&told, room).await {
+            match self.load_or_write_part(&chunk, budget).await {
                 Ok(text) => {
-                    parts.push(Item::part(told.slices.iter().map(|slice| slice.item), text));
+                    parts.push(Item::part(
+                        chunk.slices.iter().map(|slice| slice.item),
+                        text,
+                    ));
                     at = next;
                 }
-                Err(SummaryFailure::Call(CallFailure::Overflow { window, prompt, rule })) => {
-                    self.shrink(CallFailure::Overflow { window, prompt, rule }, window, told.tokens)?;
+                Err(SummaryFailure::Call(CallFailure::Overflow {
+                    window,
+                    prompt,
+                    rule,
+                })) => {
+                    self.shrink_budget(
+                        CallFailure::Overflow {
+                            window,
+                            prompt,
+                            rule,
+                        },
+                        window,
+                        chunk.tokens,
+                    )?;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -114,20 +178,25 @@ impl<'a> Run<'a> {
         Ok(parts)
     }
 
-    /// The part of a piece: what an earlier run has kept, else what the model writes now, which is kept.
-    async fn kept_part(&self, piece: &Piece<'_>, room: Room) -> Result<String, SummaryFailure> {
-        let target = room.part(piece.tokens);
-        let key = self.key(piece, target);
-        if let Some(text) = self.desk.recall(&key).await {
+    /// The part of a chunk: the stored one of an earlier run, else a new one, which is then stored.
+    async fn load_or_write_part(
+        &self,
+        chunk: &Chunk<'_>,
+        budget: TokenBudget,
+    ) -> Result<String, SummaryFailure> {
+        let target = budget.part(chunk.tokens);
+        let key = self.part_key(chunk, target);
+        if let Some(text) = self.calls.load_part(&key).await {
             return Ok(text);
         }
-        let text = self.part(piece, target).await?;
-        self.desk.keep(&key, &text).await;
+        let text = self.write_part(chunk, target).await?;
+        self.calls.store_part(&key, &text).await;
         Ok(text)
     }
 
-    /// Everything that the model's answer depends on, but the random string of the marks.
-    fn key(&self, piece: &Piece<'_>, target: u64) -> Digest {
+    /// A digest of everything that the model's answer depends on, except for the random string of
+    /// the marks.
+    fn part_key(&self, chunk: &Chunk<'_>, target: u64) -> Digest {
         let purpose = match self.ask.purpose {
             Purpose::Range => "range",
             Purpose::Message => "message",
@@ -140,39 +209,68 @@ impl<'a> Run<'a> {
             purpose.as_bytes(),
             &target.to_be_bytes(),
             self.ask.focus.unwrap_or_default().as_bytes(),
-            piece.lines().as_bytes(),
+            chunk.lines().as_bytes(),
         ])
     }
 
-    fn room(&self) -> Result<Room, SummaryFailure> {
-        // By the ask's target, not by what the quoted words leave of it: pieces, and with them the parts that were kept,
-        // must not change with the length of a quote.
-        Room::of(self.model, self.window, self.overhead, self.ask.target.get(), self.cap).ok_or_else(|| {
+    fn budget(&self) -> Result<TokenBudget, SummaryFailure> {
+        // Uses the ask's target, not the rest that the quoted words leave of it: chunks, and so the
+        // stored parts, must not change with the length of a quote.
+        TokenBudget::of(
+            self.model,
+            self.window,
+            self.overhead,
+            self.ask.target.get(),
+            self.cap,
+        )
+        .ok_or_else(|| {
             let rule = "too small for a summary's instructions";
-            CallFailure::Overflow { window: Some(self.window), prompt: None, rule }.into()
+            CallFailure::Overflow {
+                window: Some(self.window),
+                prompt: None,
+                rule,
+            }
+            .into()
         })
     }
 
-    /// Makes the room smaller after the provider refused `told` tokens: to the window that it names, where that is
-    /// enough, else to two thirds of what was told. The refusal itself is the error where nothing is left to work with.
-    fn shrink(&mut self, refusal: CallFailure, named: Option<Tokens>, told: u64) -> Result<(), SummaryFailure> {
+    /// Shrinks the budget after the provider refused `sent` source tokens: to the window that it
+    /// names where that is enough, else to two thirds of `sent`. Returns the refusal as the error
+    /// where the budget gets too small to work with.
+    fn shrink_budget(
+        &mut self,
+        refusal: CallFailure,
+        named: Option<Tokens>,
+        sent: u64,
+    ) -> Result<(), SummaryFailure> {
         self.window = self.window.min(named.unwrap_or(self.window));
-        let enough = |run: &Self| run.room().is_ok_and(|room| room.piece <= told - told / 8);
-        if !enough(self) {
-            self.cap = told * 2 / 3;
+        let is_enough = |run: &Self| {
+            run.budget()
+                .is_ok_and(|budget| budget.chunk <= sent - sent / 8)
+        };
+        if !is_enough(self) {
+            self.cap = sent * 2 / 3;
         }
-        self.room().map(|_| ()).map_err(|_| refusal.into())
+        self.budget().map(|_| ()).map_err(|_| refusal.into())
     }
 }
 
-/// Tokens of everything that a call says besides its lines, at most.
+/// Most tokens of a call beside its source lines.
 fn overhead(ask: &SummaryAsk<'_>) -> u64 {
     let target = ask.target.get();
-    let scale = Scale(ask.measure);
+    let counter = TokenCounter(ask.measure);
     let of = |stage| {
-        let order = Order { stage, target, output: target, must_keep: Vec::new(), refused: None };
-        let prompt = prompt::empty(ask, &order);
-        scale.weigh(&prompt.system) + scale.weigh(&prompt.user)
+        let task = Task {
+            stage,
+            target,
+            output: target,
+            must_keep: Vec::new(),
+            feedback: None,
+        };
+        let prompt = prompt::empty(ask, &task);
+        counter.count(&prompt.system) + counter.count(&prompt.user)
     };
-    of(Stage::Whole).max(of(Stage::Part)) + super::room::MUST_KEEP + super::room::ASIDE
+    of(Stage::Whole).max(of(Stage::Part))
+        + token_budget::MUST_KEEP_TOKENS
+        + token_budget::OTHER_PROMPT_TOKENS
 }

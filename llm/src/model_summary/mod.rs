@@ -1,48 +1,63 @@
-//! Summaries that a language model writes: sources framed as data, split to its window, merged, and judged before use.
+//! Summaries that a language model writes: the sources are sent as data, cut to the model's window,
+//! merged, and the answers are checked before use.
+//!
+//! - `items`: the texts of the sources, as the JSON lines that the model reads.
+//! - `chunks`: cuts items to the size of a call.
+//! - `token_budget`: how much a call may read and answer.
+//! - `merge`: summarises chunks level by level until one call holds everything.
+//! - `write`: one text: call, checks, one repair.
+//! - `prompt`: the instructions, and the feedback for a repair.
+//! - `request`: the prompt in each provider's format.
+//! - `answer_text`: the text in a model's answer.
+//! - `gates`: what an answer must not be.
 
-mod answer;
+mod answer_text;
+mod chunks;
 mod gates;
 mod items;
 mod merge;
-mod pieces;
 mod prompt;
 mod request;
-mod room;
-mod writing;
+mod token_budget;
+mod write;
 
 use anneal_core::tokens::Tokens;
 
 use crate::{
-    extractive::{fit::Scale, previous, text},
-    port::{BoxFuture, Desk, Quote, Summarizer, Summary, SummaryAsk, SummaryFailure, SummaryKind},
+    extractive::{previous, text, token_counter::TokenCounter},
     provider::Model,
+    summarizer::{
+        BoxFuture, Quote, Summarizer, Summary, SummaryAsk, SummaryCalls, SummaryFailure,
+        SummaryKind,
+    },
 };
 
-/// Version of the instructions; raised whenever answers to the same source may change.
+/// Version of the instructions. Must be raised whenever answers to the same source may change.
 const PROMPT_VERSION: i32 = 1;
 
-/// Fewest tokens in which a model can say anything: two short sentences.
-const LEAST_TEXT: u64 = 24;
+/// Fewest tokens of a useful text: two short sentences.
+const MIN_TEXT_TOKENS: u64 = 24;
 
-/// The quoted words take at most one in so many of a summary's tokens.
-const QUOTE_SHARE: u64 = 4;
+/// The quoted words take at most this fraction (one quarter) of a summary's tokens.
+const QUOTE_FRACTION: u64 = 4;
 
-/// Tokens that putting quoted words behind a text may add.
-const SEAM: u64 = 2;
+/// Tokens that joining text and quote may add.
+const SEAM_TOKENS: u64 = 2;
 
-/// Has a language model summarise: in one call where the source fits its window, else in parts that are merged.
+/// Summarises with a language model: in one call where the source fits its window, else in parts
+/// that are merged.
 pub struct ModelSummarizer<'a> {
     model: &'a Model,
-    desk: &'a dyn Desk,
+    calls: &'a dyn SummaryCalls,
 }
 
 impl<'a> ModelSummarizer<'a> {
-    /// Version of the instructions; raised whenever answers to the same source may change.
+    /// Version of the instructions. It is raised whenever answers to the same source may change.
     pub const PROMPT_VERSION: i32 = PROMPT_VERSION;
 
-    /// A summariser whose calls go over this desk.
-    pub fn new(model: &'a Model, desk: &'a dyn Desk) -> Self {
-        Self { model, desk }
+    /// A summariser that makes its calls through `calls`.
+    pub fn new(model: &'a Model, calls: &'a dyn SummaryCalls) -> Self {
+        Self { model, calls }
     }
 }
 
@@ -59,54 +74,77 @@ impl Summarizer for ModelSummarizer<'_> {
         PROMPT_VERSION
     }
 
-    fn summarize<'a>(&'a self, ask: &'a SummaryAsk<'a>) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
+    fn summarize<'a>(
+        &'a self,
+        ask: &'a SummaryAsk<'a>,
+    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
         Box::pin(async move {
-            let frame = Frame::of(ask)?;
-            let text = merge::Run::new(self.model, self.desk, ask, frame).summary().await?;
+            let split = TargetSplit::of(ask)?;
+            let text = merge::SummaryRun::new(self.model, self.calls, ask, split)
+                .write_summary()
+                .await?;
             ask.accept(text)
         })
     }
 }
 
-/// How the target is shared between the model's text and the words that are quoted behind it.
+/// How the summary's target is split between the model's text and the quoted words after it.
 #[derive(Debug)]
-struct Frame {
-    /// What the model's text counts at most.
+struct TargetSplit {
+    /// Most tokens of the model's text.
     text: u64,
-    /// The quoted words, each line behind `> `; empty when there are none.
+    /// The quoted words, each line after `> `; empty when there are none.
     quote: String,
 }
 
-impl Frame {
-    /// The frame of a summary; an error where nothing is said, or nothing fits.
+impl TargetSplit {
+    /// The split for an ask; an error where the sources are blank, or the target is too small.
     fn of(ask: &SummaryAsk<'_>) -> Result<Self, SummaryFailure> {
         if ask.is_blank() {
-            return Err(SummaryFailure::NothingSaid);
+            return Err(SummaryFailure::EmptySource);
         }
         let target = ask.target.get();
-        if target < LEAST_TEXT {
-            return Err(SummaryFailure::NoRoom(ask.target));
+        if target < MIN_TEXT_TOKENS {
+            return Err(SummaryFailure::TargetTooSmall(ask.target));
         }
-        let limit = target.min(ask.source_tokens(ask.target + Tokens::new(1)).get().saturating_sub(1));
-        if limit < LEAST_TEXT {
+        let limit = target.min(
+            ask.source_tokens(ask.target + Tokens::new(1))
+                .get()
+                .saturating_sub(1),
+        );
+        if limit < MIN_TEXT_TOKENS {
             return Err(SummaryFailure::NotShorter);
         }
-        let scale = Scale(ask.measure);
+        let counter = TokenCounter(ask.measure);
         let label = |quote: &Quote<'_>| format!("[{} user, word for word]", quote.message_id);
-        let quote = ask.quoted.map(|quote| previous::quote(&quote, &label(&quote), scale, limit / QUOTE_SHARE));
+        let quote = ask
+            .quoted
+            .map(|quote| previous::quote(&quote, &label(&quote), counter, limit / QUOTE_FRACTION));
         let quote = quote.unwrap_or_default();
-        if quote.is_empty() && ask.quoted.is_some_and(|quote| !text::clean(quote.text).trim().is_empty()) {
-            return Err(SummaryFailure::NoRoom(ask.target));
+        if quote.is_empty()
+            && ask
+                .quoted
+                .is_some_and(|quote| !text::clean(quote.text).trim().is_empty())
+        {
+            return Err(SummaryFailure::TargetTooSmall(ask.target));
         }
-        let taken = if quote.is_empty() { 0 } else { scale.weigh(&quote) + SEAM };
-        match limit.saturating_sub(taken) {
-            text if text < LEAST_TEXT => Err(SummaryFailure::NoRoom(ask.target)),
+        let quote_tokens = if quote.is_empty() {
+            0
+        } else {
+            counter.count(&quote) + SEAM_TOKENS
+        };
+        match limit.saturating_sub(quote_tokens) {
+            text if text < MIN_TEXT_TOKENS => Err(SummaryFailure::TargetTooSmall(ask.target)),
             text => Ok(Self { text, quote }),
         }
     }
 
-    /// The model's text with the quoted words behind it.
-    fn around(&self, text: String) -> String {
-        if self.quote.is_empty() { text } else { format!("{text}\n\n{}", self.quote) }
+    /// The model's text with the quoted words after it.
+    fn with_quote(&self, text: String) -> String {
+        if self.quote.is_empty() {
+            text
+        } else {
+            format!("{text}\n\n{}", self.quote)
+        }
     }
 }

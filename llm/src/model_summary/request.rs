@@ -1,4 +1,5 @@
-//! One system text and one user text in the shapes that `anneal_core::render` writes, without a conversation around them.
+//! One system text and one user text in the formats that `anneal_core::render` writes, without a
+//! conversation.
 
 use anneal_core::{message::Role, render::Format};
 use serde::Serialize;
@@ -67,19 +68,30 @@ struct Bare<'a> {
 pub(super) fn request(format: Format, system: &str, user: &str) -> String {
     let request = match format {
         Format::Neutral => Request::Neutral {
-            messages: [(Role::System, system), (Role::User, user)]
-                .map(|(role, text)| Neutral { role, parts: [Text { text }] }),
+            messages: [(Role::System, system), (Role::User, user)].map(|(role, text)| Neutral {
+                role,
+                parts: [Text { text }],
+            }),
         },
         Format::OpenAiChat => Request::OpenAi {
-            messages: [(Role::System, system), (Role::User, user)].map(|(role, content)| Plain { role, content }),
+            messages: [(Role::System, system), (Role::User, user)]
+                .map(|(role, content)| Plain { role, content }),
         },
         Format::AnthropicMessages => Request::Anthropic {
             system: [Text { text: system }],
-            messages: [Blocks { role: Role::User, content: [Text { text: user }] }],
+            messages: [Blocks {
+                role: Role::User,
+                content: [Text { text: user }],
+            }],
         },
         Format::GeminiContents => Request::Gemini {
-            system: Parts { parts: [Bare { text: system }] },
-            contents: [Content { role: Role::User, parts: [Bare { text: user }] }],
+            system: Parts {
+                parts: [Bare { text: system }],
+            },
+            contents: [Content {
+                role: Role::User,
+                parts: [Bare { text: user }],
+            }],
         },
     };
     serde_json::to_string(&request).expect("strings in structs always serialise")
@@ -100,11 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_what_render_makes_of_the_same_two_texts() {
+    fn a_request_equals_the_rendered_context_of_the_same_two_texts() {
         for format in Format::ALL {
             let text = "a \"b\"\n\u{2028}字 {}".to_owned();
-            let input =
-                Message { role: Role::User, parts: vec![Part::Text { text: text.clone() }], metadata: BTreeMap::new() };
+            let input = Message {
+                role: Role::User,
+                parts: vec![Part::Text { text: text.clone() }],
+                metadata: BTreeMap::new(),
+            };
             let material = Material {
                 last_message_id: MessageId::NONE,
                 last_role: None,
@@ -117,14 +132,22 @@ mod tests {
                 checkpoint: None,
                 tail: Vec::new(),
                 prefix: None,
-                left_out: Vec::new(),
+                omitted: Vec::new(),
                 idle_seconds: None,
                 tokens_ratio: None,
                 learnt_window: None,
             };
-            let ask = Ask { current_input: vec![input], format, ..Ask::default() };
+            let ask = Ask {
+                current_input: vec![input],
+                format,
+                ..Ask::default()
+            };
             let context = context::build(material, ask).expect("there is no budget");
-            assert_eq!(request(format, "Be brief.", &text), render::render(&context, format), "{format:?}");
+            assert_eq!(
+                request(format, "Be brief.", &text),
+                render::render(&context, format),
+                "{format:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Anthropic's messages: blocks that begin, grow and stop.
+//! Anthropic's Messages API: an answer is a list of content blocks, which start, grow and stop.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::{
     CallFailure, CallUsage, StopReason,
-    answer::{Dialect, NOT_THE_PROTOCOL, Shown, UnderWay},
     json::{lenient, tokens},
+    partial_answer::{MALFORMED_EVENT, PartialAnswer, ProtocolReader, Visibility},
 };
 
 const PROVIDER: &str = "anthropic";
@@ -69,7 +69,7 @@ struct Delta {
     stop_reason: Option<String>,
 }
 
-/// Tokens; input without what was read from the cache and written to it.
+/// Token counts; `input` excludes tokens read from the cache and written to it.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(rename = "input_tokens", default)]
@@ -83,7 +83,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// These figures, and the earlier ones where these are silent.
+    /// These counts, with the earlier ones where these have none.
     fn or(self, earlier: &Self) -> Self {
         Self {
             input: self.input.or(earlier.input),
@@ -93,13 +93,18 @@ impl Usage {
         }
     }
 
-    fn in_our_terms(&self) -> CallUsage {
+    fn to_call_usage(&self) -> CallUsage {
         let (cached, written) = (tokens(self.read), tokens(self.written));
-        CallUsage { input: tokens(self.input) + cached + written, cached, written, output: tokens(self.output) }
+        CallUsage {
+            input: tokens(self.input) + cached + written,
+            cached,
+            written,
+            output: tokens(self.output),
+        }
     }
 }
 
-/// Blocks that have begun and not stopped, by their index, and what was counted.
+/// The blocks that have started and not stopped, by index, and the counts so far.
 #[derive(Default)]
 pub(super) struct Anthropic {
     blocks: BTreeMap<u64, Block>,
@@ -115,39 +120,45 @@ enum Block {
     Redacted {
         cipher: String,
     },
-    /// `given` is the input that stood at the block's start; fragments come in its place.
+    /// `given` is the input at the block's start; fragments replace it.
     ToolUse {
         id: String,
         name: String,
         given: String,
         fragments: String,
     },
-    /// Of a kind that was not asked for.
+    /// A kind that was not requested.
     Other,
 }
 
-impl Dialect for Anthropic {
-    fn read(&mut self, json: &str, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        let event: Event<'_> = serde_json::from_str(json).map_err(|_| NOT_THE_PROTOCOL)?;
+impl ProtocolReader for Anthropic {
+    fn read(&mut self, json: &str, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
+        let event: Event<'_> = serde_json::from_str(json).map_err(|_| MALFORMED_EVENT)?;
         match event.kind.as_str() {
-            "message_start" => self.count(event.message.and_then(|message| message.usage), answer),
+            "message_start" => {
+                self.record_usage(event.message.and_then(|message| message.usage), answer)
+            }
             "content_block_start" => {
-                let block = event.content_block.map(|start| begun(start, answer));
+                let block = event.content_block.map(|start| start_block(start, answer));
                 self.blocks.extend(block.map(|block| (event.index, block)));
                 Ok(())
             }
             "content_block_delta" => {
-                if let (Some(block), Some(delta)) = (self.blocks.get_mut(&event.index), event.delta) {
-                    grow(block, delta, answer);
+                if let (Some(block), Some(delta)) = (self.blocks.get_mut(&event.index), event.delta)
+                {
+                    extend_block(block, delta, answer);
                 }
                 Ok(())
             }
-            "content_block_stop" => self.blocks.remove(&event.index).map_or(Ok(()), |block| stopped(block, answer)),
+            "content_block_stop" => self
+                .blocks
+                .remove(&event.index)
+                .map_or(Ok(()), |block| finish_block(block, answer)),
             "message_delta" => {
                 if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
-                    answer.stop(stop(&reason));
+                    answer.set_stop(stop_reason(&reason));
                 }
-                self.count(event.usage, answer)
+                self.record_usage(event.usage, answer)
             }
             "message_stop" => {
                 answer.close();
@@ -157,68 +168,104 @@ impl Dialect for Anthropic {
         }
     }
 
-    fn finish(&mut self, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        std::mem::take(&mut self.blocks).into_values().try_for_each(|block| stopped(block, answer))
+    fn finish(&mut self, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
+        std::mem::take(&mut self.blocks)
+            .into_values()
+            .try_for_each(|block| finish_block(block, answer))
     }
 }
 
 impl Anthropic {
-    fn count(&mut self, usage: Option<&RawValue>, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        let Some(usage) = lenient::<Usage>(usage) else { return Ok(()) };
+    fn record_usage(
+        &mut self,
+        usage: Option<&RawValue>,
+        answer: &mut PartialAnswer,
+    ) -> Result<(), CallFailure> {
+        let Some(usage) = lenient::<Usage>(usage) else {
+            return Ok(());
+        };
         self.usage = usage.or(&self.usage);
-        answer.counted(self.usage.in_our_terms())
+        answer.record_usage(self.usage.to_call_usage())
     }
 }
 
-fn begun(start: BlockStart<'_>, answer: &mut UnderWay) -> Block {
+fn start_block(start: BlockStart<'_>, answer: &mut PartialAnswer) -> Block {
     match start.kind.as_str() {
         "text" => {
-            answer.text(start.text);
+            answer.push_text(start.text);
             Block::Text
         }
         "thinking" => {
-            answer.thought(start.thinking.clone());
-            Block::Thinking { text: start.thinking, signature: start.signature }
+            answer.push_thought(start.thinking.clone());
+            Block::Thinking {
+                text: start.thinking,
+                signature: start.signature,
+            }
         }
         "redacted_thinking" => Block::Redacted { cipher: start.data },
         "tool_use" => {
-            let given = start.input.map_or_else(String::new, |input| input.get().to_owned());
-            Block::ToolUse { id: start.id, name: start.name, given, fragments: String::new() }
+            let given = start
+                .input
+                .map_or_else(String::new, |input| input.get().to_owned());
+            Block::ToolUse {
+                id: start.id,
+                name: start.name,
+                given,
+                fragments: String::new(),
+            }
         }
         _ => Block::Other,
     }
 }
 
-fn grow(block: &mut Block, delta: Delta, answer: &mut UnderWay) {
+fn extend_block(block: &mut Block, delta: Delta, answer: &mut PartialAnswer) {
     match block {
-        Block::Text => answer.text(delta.text.unwrap_or_default()),
+        Block::Text => answer.push_text(delta.text.unwrap_or_default()),
         Block::Thinking { text, signature } => {
             let more = delta.thinking.unwrap_or_default();
             text.push_str(&more);
-            answer.thought(more);
+            answer.push_thought(more);
             signature.push_str(&delta.signature.unwrap_or_default());
         }
-        Block::ToolUse { fragments, .. } => fragments.push_str(&delta.partial_json.unwrap_or_default()),
+        Block::ToolUse { fragments, .. } => {
+            fragments.push_str(&delta.partial_json.unwrap_or_default());
+        }
         Block::Redacted { .. } | Block::Other => {}
     }
 }
 
-fn stopped(block: Block, answer: &mut UnderWay) -> Result<(), CallFailure> {
+fn finish_block(block: Block, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
     match block {
-        // Without a signature nobody takes them back: they are thoughts, and were handed on as such.
+        // Thoughts without a signature cannot be sent back. They were passed on as readable
+        // thoughts.
         Block::Thinking { text, signature } if !signature.is_empty() => {
-            answer.reasoning(PROVIDER, text, signature, Shown::Readable);
+            answer.push_reasoning(PROVIDER, text, signature, Visibility::Readable);
         }
-        Block::Redacted { cipher } => answer.reasoning(PROVIDER, String::new(), cipher, Shown::Hidden),
-        Block::ToolUse { id, name, given, fragments } => {
-            return answer.call(id, name, if fragments.is_empty() { given } else { fragments });
+        Block::Redacted { cipher } => {
+            answer.push_reasoning(PROVIDER, String::new(), cipher, Visibility::Hidden);
+        }
+        Block::ToolUse {
+            id,
+            name,
+            given,
+            fragments,
+        } => {
+            return answer.push_tool_call(
+                id,
+                name,
+                if fragments.is_empty() {
+                    given
+                } else {
+                    fragments
+                },
+            );
         }
         Block::Text | Block::Thinking { .. } | Block::Other => {}
     }
     Ok(())
 }
 
-fn stop(reason: &str) -> StopReason {
+fn stop_reason(reason: &str) -> StopReason {
     match reason {
         "tool_use" => StopReason::ToolUse,
         "max_tokens" | "model_context_window_exceeded" => StopReason::OutputLimit,

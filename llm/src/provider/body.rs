@@ -1,76 +1,102 @@
-//! The body of an answer: read in bounds of bytes and time, known by its first bytes, handed on line by line.
+//! The body of an answer: read within limits of bytes and time. Its format is detected by its first
+//! bytes, and streams are passed on line by line.
 
 use futures::{Stream, stream};
 use reqwest::{Response, header::CONTENT_TYPE};
 
-use super::{CallFailure, http::Clock};
+use super::{CallFailure, call_limits::Deadlines};
 
 const TOO_LARGE: CallFailure = CallFailure::Broken("it is larger than response_bytes");
 const NO_TEXT: CallFailure = CallFailure::Broken("it is no UTF-8");
 
-/// Fields that a stream of events may begin with; a comment has no name.
+/// Field names with which a stream of events may begin; a comment has an empty name.
 const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
 
-/// What a body is.
+/// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum BodyFormat {
     /// Server-sent events.
     Events,
     /// One JSON document.
     Document,
 }
 
-/// A body under way.
+/// A body that is being read.
 pub(super) struct Body {
     response: Response,
-    clock: Clock,
-    /// Bytes that may still come.
+    deadlines: Deadlines,
+    /// Bytes that may still be read.
     left: usize,
     buffer: Vec<u8>,
-    /// What of the buffer is read.
+    /// Bytes of the buffer that are consumed.
     start: usize,
-    /// How far the buffer was searched for the end of a line.
+    /// Bytes of the buffer already searched for a line end.
     searched: usize,
     has_begun: bool,
     is_over: bool,
 }
 
 impl Body {
-    /// The body of an answer that is a success by its status.
-    pub(super) fn of(response: Response, clock: Clock, bytes: usize) -> Result<Self, CallFailure> {
-        let kind = response.headers().get(CONTENT_TYPE).map(reqwest::header::HeaderValue::as_bytes);
+    /// The body of an answer whose status is a success.
+    pub(super) fn of(
+        response: Response,
+        deadlines: Deadlines,
+        bytes: usize,
+    ) -> Result<Self, CallFailure> {
+        let kind = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .map(reqwest::header::HeaderValue::as_bytes);
         if kind.is_some_and(|kind| kind.trim_ascii_start().starts_with(b"text/html")) {
             return Err(CallFailure::Broken("it is a page"));
         }
-        if response.content_length().is_some_and(|length| length > bytes as u64) {
+        if response
+            .content_length()
+            .is_some_and(|length| length > bytes as u64)
+        {
             return Err(TOO_LARGE);
         }
-        Ok(Self::new(response, clock, bytes))
+        Ok(Self::new(response, deadlines, bytes))
     }
 
-    fn new(response: Response, clock: Clock, bytes: usize) -> Self {
+    fn new(response: Response, deadlines: Deadlines, bytes: usize) -> Self {
         let (start, searched) = (0, 0);
-        Self { response, clock, left: bytes, buffer: Vec::new(), start, searched, has_begun: false, is_over: false }
+        Self {
+            response,
+            deadlines,
+            left: bytes,
+            buffer: Vec::new(),
+            start,
+            searched,
+            has_begun: false,
+            is_over: false,
+        }
     }
 
-    /// The first bytes of a body, as many as come in time; the connection is dropped after them.
-    pub(super) async fn prefix(response: Response, clock: Clock, bytes: usize) -> Vec<u8> {
-        let mut body = Self::new(response, clock, usize::MAX);
+    /// Reads the first bytes of a body, as many as come in time, and then closes the connection.
+    pub(super) async fn read_prefix(
+        response: Response,
+        deadlines: Deadlines,
+        bytes: usize,
+    ) -> Vec<u8> {
+        let mut body = Self::new(response, deadlines, usize::MAX);
         while body.buffer.len() < bytes && matches!(body.read_more().await, Ok(true)) {}
         body.buffer.truncate(bytes);
         body.buffer
     }
 
-    /// What the body is, by its first bytes: content types are often wrong.
-    pub(super) async fn form(&mut self) -> Result<Form, CallFailure> {
+    /// Detects the format by the first bytes, because content types are often wrong.
+    pub(super) async fn detect_format(&mut self) -> Result<BodyFormat, CallFailure> {
         loop {
             self.skip_blank();
             let unread = &self.buffer[self.start..];
             match unread.first() {
-                Some(b'{') => return Ok(Form::Document),
+                Some(b'{') => return Ok(BodyFormat::Document),
                 Some(b'<') => return Err(CallFailure::Broken("it is a page")),
-                Some(_) if FIELDS.iter().any(|field| unread.starts_with(field)) => return Ok(Form::Events),
-                // Not even the beginning of a field: no more bytes will make it one.
+                Some(_) if FIELDS.iter().any(|field| unread.starts_with(field)) => {
+                    return Ok(BodyFormat::Events);
+                }
+                // Not the beginning of a field name, so more bytes do not help.
                 Some(_) if !FIELDS.iter().any(|field| field.starts_with(unread)) => {
                     return Err(CallFailure::Broken("it is not the protocol"));
                 }
@@ -82,8 +108,8 @@ impl Body {
         }
     }
 
-    /// Skips white space and byte order marks: within a line they would be content, and the reader of events does not
-    /// survive a mark.
+    /// Skips white space and byte order marks: within a line they would be content, and the event
+    /// parser fails at a byte order mark.
     fn skip_blank(&mut self) {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         loop {
@@ -95,20 +121,24 @@ impl Body {
         }
     }
 
-    /// The whole rest. What has come is kept when the future is dropped.
-    pub(super) async fn rest(&mut self) -> Result<&str, CallFailure> {
+    /// Reads all of the rest. Cancel safe: dropping the future keeps what was read.
+    pub(super) async fn read_to_end(&mut self) -> Result<&str, CallFailure> {
         while self.read_more().await? {}
         std::str::from_utf8(&self.buffer[self.start..]).map_err(|_| NO_TEXT)
     }
 
-    /// The rest, line by line, and at its end a blank line: it dispatches an event that lacks its own.
+    /// The rest as lines, with a blank line at its end, which completes an event that lacks its
+    /// own.
     ///
-    /// Whole lines, because the reader of events looks at an unfinished line from its start with every piece that comes.
+    /// Whole lines, because the event parser scans an incomplete line from its start again for
+    /// every chunk.
     pub(super) fn lines(self) -> impl Stream<Item = Result<String, CallFailure>> + Send {
-        stream::try_unfold(self, |mut body| async move { Ok(body.line().await?.map(|line| (line, body))) })
+        stream::try_unfold(self, |mut body| async move {
+            Ok(body.read_line().await?.map(|line| (line, body)))
+        })
     }
 
-    async fn line(&mut self) -> Result<Option<String>, CallFailure> {
+    async fn read_line(&mut self) -> Result<Option<String>, CallFailure> {
         loop {
             let from = self.searched.max(self.start);
             if let Some(end) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
@@ -129,11 +159,17 @@ impl Body {
         }
     }
 
-    /// Reads one more piece; false at the end.
+    /// Reads one more chunk; false at the end.
     async fn read_more(&mut self) -> Result<bool, CallFailure> {
-        let phase = if self.has_begun { "the answer paused for too long" } else { "the answer did not begin in time" };
-        let chunk = self.clock.wait(self.response.chunk(), phase).await?;
-        let Some(chunk) = chunk.map_err(|_| CallFailure::Broken("it was cut off"))? else { return Ok(false) };
+        let phase = if self.has_begun {
+            "the answer paused for too long"
+        } else {
+            "the answer did not begin in time"
+        };
+        let chunk = self.deadlines.apply(self.response.chunk(), phase).await?;
+        let Some(chunk) = chunk.map_err(|_| CallFailure::Broken("it was cut off"))? else {
+            return Ok(false);
+        };
         self.left = self.left.checked_sub(chunk.len()).ok_or(TOO_LARGE)?;
         self.has_begun = true;
         self.buffer.extend_from_slice(&chunk);

@@ -1,4 +1,5 @@
-//! What the configuration says of providers and models, checked and made ready. Every refusal says what to do.
+//! Checks the configuration of providers and models, and builds the models that can be called.
+//! Every error says what to do.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -11,12 +12,11 @@ use reqwest::{Client, Proxy, Url, redirect};
 
 use super::{
     Api, MediaRule, MediaSettings, Model, OutputField, ProviderSettings, Providers, SettingsError,
-    http::{Limits, Provider},
-    key::Key,
+    call_limits::Limits, http::Provider, key::Key,
 };
 
-/// Most tokens that a model is asked to write when nothing is said; also at most a quarter of its window.
-const OUTPUT_MOST: Tokens = Tokens::new(4_096);
+/// Default of a model's output limit, if a quarter of its window is not less.
+const MAX_DEFAULT_OUTPUT: Tokens = Tokens::new(4_096);
 
 const OPENAI: &str = "https://api.openai.com/v1";
 const ANTHROPIC: &str = "https://api.anthropic.com/v1";
@@ -27,17 +27,19 @@ const GEMINI: &str = "https://generativelanguage.googleapis.com/v1beta";
 pub struct CallableModels(BTreeMap<String, Arc<Model>>);
 
 impl CallableModels {
-    /// Every model of the configuration that names its provider, checked: an error says what to do. Keys are read now.
+    /// Builds every model of the configuration that names its provider. Reads the providers' keys.
+    /// An error says what to do.
     pub fn new(providers: &Providers, models: &Models) -> Result<Self, SettingsError> {
         let mut ready = BTreeMap::new();
         for (name, settings) in providers {
-            let provider = provider(settings).map_err(|e| SettingsError(format!("providers.{name}: {e}")))?;
+            let provider =
+                provider(settings).map_err(|e| SettingsError(format!("providers.{name}: {e}")))?;
             ready.insert(name.as_str(), Arc::new(provider));
         }
         let mut callable = BTreeMap::new();
-        for (name, said) in models.said() {
-            let model =
-                model(name, said, models, &ready).map_err(|e| SettingsError(format!("models.{name:?}: {e}")))?;
+        for (name, settings) in models.configured() {
+            let model = model(name, settings, models, &ready)
+                .map_err(|e| SettingsError(format!("models.{name:?}: {e}")))?;
             callable.extend(model.map(|model| (name.to_owned(), Arc::new(model))));
         }
         Ok(Self(callable))
@@ -49,38 +51,52 @@ impl CallableModels {
     }
 }
 
-/// The model as it is called; None for one that is not called from here.
+/// The callable model; None for settings without a provider.
 fn model(
     name: &str,
-    said: &ModelSettings,
+    settings: &ModelSettings,
     models: &Models,
     providers: &BTreeMap<&str, Arc<Provider>>,
 ) -> Result<Option<Model>, SettingsError> {
-    let Some(provider) = &said.provider else {
-        let stray = [
-            ("served_as", said.served_as.is_some()),
-            ("output_tokens", said.output_tokens.is_some()),
-            ("concurrent_calls", said.concurrent_calls.is_some()),
+    let Some(provider) = &settings.provider else {
+        let unused = [
+            ("served_as", settings.served_as.is_some()),
+            ("output_tokens", settings.output_tokens.is_some()),
+            ("concurrent_calls", settings.concurrent_calls.is_some()),
         ];
-        return match stray.iter().find(|(_, is_said)| *is_said) {
-            Some((key, _)) => refuse(format!("{key} is for models that are called: name its provider as well")),
+        return match unused.iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) => refuse(format!(
+                "{key} is for models that are called: name its provider as well"
+            )),
             None => Ok(None),
         };
     };
     let Some(provider) = providers.get(provider.as_str()) else {
-        return refuse(format!("there is no provider {provider:?}: add a section [providers.{provider}]"));
+        return refuse(format!(
+            "there is no provider {provider:?}: add a section [providers.{provider}]"
+        ));
     };
     let Some(window) = models.find(name).window else {
-        return refuse(format!("its context window is not known: set models.{name:?}.window_tokens"));
+        return refuse(format!(
+            "its context window is not known: set models.{name:?}.window_tokens"
+        ));
     };
-    let output = said.output_tokens.unwrap_or_else(|| OUTPUT_MOST.min(Tokens::new(window.get() / 4)));
+    let output = settings
+        .output_tokens
+        .unwrap_or_else(|| MAX_DEFAULT_OUTPUT.min(Tokens::new(window.get() / 4)));
     if output == Tokens::ZERO || output >= window {
-        return refuse(format!("output_tokens must be at least 1 and less than the window of {} tokens", window.get()));
+        return refuse(format!(
+            "output_tokens must be at least 1 and less than the window of {} tokens",
+            window.get()
+        ));
     }
-    if said.concurrent_calls == Some(0) {
+    if settings.concurrent_calls == Some(0) {
         return refuse("concurrent_calls must be at least 1; leave it out for no limit".into());
     }
-    let served_as = said.served_as.clone().unwrap_or_else(|| name.to_owned());
+    let served_as = settings
+        .served_as
+        .clone()
+        .unwrap_or_else(|| name.to_owned());
     if served_as.trim().is_empty() {
         return refuse("served_as is empty: say what the provider calls the model".into());
     }
@@ -89,67 +105,101 @@ fn model(
         served_as,
         window,
         output,
-        concurrent_calls: said.concurrent_calls,
+        concurrent_calls: settings.concurrent_calls,
         provider: Arc::clone(provider),
     }))
 }
 
 fn provider(settings: &ProviderSettings) -> Result<Provider, SettingsError> {
     let limits = limits(settings)?;
-    let own = address("url", home_of(settings.api)).expect("the protocols' homes are URLs");
-    let home = settings.url.as_deref().map_or_else(|| Ok(own.clone()), |url| address("url", url))?;
-    if home.scheme() == "http" && !is_loopback(&home) && !settings.allow_http {
+    let default_url =
+        address("url", default_base_url(settings.api)).expect("the default base URLs are URLs");
+    let base_url = settings
+        .url
+        .as_deref()
+        .map_or_else(|| Ok(default_url.clone()), |url| address("url", url))?;
+    if base_url.scheme() == "http" && !is_loopback(&base_url) && !settings.allow_http {
         let sentence = "url is plain HTTP to another host, which sends keys and conversations in the clear: use https, \
                         or set allow_http = true on a private network";
         return refuse(sentence.into());
     }
     let key = Key::read(settings)?;
-    let is_own = home.host_str() == own.host_str();
-    if is_own && key.is_none() {
+    let is_default_host = base_url.host_str() == default_url.host_str();
+    if is_default_host && key.is_none() {
         return refuse(format!(
             "{} answers only with a key: set key_env or key_file",
-            own.host_str().unwrap_or_default()
+            default_url.host_str().unwrap_or_default()
         ));
     }
     if settings.output_field.is_some() && settings.api != Api::OpenAi {
-        return refuse("output_field is for api = \"openai\": other protocols have one field for it".into());
+        return refuse(
+            "output_field is for api = \"openai\": other protocols have one field for it".into(),
+        );
     }
-    let by_host = if is_own { OutputField::MaxCompletionTokens } else { OutputField::MaxTokens };
+    let by_host = if is_default_host {
+        OutputField::MaxCompletionTokens
+    } else {
+        OutputField::MaxTokens
+    };
     let output_field = settings.output_field.unwrap_or(by_host);
-    let media = media(settings.media.as_ref(), &home, is_own)?;
-    let home = home.as_str().trim_end_matches('/').to_owned();
-    Ok(Provider { api: settings.api, home, output_field, media, client: client(settings)?, key, limits })
+    let media = media(settings.media.as_ref(), &base_url, is_default_host)?;
+    let base_url = base_url.as_str().trim_end_matches('/').to_owned();
+    Ok(Provider {
+        api: settings.api,
+        base_url,
+        output_field,
+        media,
+        client: client(settings)?,
+        key,
+        limits,
+    })
 }
 
-/// Which media a provider is told the addresses of. One that the operator may run itself is told none unless it is said.
-fn media(said: Option<&MediaSettings>, home: &Url, is_own: bool) -> Result<MediaAccess, SettingsError> {
-    let by_home = MediaSettings::Rule(if is_own { MediaRule::Https } else { MediaRule::Inline });
-    match said.unwrap_or(&by_home) {
+/// The media whose addresses a provider may receive. By default a host other than the protocol's
+/// own gets none, because the operator may run it in a private network.
+fn media(
+    settings: Option<&MediaSettings>,
+    base_url: &Url,
+    is_default_host: bool,
+) -> Result<MediaAccess, SettingsError> {
+    let by_base_url = MediaSettings::Rule(if is_default_host {
+        MediaRule::Https
+    } else {
+        MediaRule::Inline
+    });
+    match settings.unwrap_or(&by_base_url) {
         MediaSettings::Rule(MediaRule::Inline) => Ok(MediaAccess::Inline),
-        MediaSettings::Rule(MediaRule::Https) => {
-            Ok(MediaAccess::PublicNames { own: home.host_str().unwrap_or_default().into() })
-        }
+        MediaSettings::Rule(MediaRule::Https) => Ok(MediaAccess::PublicNames {
+            provider_host: base_url.host_str().unwrap_or_default().into(),
+        }),
         MediaSettings::Hosts(hosts) => match hosts.iter().find(|host| !is_host_entry(host)) {
             Some(host) => refuse(format!(
                 "media holds {host:?}: list names of hosts in lower case, such as \"example.com\" or \"*.example.com\""
             )),
-            None if hosts.is_empty() => refuse("media is an empty list: say \"inline\" for no host".into()),
+            None if hosts.is_empty() => {
+                refuse("media is an empty list: say \"inline\" for no host".into())
+            }
             None => Ok(MediaAccess::Hosts(hosts.as_slice().into())),
         },
     }
 }
 
 impl ProviderSettings {
-    /// Whether its key gets into nobody's hands but the protocol's own maker's, or this machine's.
-    pub fn is_at_home(&self) -> bool {
-        let own = address("url", home_of(self.api)).expect("the protocols' homes are URLs");
-        let Ok(home) = address("url", self.url.as_deref().unwrap_or(own.as_str())) else { return false };
-        let is_own = home.scheme() == "https" && home.host_str() == own.host_str();
-        is_own || is_loopback(&home) && self.proxy.is_none()
+    /// Whether the key is sent only to the protocol's own host or to this machine.
+    pub fn is_trusted_endpoint(&self) -> bool {
+        let default_url =
+            address("url", default_base_url(self.api)).expect("the default base URLs are URLs");
+        let Ok(base_url) = address("url", self.url.as_deref().unwrap_or(default_url.as_str()))
+        else {
+            return false;
+        };
+        let is_default_host =
+            base_url.scheme() == "https" && base_url.host_str() == default_url.host_str();
+        is_default_host || is_loopback(&base_url) && self.proxy.is_none()
     }
 }
 
-const fn home_of(api: Api) -> &'static str {
+const fn default_base_url(api: Api) -> &'static str {
     match api {
         Api::OpenAi => OPENAI,
         Api::Anthropic => ANTHROPIC,
@@ -174,7 +224,7 @@ fn limits(settings: &ProviderSettings) -> Result<Limits, SettingsError> {
     })
 }
 
-/// A URL without anything that is secret or that calls would have to carry along.
+/// Parses a URL that has no user, password, query or fragment.
 fn address(key: &str, text: &str) -> Result<Url, SettingsError> {
     let wanted = || format!("{key} must be an address such as https://host/v1");
     let url = Url::parse(text).map_err(|_| SettingsError(wanted()))?;
@@ -182,10 +232,14 @@ fn address(key: &str, text: &str) -> Result<Url, SettingsError> {
         return refuse(wanted());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse(format!("{key} must hold no user and no password: keys belong into key_env or key_file"));
+        return refuse(format!(
+            "{key} must hold no user and no password: keys belong into key_env or key_file"
+        ));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return refuse(format!("{key} must end with its path: leave out what begins with ? or #"));
+        return refuse(format!(
+            "{key} must end with its path: leave out what begins with ? or #"
+        ));
     }
     Ok(url)
 }
@@ -196,7 +250,8 @@ fn is_loopback(url: &Url) -> bool {
     address.map_or(host == "localhost", |address| address.is_loopback())
 }
 
-/// Its own client, straight to the provider: no proxy of the environment, no redirects, no cookies, no compression.
+/// A client of the provider's own: no proxy from the environment, no redirects, no cookies, no
+/// compression.
 fn client(settings: &ProviderSettings) -> Result<Client, SettingsError> {
     let mut client = Client::builder()
         .no_proxy()
@@ -206,11 +261,15 @@ fn client(settings: &ProviderSettings) -> Result<Client, SettingsError> {
         .connect_timeout(Duration::from_millis(settings.connect_timeout_ms.into()));
     if let Some(proxy) = &settings.proxy {
         let address = address("proxy", proxy)?;
-        let proxy = Proxy::all(address).map_err(|_| SettingsError("proxy cannot be used as one".into()))?;
+        let proxy =
+            Proxy::all(address).map_err(|_| SettingsError("proxy cannot be used as one".into()))?;
         client = client.proxy(proxy);
     }
     client.build().map_err(|_| {
-        SettingsError("TLS cannot be set up: install the system's certificates (package ca-certificates)".into())
+        SettingsError(
+            "TLS cannot be set up: install the system's certificates (package ca-certificates)"
+                .into(),
+        )
     })
 }
 

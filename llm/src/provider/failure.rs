@@ -1,16 +1,17 @@
-//! Why a model gave no answer, by what is done about it.
+//! Why a model gave no answer, grouped by how the caller reacts.
 
 use std::time::Duration;
 
 use anneal_core::tokens::Tokens;
+use reqwest::StatusCode;
 
-use super::http;
-use crate::provider_error::{Classification, Midway, OverflowKind};
+use crate::provider_error::{Classification, OverflowKind, StreamError};
 
-/// A failed call. Texts are ours: what a provider says may quote what users wrote, and is neither logged nor stored.
+/// A failed call. Its texts are anneal's own: a provider's message may quote users' content, so it
+/// is neither logged nor stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// The context does not fit the model: send a shorter one.
+    /// The context does not fit the model. The caller should send a shorter one.
     #[error("the context does not fit the model ({rule})")]
     Overflow {
         /// The model's window, where the error names it.
@@ -20,37 +21,39 @@ pub enum CallFailure {
         /// The rule of `provider_error` that decided.
         rule: &'static str,
     },
-    /// Too many calls, or an overloaded provider (429, 503, 529): come back later.
+    /// Too many calls, or an overloaded provider (429, 503, 529). The caller should retry later.
     #[error("the provider limits its calls (status {status})")]
     Limited {
         /// HTTP status.
         status: u16,
-        /// When the provider asks to come back.
+        /// Delay before a retry, if the provider asks for one.
         retry_after: Option<Duration>,
     },
-    /// The provider fails (5xx), cannot be reached, or was too slow: come back later.
+    /// The provider fails (5xx), cannot be reached, or is too slow. The caller should retry later.
     #[error("the provider is unavailable: {what}")]
     Unavailable {
-        /// What happened: a status, a phase of the connection.
+        /// The status, or the phase of the connection that failed.
         what: String,
-        /// Whether the provider may have worked on the request; else it was not sent, or refused by the status.
+        /// Whether the provider may have processed the request. False if it was not sent, or
+        /// refused by status.
         was_worked_on: bool,
-        /// When the provider asks to come back.
+        /// Delay before a retry, if the provider asks for one.
         retry_after: Option<Duration>,
     },
-    /// The provider refuses the request (key, model name, shape, policy): the same request will be refused again.
+    /// The provider refuses the request (key, model name, format, policy), and would refuse it
+    /// again.
     #[error("the provider refuses the request (status {status})")]
     Refused {
         /// HTTP status.
         status: u16,
     },
-    /// What came is no answer: not the protocol, cut off, empty, endless, too large. Another try may be answered well.
+    /// The answer is unusable: malformed, cut off, empty or too large. A retry may succeed.
     #[error("the provider's answer cannot be used: {0}")]
     Broken(&'static str),
 }
 
 impl CallFailure {
-    /// Its name in metrics.
+    /// The failure's label in metrics.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Overflow { .. } => "overflow",
@@ -63,30 +66,35 @@ impl CallFailure {
 
     /// Whether the same call may succeed later.
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Limited { .. } | Self::Unavailable { .. } | Self::Broken(_))
+        matches!(
+            self,
+            Self::Limited { .. } | Self::Unavailable { .. } | Self::Broken(_)
+        )
     }
 
-    /// When the provider asks to come back.
+    /// Delay before a retry, if the provider asks for one.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Limited { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::Limited { retry_after, .. } | Self::Unavailable { retry_after, .. } => {
+                *retry_after
+            }
             _ => None,
         }
     }
 
-    /// Whether the provider may have worked on the request, and so may bill its input. What it refuses by a status of its own
-    /// (4xx, or too many calls) costs nothing, nor does what was never sent.
-    pub fn may_have_cost(&self) -> bool {
+    /// Whether the provider may bill the request's input. A request that was refused by status
+    /// (4xx, or too many calls) or never sent costs nothing.
+    pub fn may_be_billed(&self) -> bool {
         match self {
             Self::Limited { .. } | Self::Refused { .. } => false,
             Self::Unavailable { was_worked_on, .. } => *was_worked_on,
-            Self::Overflow { rule, .. } => *rule == PROMPT_SHORTENED,
+            Self::Overflow { rule, .. } => *rule == PROMPT_TRUNCATED,
             Self::Broken(_) => true,
         }
     }
 
-    /// Whether it says something of the model or its provider, whoever calls; else perhaps only of this request.
-    pub const fn is_the_models_own(&self) -> bool {
+    /// Whether the failure concerns all calls of the model, not only this request.
+    pub const fn is_model_wide(&self) -> bool {
         match self {
             Self::Limited { .. } | Self::Unavailable { .. } => true,
             Self::Refused { status } => matches!(status, 401..=404),
@@ -95,26 +103,44 @@ impl CallFailure {
     }
 }
 
-/// The rule of an overflow that the provider has not noticed: it answers a prompt that it cut short.
-pub(super) const PROMPT_SHORTENED: &str = "prompt-shortened";
+/// The rule of an overflow that the provider does not report: it answers a truncated prompt.
+pub(super) const PROMPT_TRUNCATED: &str = "prompt-shortened";
 
-/// The failure that a status stands for.
+/// The failure of an error status.
 pub(super) fn of_status(status: u16, retry_after: Option<Duration>) -> CallFailure {
     match status {
-        _ if http::is_limit(status) => CallFailure::Limited { status, retry_after },
+        _ if is_limit(status) => CallFailure::Limited {
+            status,
+            retry_after,
+        },
         408 | 500.. => {
             let was_worked_on = status != 408;
-            CallFailure::Unavailable { what: format!("status {status}"), was_worked_on, retry_after }
+            CallFailure::Unavailable {
+                what: format!("status {status}"),
+                was_worked_on,
+                retry_after,
+            }
         }
         _ => CallFailure::Refused { status },
     }
 }
 
-/// The failure of an answer that is about the size of the context; None for all others. A quota that is too small for the
-/// request counts as one: waiting does not help, a shorter context does. It names no window.
+/// Whether a status means "too many calls", not an error of the provider.
+fn is_limit(status: u16) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS
+        || status == StatusCode::SERVICE_UNAVAILABLE
+        || status == 529
+}
+
+/// The failure of an answer that is about the size of the context; None for any other. A quota that
+/// is too small for the request counts as one, because only a shorter context helps. It names no
+/// window.
 pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
     use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, QuotaTooSmall};
-    let is_size = matches!(verdict.kind, Input | InputPlusOutput | Bytes | MessageTooLong | QuotaTooSmall);
+    let is_size = matches!(
+        verdict.kind,
+        Input | InputPlusOutput | Bytes | MessageTooLong | QuotaTooSmall
+    );
     is_size.then(|| CallFailure::Overflow {
         window: verdict.limit_tokens.map(Tokens::new),
         prompt: verdict.prompt_tokens.map(Tokens::new),
@@ -122,18 +148,28 @@ pub(super) fn overflow(verdict: &Classification) -> Option<CallFailure> {
     })
 }
 
-/// The failure that an error within an answer stands for.
-pub(super) fn midway(error: &Midway) -> CallFailure {
+/// The failure of an error within an answer.
+pub(super) fn of_stream_error(error: &StreamError) -> CallFailure {
     let by_status = || error.status.map(|status| of_status(status, None));
-    overflow(&error.verdict).or_else(by_status).unwrap_or_else(|| unavailable("an error within the answer"))
+    overflow(&error.verdict)
+        .or_else(by_status)
+        .unwrap_or_else(|| unavailable("an error within the answer"))
 }
 
-/// It was too slow, or broke off: this happened.
+/// The failure of a call that was too slow or broke off. The request may have been processed.
 pub(super) fn unavailable(what: &str) -> CallFailure {
-    CallFailure::Unavailable { what: what.to_owned(), was_worked_on: true, retry_after: None }
+    CallFailure::Unavailable {
+        what: what.to_owned(),
+        was_worked_on: true,
+        retry_after: None,
+    }
 }
 
-/// It cannot be reached: this happened before the request was sent.
-pub(super) fn unreached(what: &str) -> CallFailure {
-    CallFailure::Unavailable { what: what.to_owned(), was_worked_on: false, retry_after: None }
+/// The failure of a call that broke off before the request was sent.
+pub(super) fn unreachable(what: &str) -> CallFailure {
+    CallFailure::Unavailable {
+        what: what.to_owned(),
+        was_worked_on: false,
+        retry_after: None,
+    }
 }

@@ -1,12 +1,12 @@
-//! Gemini's generateContent: every event is a small answer of its own.
+//! Gemini's generateContent API: every event is a small answer of its own.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
     CallFailure, CallUsage, StopReason,
-    answer::{Dialect, NOT_THE_PROTOCOL, Shown, UnderWay},
-    json::{Few, lenient, tokens},
+    json::{BoundedList, lenient, tokens},
+    partial_answer::{MALFORMED_EVENT, PartialAnswer, ProtocolReader, Visibility},
 };
 
 const PROVIDER: &str = "gemini";
@@ -15,7 +15,7 @@ const PROVIDER: &str = "gemini";
 #[serde(rename_all = "camelCase")]
 struct Chunk<'a> {
     #[serde(borrow, default)]
-    candidates: Few<Candidate<'a>>,
+    candidates: BoundedList<Candidate<'a>>,
     #[serde(default)]
     prompt_feedback: Option<Feedback>,
     #[serde(borrow, default)]
@@ -36,7 +36,7 @@ struct Candidate<'a> {
 #[derive(Deserialize)]
 struct Content<'a> {
     #[serde(borrow, default)]
-    parts: Few<Part<'a>>,
+    parts: BoundedList<Part<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ struct Feedback {
     block_reason: Option<String>,
 }
 
-/// Tokens; what the model wrote without its thoughts.
+/// Token counts; `written` excludes thoughts.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(rename = "promptTokenCount", default)]
@@ -82,29 +82,43 @@ struct Usage {
     thought: Option<u64>,
 }
 
-/// Thoughts that wait for their signature.
+/// The thoughts whose signature has not come yet.
 #[derive(Default)]
 pub(super) struct Gemini {
     thoughts: String,
 }
 
-impl Dialect for Gemini {
-    fn read(&mut self, json: &str, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|_| NOT_THE_PROTOCOL)?;
-        // Other candidates than the first were not asked for.
-        for candidate in chunk.candidates.0.into_iter().filter(|one| one.index.unwrap_or_default() == 0) {
-            for part in candidate.content.into_iter().flat_map(|content| content.parts.0) {
-                self.hear(part, answer)?;
+impl ProtocolReader for Gemini {
+    fn read(&mut self, json: &str, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
+        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|_| MALFORMED_EVENT)?;
+        // Only one candidate is requested.
+        for candidate in chunk
+            .candidates
+            .0
+            .into_iter()
+            .filter(|one| one.index.unwrap_or_default() == 0)
+        {
+            for part in candidate
+                .content
+                .into_iter()
+                .flat_map(|content| content.parts.0)
+            {
+                self.read_part(part, answer)?;
             }
             if let Some(reason) = candidate.finish_reason {
-                answer.stop(stop(&reason)?);
+                answer.set_stop(stop_reason(&reason)?);
             }
         }
-        if chunk.prompt_feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
-            answer.stop(StopReason::Filtered);
+        if chunk
+            .prompt_feedback
+            .is_some_and(|feedback| feedback.block_reason.is_some())
+        {
+            answer.set_stop(StopReason::Filtered);
         }
-        let Some(usage) = lenient::<Usage>(chunk.usage_metadata) else { return Ok(()) };
-        answer.counted(CallUsage {
+        let Some(usage) = lenient::<Usage>(chunk.usage_metadata) else {
+            return Ok(());
+        };
+        answer.record_usage(CallUsage {
             input: tokens(usage.prompt),
             cached: tokens(usage.cached),
             output: tokens(usage.written) + tokens(usage.thought),
@@ -114,33 +128,45 @@ impl Dialect for Gemini {
 }
 
 impl Gemini {
-    fn hear(&mut self, part: Part<'_>, answer: &mut UnderWay) -> Result<(), CallFailure> {
+    fn read_part(&mut self, part: Part<'_>, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
         let text = part.text.unwrap_or_default();
         if part.thought == Some(true) {
             self.thoughts.push_str(&text);
-            answer.thought(text);
+            answer.push_thought(text);
         } else {
-            answer.text(text);
+            answer.push_text(text);
         }
-        // The signature comes with the part that follows the thoughts, and goes back before a call of that part.
-        if let Some(signature) = part.thought_signature.filter(|signature| !signature.is_empty()) {
-            answer.reasoning(PROVIDER, std::mem::take(&mut self.thoughts), signature, Shown::Readable);
+        // The signature comes with the part after the thoughts. When sent back, it stands before a
+        // tool call of that part.
+        if let Some(signature) = part
+            .thought_signature
+            .filter(|signature| !signature.is_empty())
+        {
+            answer.push_reasoning(
+                PROVIDER,
+                std::mem::take(&mut self.thoughts),
+                signature,
+                Visibility::Readable,
+            );
         }
-        let Some(call) = part.function_call else { return Ok(()) };
-        let input = call.args.map_or_else(String::new, |args| args.get().to_owned());
-        answer.call(call.id.unwrap_or_default(), call.name, input)
+        let Some(call) = part.function_call else {
+            return Ok(());
+        };
+        let input = call
+            .args
+            .map_or_else(String::new, |args| args.get().to_owned());
+        answer.push_tool_call(call.id.unwrap_or_default(), call.name, input)
     }
 }
 
-fn stop(reason: &str) -> Result<StopReason, CallFailure> {
+fn stop_reason(reason: &str) -> Result<StopReason, CallFailure> {
     match reason {
         "MAX_TOKENS" => Ok(StopReason::OutputLimit),
-        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY" => {
-            Ok(StopReason::Filtered)
-        }
-        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
-            Err(CallFailure::Broken("the model made a call that its provider could not read"))
-        }
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE"
+        | "IMAGE_SAFETY" => Ok(StopReason::Filtered),
+        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => Err(CallFailure::Broken(
+            "the model made a call that its provider could not read",
+        )),
         _ => Ok(StopReason::Done),
     }
 }

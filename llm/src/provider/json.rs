@@ -1,4 +1,5 @@
-//! JSON of strangers: a few bytes of it never become much memory, and an odd field never spoils the rest.
+//! Defensive parsing of providers' JSON: short input never takes much memory, and an unexpected
+//! field does not fail the rest.
 
 use std::fmt;
 
@@ -9,47 +10,48 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Most entries of any list in one event.
-const LISTED: usize = 256;
+/// Most entries of a list in one event.
+const MAX_ENTRIES: usize = 256;
 
-/// A list of at most [`LISTED`] entries; null is an empty one. Three bytes of `{},` would else become hundreds.
+/// A list of at most [`MAX_ENTRIES`] entries; null is an empty one. Without the limit, three bytes
+/// (`{},`) would take hundreds in memory.
 #[derive(Debug)]
-pub(super) struct Few<T>(pub(super) Vec<T>);
+pub(super) struct BoundedList<T>(pub(super) Vec<T>);
 
-impl<T> Default for Few<T> {
+impl<T> Default for BoundedList<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FewVisitor(std::marker::PhantomData))
+        deserializer.deserialize_any(BoundedListVisitor(std::marker::PhantomData))
     }
 }
 
-struct FewVisitor<T>(std::marker::PhantomData<T>);
+struct BoundedListVisitor<T>(std::marker::PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
-    type Value = Few<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedListVisitor<T> {
+    type Value = BoundedList<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
 
-    fn visit_unit<E>(self) -> Result<Few<T>, E> {
-        Ok(Few::default())
+    fn visit_unit<E>(self) -> Result<BoundedList<T>, E> {
+        Ok(BoundedList::default())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few<T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BoundedList<T>, A::Error> {
         let mut list = Vec::new();
         while let Some(entry) = seq.next_element()? {
-            if list.len() == LISTED {
+            if list.len() == MAX_ENTRIES {
                 return Err(A::Error::custom("a list is too long"));
             }
             list.push(entry);
         }
-        Ok(Few(list))
+        Ok(BoundedList(list))
     }
 }
 
@@ -59,25 +61,32 @@ struct TextPiece {
     text: Option<String>,
 }
 
-/// The text of a field that holds a string, or a list of pieces with `text`; None for all else.
+/// The text of a field that holds a string, or a list of objects with `text`; None for any other
+/// value.
 pub(super) fn text(raw: Option<&RawValue>) -> Option<String> {
     let json = raw?.get();
     match json.as_bytes().first() {
         Some(b'"') => serde_json::from_str(json).ok(),
         Some(b'[') => {
-            let pieces: Few<TextPiece> = serde_json::from_str(json).ok()?;
-            Some(pieces.0.into_iter().filter_map(|piece| piece.text).collect())
+            let pieces: BoundedList<TextPiece> = serde_json::from_str(json).ok()?;
+            Some(
+                pieces
+                    .0
+                    .into_iter()
+                    .filter_map(|piece| piece.text)
+                    .collect(),
+            )
         }
         _ => None,
     }
 }
 
-/// A field that nothing depends on: what is not as the protocol says counts as not there.
+/// An optional field: a value that does not follow the protocol counts as missing.
 pub(super) fn lenient<T: DeserializeOwned + Default>(raw: Option<&RawValue>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// Tokens as a provider says them: never so many that sums of them overflow.
-pub(super) fn tokens(said: Option<u64>) -> Tokens {
-    Tokens::new(said.unwrap_or_default().min(u64::from(u32::MAX)))
+/// A provider's token count, limited so that sums cannot overflow.
+pub(super) fn tokens(count: Option<u64>) -> Tokens {
+    Tokens::new(count.unwrap_or_default().min(u64::from(u32::MAX)))
 }

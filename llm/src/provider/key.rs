@@ -1,14 +1,15 @@
-//! A provider's key: read once, sent, never shown.
+//! A provider's key: read once, sent with each call, never shown.
 
 use reqwest::header::HeaderValue;
 
 use super::{ProviderSettings, SettingsError};
 
-/// A run of so many letters and digits, some of each, is seldom part of a name.
-const KEY_RUN: usize = 16;
+/// A run of so many letters and digits, with some of each, is probably part of a key, not of a
+/// name.
+const MIN_KEY_RUN: usize = 16;
 
-/// A key. It has no serialised form, its Debug form is empty, and the header that carries it is marked as sensitive, so
-/// that HTTP libraries do not print it either.
+/// A key. It cannot be serialised, its Debug form is empty, and its header is marked as sensitive,
+/// so that HTTP libraries do not print it.
 #[derive(Clone)]
 pub(super) struct Key(String);
 
@@ -19,33 +20,41 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// The key that the settings name, read now; None where they name none. A key that changes is read at the next start.
+    /// Reads the key that the settings name; None where they name none. A changed key is read at
+    /// the next start.
     pub(super) fn read(settings: &ProviderSettings) -> Result<Option<Self>, SettingsError> {
         let (text, source) = match (&settings.key_env, &settings.key_file) {
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err(SettingsError("say key_env or key_file, not both".into())),
+            (Some(_), Some(_)) => {
+                return Err(SettingsError("say key_env or key_file, not both".into()));
+            }
             (Some(variable), None) => {
                 if !is_variable(variable) {
                     let sentence = "key_env must be the name of a variable (letters, digits and _): the key itself \
                                     belongs into that variable";
                     return Err(SettingsError(sentence.into()));
                 }
-                let name = shown(variable);
+                let name = printable(variable);
                 let text = std::env::var(variable).map_err(|_| {
-                    SettingsError(format!("the variable {name} that key_env names is not set: put the key into it"))
+                    SettingsError(format!(
+                        "the variable {name} that key_env names is not set: put the key into it"
+                    ))
                 })?;
                 (text, format!("the variable {name}"))
             }
             (None, Some(file)) => {
-                let name = shown(file);
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| SettingsError(format!("key_file {name} cannot be read: {}", e.kind())))?;
+                let name = printable(file);
+                let text = std::fs::read_to_string(file).map_err(|e| {
+                    SettingsError(format!("key_file {name} cannot be read: {}", e.kind()))
+                })?;
                 (text, format!("key_file {name}"))
             }
         };
         let key = text.trim();
         if key.is_empty() {
-            return Err(SettingsError(format!("{source} is empty: put the key into it")));
+            return Err(SettingsError(format!(
+                "{source} is empty: put the key into it"
+            )));
         }
         if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(SettingsError(format!(
@@ -58,31 +67,43 @@ impl Key {
     /// The value of the header that carries the key, after this prefix.
     pub(super) fn header(&self, prefix: &str) -> HeaderValue {
         let text = format!("{prefix}{}", self.0);
-        let mut value = HeaderValue::try_from(text).expect("the key is visible ASCII, as read() checks");
+        let mut value =
+            HeaderValue::try_from(text).expect("the key is visible ASCII, as read() checks");
         value.set_sensitive(true);
         value
     }
 }
 
-/// Whether it can be the name of a variable.
+/// Whether the name can be that of an environment variable.
 fn is_variable(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit())
+    !name.is_empty()
+        && name.chars().all(is_letter)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// What an operator says of where a key is, unless it looks like the key itself.
-fn shown(said: &str) -> &str {
-    if looks_like_a_key(said) { "(not repeated here: it looks like a key)" } else { said }
+/// The name of a variable or file for error messages, unless it looks like the key itself.
+fn printable(name: &str) -> &str {
+    if looks_like_a_key(name) {
+        "(not repeated here: it looks like a key)"
+    } else {
+        name
+    }
 }
 
-fn looks_like_a_key(said: &str) -> bool {
-    let begins = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"].iter().any(|start| said.starts_with(start));
+fn looks_like_a_key(text: &str) -> bool {
+    let begins = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"]
+        .iter()
+        .any(|start| text.starts_with(start));
     let is_random = |run: &str| {
-        run.len() >= KEY_RUN
+        run.len() >= MIN_KEY_RUN
             && run.contains(|c: char| c.is_ascii_digit())
             && run.contains(|c: char| c.is_ascii_alphabetic())
     };
-    begins || said.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random)
+    begins
+        || text
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(is_random)
 }
 
 #[cfg(test)]
@@ -90,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_from_names_of_variables_and_files() {
+    fn keys_are_distinguished_from_names_of_variables_and_files() {
         for key in [
             "sk-planted-1234567890",
             "AIzaSyD4f6g7h8j9k0l1z2x3c4v5b6n7m8q9w0",
@@ -100,7 +121,13 @@ mod tests {
         ] {
             assert!(looks_like_a_key(key), "{key}");
         }
-        for name in ["OPENAI_API_KEY", "AZURE_OPENAI_KEY_2", "/run/secrets/openai", "my_openai_key_2026", "./key.txt"] {
+        for name in [
+            "OPENAI_API_KEY",
+            "AZURE_OPENAI_KEY_2",
+            "/run/secrets/openai",
+            "my_openai_key_2026",
+            "./key.txt",
+        ] {
             assert!(!looks_like_a_key(name), "{name}");
         }
     }

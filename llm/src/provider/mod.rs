@@ -1,48 +1,65 @@
-//! Language models behind their providers: named in the operator's configuration, called over HTTP, read with suspicion.
-//! What a provider answers is data of a stranger: bounded in bytes and time, and never trusted to be what it says.
+//! Language models: named in the operator's configuration and called over HTTP. A provider's answer
+//! is untrusted input: limited in bytes and time, and checked.
+//!
+//! - `settings`, `callable`, `key`: the configuration, its checks, and the keys.
+//! - `model`: a model and its calls; `tool`: a tool that it may call.
+//! - `request`: the body of a call; `http`: sends it; `call_limits`: its limits of time and bytes.
+//! - `body`: reads an answer's bytes; `answer_stream`: the answer as pieces.
+//! - `openai`, `anthropic`, `gemini`: one protocol each; `partial_answer`: what they have in
+//!   common.
+//! - `json`: defensive parsing.
+//! - `failure`: why there is no answer.
+//! - `call_cost`, `call_metrics`: the tokens of a call, and its metrics.
 
-mod answer;
+mod answer_stream;
 mod anthropic;
 mod body;
+mod call_cost;
+mod call_limits;
+mod call_metrics;
 mod callable;
 mod failure;
-mod figures;
 mod gemini;
 mod http;
 mod json;
 mod key;
 mod model;
 mod openai;
-mod pieces;
+mod partial_answer;
 mod request;
 mod settings;
 mod tool;
 
 use anneal_core::tokens::Tokens;
 
-pub use anneal_core::admission::Closed;
+pub use anneal_core::admission::AdmissionRefusal;
+pub use answer_stream::{AnswerStream, BilledAnswerStream};
+pub use call_cost::CallCost;
+pub use call_metrics::CallMetrics;
 pub use callable::CallableModels;
 pub use failure::CallFailure;
-pub use figures::{CallCost, CallFigures};
 pub use model::Model;
-pub use pieces::{BilledPieces, Pieces};
-pub use settings::{Api, MediaRule, MediaSettings, OutputField, ProviderSettings, Providers, SettingsError};
+pub use settings::{
+    Api, MediaRule, MediaSettings, OutputField, ProviderSettings, Providers, SettingsError,
+};
 pub use tool::{Tool, ToolError};
 
 /// One call of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The context, rendered in the model's [`Model::format`]: one JSON object with the messages and the system prompt.
+    /// The context in the model's [`Model::format`]: one JSON object with the messages and the
+    /// system prompt.
     pub context: &'a str,
     /// Tools that the model may call.
     pub tools: &'a [Tool],
-    /// Room for the answer, at most.
+    /// Output limit.
     pub output: Tokens,
     /// Randomness, 0 to 2; None: the provider's default.
     pub temperature: Option<f32>,
-    /// Tokens of the request, estimated: what its input costs where the provider does not say.
+    /// Estimated tokens of the request, which are its cost if the provider reports none.
     pub input: Tokens,
-    /// Tokens that the context has at least in the model's own counting, as far as known: tells a prompt that was cut short in silence.
+    /// Least tokens of the context by the model's tokenizer, where known: a provider that counts
+    /// much less has truncated the prompt.
     pub sent_tokens: Option<Tokens>,
 }
 
@@ -53,19 +70,19 @@ pub enum Piece {
     Text(String),
     /// More readable thoughts.
     Thought(String),
-    /// Thoughts that are complete and signed by the provider, or hidden by it: as they are to be stored and sent back. What
-    /// of them can be read came as [`Piece::Thought`] before.
+    /// Complete thoughts that the provider has signed or hidden, to be stored and sent back. Their
+    /// readable text came as [`Piece::Thought`] before.
     Reasoning(anneal_core::message::Part),
-    /// A call of a tool, complete.
+    /// A complete tool call.
     ToolUse {
-        /// The call's id; made here where the provider gives none.
+        /// The call's id; generated if the provider gives none.
         id: String,
         /// The tool's name.
         name: String,
-        /// Its input: JSON text as the model wrote it.
+        /// Its input as the model wrote it: JSON text.
         input: String,
     },
-    /// The end, always last.
+    /// The end, always the last piece.
     End(End),
 }
 
@@ -74,16 +91,16 @@ pub enum Piece {
 pub struct End {
     /// Why the model stopped.
     pub stop: StopReason,
-    /// What the provider counted; zeros where it did not say.
+    /// The provider's counts; zeros where it reported none.
     pub usage: CallUsage,
 }
 
 /// Why a model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// It had said everything.
+    /// The answer was complete.
     Done,
-    /// It waits for tools.
+    /// It waits for results of tools.
     ToolUse,
     /// It reached its output limit.
     OutputLimit,
@@ -91,16 +108,16 @@ pub enum StopReason {
     Filtered,
 }
 
-/// What the provider counted.
+/// The provider's token counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallUsage {
-    /// All input, cached and written included.
+    /// All input, including cached and written tokens.
     pub input: Tokens,
-    /// Of it: read from the cache.
+    /// The part of the input that was read from the cache.
     pub cached: Tokens,
-    /// Of it: written to the cache.
+    /// The part of the input that was written to the cache.
     pub written: Tokens,
-    /// What the model wrote.
+    /// Output, thoughts included.
     pub output: Tokens,
 }
 

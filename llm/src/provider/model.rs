@@ -5,11 +5,12 @@ use std::{fmt, sync::Arc};
 use anneal_core::{media_access::MediaAccess, render::Format, tokens::Tokens};
 
 use super::{
-    Answer, Api, BilledPieces, Call, CallCost, CallFailure, Piece, Pieces, answer::Dialect, anthropic::Anthropic,
-    gemini::Gemini, http::Provider, openai::OpenAi, request::request,
+    Answer, AnswerStream, Api, BilledAnswerStream, Call, CallCost, CallFailure, Piece,
+    anthropic::Anthropic, gemini::Gemini, http::Provider, openai::OpenAi,
+    partial_answer::ProtocolReader, request::request,
 };
 
-/// A model that can be called. Its Debug form holds neither key nor address.
+/// A model that can be called. Its Debug form holds neither key nor URL.
 pub struct Model {
     pub(super) name: String,
     pub(super) served_as: String,
@@ -22,18 +23,23 @@ pub struct Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Model");
-        shown.field("name", &self.name).field("format", &self.format());
-        shown.field("window", &self.window).field("output", &self.output).finish_non_exhaustive()
+        shown
+            .field("name", &self.name)
+            .field("format", &self.format());
+        shown
+            .field("window", &self.window)
+            .field("output", &self.output)
+            .finish_non_exhaustive()
     }
 }
 
 impl Model {
-    /// Its name in the configuration, in policies and in what is stored.
+    /// Its name in the configuration, in policies and in stored data.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The format that its contexts are rendered in.
+    /// The format of its contexts.
     pub fn format(&self) -> Format {
         match self.provider.api {
             Api::OpenAi => Format::OpenAiChat,
@@ -42,57 +48,67 @@ impl Model {
         }
     }
 
-    /// Its context window, as configured or shipped.
+    /// Its context window: as configured, else the built-in value.
     pub const fn window(&self) -> Tokens {
         self.window
     }
 
-    /// Most tokens that it may be asked to write.
+    /// Most output tokens of a call.
     pub const fn output(&self) -> Tokens {
         self.output
     }
 
-    /// Calls that all processes together may have under way; None: as many as they like.
+    /// Most concurrent calls of all processes together; None: no limit.
     pub const fn concurrent_calls(&self) -> Option<u32> {
         self.concurrent_calls
     }
 
-    /// Which media its provider is told the addresses of.
+    /// The media whose addresses its provider may receive.
     pub fn media(&self) -> &MediaAccess {
         &self.provider.media
     }
 
-    /// What its provider calls it.
+    /// Its name at the provider.
     pub fn served_as(&self) -> &str {
         &self.served_as
     }
 
-    /// Calls the model. The answer streams; the call ends when it is dropped, whether here or as [`Pieces`].
-    pub async fn stream(&self, call: &Call<'_>) -> Result<Pieces, CallFailure> {
-        let (path, body) = request(self, call);
+    /// Calls the model and returns the answer as a stream. Dropping the future or the stream ends
+    /// the call.
+    pub async fn stream(&self, call: &Call<'_>) -> Result<AnswerStream, CallFailure> {
+        let call = Call {
+            output: call.output.min(self.output),
+            ..*call
+        };
+        let (path, body) = request(&self.provider, &self.served_as, &call);
         let body = self.provider.post(&path, body).await?;
-        Ok(Pieces::new(body, self.dialect(), call.sent_tokens))
+        Ok(AnswerStream::new(body, self.protocol(), call.sent_tokens))
     }
 
-    /// The same, and what the call costs is kept in `cost`, whatever becomes of it.
-    pub async fn stream_billed<'a>(
+    /// Like [`Self::stream`], and records the cost of the call in `cost`, also of a failed or
+    /// abandoned one.
+    pub async fn stream_and_record_cost<'a>(
         &self,
         call: &Call<'_>,
         cost: &'a mut CallCost,
-    ) -> Result<BilledPieces<'a>, CallFailure> {
-        cost.send(call.input);
+    ) -> Result<BilledAnswerStream<'a>, CallFailure> {
+        cost.record_request(call.input);
         match self.stream(call).await {
-            Ok(pieces) => Ok(BilledPieces::new(pieces, cost)),
+            Ok(pieces) => Ok(BilledAnswerStream::new(pieces, cost)),
             Err(failure) => {
-                cost.refuse(&failure);
+                cost.record_early_failure(&failure);
                 Err(failure)
             }
         }
     }
 
-    /// Calls the model and waits for its whole answer; tool calls and thoughts are left out.
-    pub async fn answer(&self, call: &Call<'_>, cost: &mut CallCost) -> Result<Answer, CallFailure> {
-        let mut pieces = self.stream_billed(call, cost).await?;
+    /// Calls the model and returns its whole answer, without tool calls and thoughts.
+    pub async fn answer(
+        &self,
+        call: &Call<'_>,
+        cost: &mut CallCost,
+    ) -> Result<Answer, CallFailure> {
+        let mut pieces = self.stream_and_record_cost(call, cost).await?;
         let mut text = String::new();
         while let Some(piece) = pieces.next().await {
             match piece? {
@@ -104,7 +120,7 @@ impl Model {
         Err(CallFailure::Broken("it ended without its end"))
     }
 
-    fn dialect(&self) -> Box<dyn Dialect> {
+    fn protocol(&self) -> Box<dyn ProtocolReader> {
         match self.provider.api {
             Api::OpenAi => Box::new(OpenAi::default()),
             Api::Anthropic => Box::new(Anthropic::default()),

@@ -1,20 +1,22 @@
-//! OpenAI's chat completions, in the dialects of those who say that they speak it.
+//! OpenAI's Chat Completions API, also as other servers implement it.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
     CallFailure, CallUsage, StopReason,
-    answer::{CALLS_MOST, Dialect, NOT_THE_PROTOCOL, TOO_MANY_CALLS, UnderWay},
     failure::unavailable,
-    json::{Few, lenient, text, tokens},
+    json::{BoundedList, lenient, text, tokens},
+    partial_answer::{
+        MALFORMED_EVENT, MAX_TOOL_CALLS, PartialAnswer, ProtocolReader, TOO_MANY_TOOL_CALLS,
+    },
 };
 
 /// A chunk of a stream, or a whole answer.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow, default)]
-    choices: Few<Choice<'a>>,
+    choices: BoundedList<Choice<'a>>,
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
 }
@@ -24,16 +26,16 @@ struct Choice<'a> {
     #[serde(default)]
     index: Option<u64>,
     #[serde(borrow, default)]
-    delta: Option<Said<'a>>,
-    /// Of a whole answer. Some servers repeat it at the end of a stream.
+    delta: Option<MessageFields<'a>>,
+    /// In a whole answer. Some servers also send it at the end of a stream.
     #[serde(borrow, default)]
-    message: Option<Said<'a>>,
+    message: Option<MessageFields<'a>>,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said<'a> {
+struct MessageFields<'a> {
     #[serde(borrow, default)]
     content: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -45,7 +47,7 @@ struct Said<'a> {
     #[serde(borrow, default)]
     reasoning: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    tool_calls: Few<CallPart<'a>>,
+    tool_calls: BoundedList<CallPart<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -62,7 +64,7 @@ struct CallPart<'a> {
 struct Function<'a> {
     #[serde(default)]
     name: Option<String>,
-    /// A fragment of JSON in a string; from some servers the object itself.
+    /// A fragment of JSON in a string; some servers send the object itself.
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
 }
@@ -75,7 +77,7 @@ struct Usage {
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<Details>,
-    /// DeepSeek's.
+    /// DeepSeek's name.
     #[serde(default)]
     prompt_cache_hit_tokens: Option<u64>,
 }
@@ -86,58 +88,63 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
-/// Calls of tools as far as they have come.
+/// The tool calls so far.
 #[derive(Default)]
 pub(super) struct OpenAi {
-    calls: Vec<Call>,
+    calls: Vec<PartialCall>,
 }
 
 #[derive(Default)]
-struct Call {
+struct PartialCall {
     index: Option<u64>,
     id: String,
     name: String,
     input: String,
 }
 
-impl Dialect for OpenAi {
-    fn read(&mut self, json: &str, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|_| NOT_THE_PROTOCOL)?;
-        self.take(chunk, answer, |choice| choice.delta.take())
+impl ProtocolReader for OpenAi {
+    fn read(&mut self, json: &str, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
+        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|_| MALFORMED_EVENT)?;
+        self.read_choices(chunk, answer, |choice| choice.delta.take())
     }
 
-    fn read_whole(&mut self, json: &str, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        let whole: Chunk<'_> = serde_json::from_str(json).map_err(|_| NOT_THE_PROTOCOL)?;
-        self.take(whole, answer, |choice| choice.message.take())
+    fn read_whole(&mut self, json: &str, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
+        let whole: Chunk<'_> = serde_json::from_str(json).map_err(|_| MALFORMED_EVENT)?;
+        self.read_choices(whole, answer, |choice| choice.message.take())
     }
 
-    fn finish(&mut self, answer: &mut UnderWay) -> Result<(), CallFailure> {
+    fn finish(&mut self, answer: &mut PartialAnswer) -> Result<(), CallFailure> {
         for call in std::mem::take(&mut self.calls) {
-            answer.call(call.id, call.name, call.input)?;
+            answer.push_tool_call(call.id, call.name, call.input)?;
         }
         Ok(())
     }
 }
 
 impl OpenAi {
-    fn take<'a>(
+    fn read_choices<'a>(
         &mut self,
         chunk: Chunk<'a>,
-        answer: &mut UnderWay,
-        said: fn(&mut Choice<'a>) -> Option<Said<'a>>,
+        answer: &mut PartialAnswer,
+        message_of: fn(&mut Choice<'a>) -> Option<MessageFields<'a>>,
     ) -> Result<(), CallFailure> {
-        // Other choices than the first were not asked for.
-        for mut choice in chunk.choices.0.into_iter().filter(|choice| choice.index.unwrap_or_default() == 0) {
-            if let Some(said) = said(&mut choice) {
-                self.hear(said, answer)?;
+        // Only one choice is requested.
+        for mut choice in chunk
+            .choices
+            .0
+            .into_iter()
+            .filter(|choice| choice.index.unwrap_or_default() == 0)
+        {
+            if let Some(message) = message_of(&mut choice) {
+                self.read_message(message, answer)?;
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-                answer.stop(stop(&reason)?);
+                answer.set_stop(stop_reason(&reason)?);
             }
         }
         if let Some(usage) = lenient::<Usage>(chunk.usage) {
             let details = usage.prompt_tokens_details.unwrap_or_default();
-            answer.counted(CallUsage {
+            answer.record_usage(CallUsage {
                 input: tokens(usage.prompt_tokens),
                 cached: tokens(details.cached_tokens.or(usage.prompt_cache_hit_tokens)),
                 output: tokens(usage.completion_tokens),
@@ -147,54 +154,74 @@ impl OpenAi {
         Ok(())
     }
 
-    fn hear(&mut self, said: Said<'_>, answer: &mut UnderWay) -> Result<(), CallFailure> {
-        // Servers that have both fields say the same in both.
-        let thought = text(said.reasoning_content).filter(|text| !text.is_empty());
-        answer.thought(thought.or_else(|| text(said.reasoning)).unwrap_or_default());
-        answer.text(text(said.content).unwrap_or_default());
-        answer.text(text(said.refusal).unwrap_or_default());
-        for part in said.tool_calls.0 {
-            self.hear_call(part)?;
+    fn read_message(
+        &mut self,
+        message: MessageFields<'_>,
+        answer: &mut PartialAnswer,
+    ) -> Result<(), CallFailure> {
+        // Servers that send both fields send the same text in both.
+        let thought = text(message.reasoning_content).filter(|text| !text.is_empty());
+        answer.push_thought(
+            thought
+                .or_else(|| text(message.reasoning))
+                .unwrap_or_default(),
+        );
+        answer.push_text(text(message.content).unwrap_or_default());
+        answer.push_text(text(message.refusal).unwrap_or_default());
+        for part in message.tool_calls.0 {
+            self.merge_call_fragment(part)?;
         }
         Ok(())
     }
 
-    /// A fragment belongs to the latest call of its index, or to the latest call where it has none. Another id is another
-    /// call: some servers give all of them the same index.
-    fn hear_call(&mut self, part: CallPart<'_>) -> Result<(), CallFailure> {
+    /// Adds a fragment to the latest call of its index, or to the latest call if it has no index. A
+    /// new id starts a new call, because some servers give all calls the same index.
+    fn merge_call_fragment(&mut self, part: CallPart<'_>) -> Result<(), CallFailure> {
         let id = part.id.filter(|id| !id.is_empty());
-        let is_full = self.calls.len() == CALLS_MOST;
+        let is_full = self.calls.len() == MAX_TOOL_CALLS;
         let latest = match part.index {
-            Some(index) => self.calls.iter_mut().rfind(|call| call.index == Some(index)),
+            Some(index) => self
+                .calls
+                .iter_mut()
+                .rfind(|call| call.index == Some(index)),
             None => self.calls.last_mut().filter(|_| id.is_none()),
         };
-        let is_same = |call: &&mut Call| id.as_ref().is_none_or(|id| call.id.is_empty() || call.id == *id);
+        let is_same = |call: &&mut PartialCall| {
+            id.as_ref()
+                .is_none_or(|id| call.id.is_empty() || call.id == *id)
+        };
         let call = match latest.filter(is_same) {
             Some(call) => call,
-            None if is_full => return Err(TOO_MANY_CALLS),
-            None => self.calls.push_mut(Call { index: part.index, ..Call::default() }),
+            None if is_full => return Err(TOO_MANY_TOOL_CALLS),
+            None => self.calls.push_mut(PartialCall {
+                index: part.index,
+                ..PartialCall::default()
+            }),
         };
         if let Some(id) = id {
             call.id = id;
         }
-        let Some(function) = part.function else { return Ok(()) };
+        let Some(function) = part.function else {
+            return Ok(());
+        };
         if let Some(name) = function.name.filter(|_| call.name.is_empty()) {
             call.name = name;
         }
         if let Some(arguments) = function.arguments {
             let fragment = serde_json::from_str::<String>(arguments.get());
-            call.input.push_str(fragment.as_deref().unwrap_or(arguments.get()));
+            call.input
+                .push_str(fragment.as_deref().unwrap_or(arguments.get()));
         }
         Ok(())
     }
 }
 
-fn stop(reason: &str) -> Result<StopReason, CallFailure> {
+fn stop_reason(reason: &str) -> Result<StopReason, CallFailure> {
     match reason {
         "tool_calls" | "function_call" => Ok(StopReason::ToolUse),
         "length" | "max_tokens" | "model_length" => Ok(StopReason::OutputLimit),
         "content_filter" => Ok(StopReason::Filtered),
-        // OpenRouter's and DeepSeek's for a model that gave up.
+        // OpenRouter and DeepSeek report a failed model so.
         "error" | "insufficient_system_resource" => Err(unavailable("an error within the answer")),
         _ => Ok(StopReason::Done),
     }

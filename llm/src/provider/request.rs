@@ -1,40 +1,50 @@
-//! The body of a call: the rendered context, byte for byte, and around it what its provider wants besides.
+//! The body of a call: the rendered context, unchanged, and the other fields that the provider
+//! needs.
 
 use anneal_core::tokens::Tokens;
 use serde::Serialize;
 
-use super::{Api, Call, Model, Tool};
+use super::{Api, Call, Tool, http::Provider};
 
-/// Where a call goes, below the provider's home, and what is sent.
-pub(super) fn request(model: &Model, call: &Call<'_>) -> (String, String) {
-    let output = call.output.min(model.output());
+/// The path of a call, below the provider's base URL, and its body. `served_as` is the model's name
+/// at the provider.
+pub(super) fn request(provider: &Provider, served_as: &str, call: &Call<'_>) -> (String, String) {
     let mut body = Object::begin(call.context.len());
-    let path = match model.provider.api {
+    let path = match provider.api {
         Api::OpenAi => {
-            body.add("model", model.served_as());
+            body.add("model", served_as);
             body.add("stream", &true);
             body.add_json("stream_options", "{\"include_usage\":true}");
-            body.add(model.provider.output_field.name(), &output);
+            body.add(provider.output_field.name(), &call.output);
             body.add_given("temperature", call.temperature);
             body.add_tools(list(call.tools, |tool| {
-                format!("{{\"type\":\"function\",\"function\":{}}}", described(tool, "parameters"))
+                format!(
+                    "{{\"type\":\"function\",\"function\":{}}}",
+                    tool_json(tool, "parameters")
+                )
             }));
             "/chat/completions".to_owned()
         }
         Api::Anthropic => {
-            body.add("model", model.served_as());
+            body.add("model", served_as);
             body.add("stream", &true);
-            body.add("max_tokens", &output);
-            // Its scale ends at 1.
-            body.add_given("temperature", call.temperature.map(|heat| heat.min(1.0)));
-            body.add_tools(list(call.tools, |tool| described(tool, "input_schema")));
+            body.add("max_tokens", &call.output);
+            // Anthropic's temperatures end at 1.
+            body.add_given("temperature", call.temperature.map(|value| value.min(1.0)));
+            body.add_tools(list(call.tools, |tool| tool_json(tool, "input_schema")));
             "/messages".to_owned()
         }
         Api::Gemini => {
-            body.add_json("generationConfig", &generation(output, call.temperature));
-            let declared = list(call.tools, |tool| described(tool, "parametersJsonSchema"));
+            body.add_json(
+                "generationConfig",
+                &generation(call.output, call.temperature),
+            );
+            let declared = list(call.tools, |tool| tool_json(tool, "parametersJsonSchema"));
             body.add_tools(declared.map(|list| format!("[{{\"functionDeclarations\":{list}}}]")));
-            format!("/models/{}:streamGenerateContent?alt=sse", in_path(model.served_as()))
+            format!(
+                "/models/{}:streamGenerateContent?alt=sse",
+                path_segment(served_as)
+            )
         }
     };
     (path, body.with(call.context))
@@ -48,13 +58,13 @@ fn generation(output: Tokens, temperature: Option<f32>) -> String {
 }
 
 /// The tools as a JSON list; None where there are none, because providers refuse an empty list.
-fn list(tools: &[Tool], written: impl Fn(&Tool) -> String) -> Option<String> {
-    let tools: Vec<String> = tools.iter().map(written).collect();
+fn list(tools: &[Tool], to_json: impl Fn(&Tool) -> String) -> Option<String> {
+    let tools: Vec<String> = tools.iter().map(to_json).collect();
     (!tools.is_empty()).then(|| format!("[{}]", tools.join(",")))
 }
 
-/// Name, description and, under this key, the schema as the caller wrote it.
-fn described(tool: &Tool, schema_key: &str) -> String {
+/// A tool's name and description, and under `schema_key` its schema, unchanged.
+fn tool_json(tool: &Tool, schema_key: &str) -> String {
     let mut object = Object::begin(tool.input_schema.len());
     object.add("name", &tool.name);
     object.add("description", &tool.description);
@@ -62,25 +72,32 @@ fn described(tool: &Tool, schema_key: &str) -> String {
     object.with("{}")
 }
 
-/// A name as one segment of a path: whatever is not plain is percent-encoded.
-fn in_path(name: &str) -> String {
+/// A name as one segment of a path, percent-encoded.
+fn path_segment(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let written = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    name.bytes().map(written).collect()
+    let encode = |byte| {
+        if is_plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    name.bytes().map(encode).collect()
 }
 
-/// A JSON object that is being written.
+/// Writes a JSON object field by field.
 struct Object(String);
 
 impl Object {
-    fn begin(room: usize) -> Self {
-        let mut json = String::with_capacity(room + 1_024);
+    fn begin(bytes: usize) -> Self {
+        let mut json = String::with_capacity(bytes + 1_024);
         json.push('{');
         Self(json)
     }
 
     fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
-        let json = serde_json::to_string(value).expect("texts, numbers and truths always serialise");
+        let json =
+            serde_json::to_string(value).expect("strings, numbers and booleans always serialise");
         self.add_json(name, &json);
     }
 
@@ -106,7 +123,7 @@ impl Object {
         self.0.push_str(json);
     }
 
-    /// Ends it with the fields of another object, as they are written there.
+    /// Ends the object with the fields of another one, unchanged.
     fn with(mut self, object: &str) -> String {
         let fields = object.strip_prefix('{').unwrap_or(object);
         if self.0.len() > 1 && fields != "}" {

@@ -1,28 +1,28 @@
-//! What an operator says of providers.
+//! The operator's settings for providers.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The protocol that a provider speaks.
+/// The protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Api {
-    /// OpenAI's chat completions, and everything compatible with it: vLLM, llama.cpp, Ollama, LM Studio.
+    /// OpenAI's Chat Completions, and compatible servers: vLLM, llama.cpp, Ollama, LM Studio.
     OpenAi,
-    /// Anthropic's messages.
+    /// Anthropic's Messages.
     Anthropic,
     /// Gemini's generateContent.
     Gemini,
 }
 
-/// The field in which a server of OpenAI's protocol takes the room for the answer.
+/// The field of the output limit in OpenAI's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputField {
-    /// What most servers take.
+    /// The name that most servers accept.
     MaxTokens,
-    /// What OpenAI's own, and those that host its newer models, ask for.
+    /// The name that OpenAI requires, and servers that host its newer models.
     MaxCompletionTokens,
 }
 
@@ -36,33 +36,37 @@ impl OutputField {
     }
 }
 
-/// Which media a provider is told the addresses of.
+/// The media whose addresses a provider may receive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "media must be \"inline\", \"https\", or a list of hosts")]
+#[serde(
+    untagged,
+    expecting = "media must be \"inline\", \"https\", or a list of hosts"
+)]
 pub enum MediaSettings {
-    /// None, or all that are public.
+    /// None, or all public ones.
     Rule(MediaRule),
-    /// Those of these hosts.
+    /// Those on these hosts.
     Hosts(Vec<String>),
 }
 
-/// Which media go out by their address, without a list.
+/// A rule for media addresses without a list of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaRule {
-    /// None: only what lies in a `data:` URI.
+    /// No addresses: only media in a `data:` URI.
     Inline,
-    /// Those at `https` whose host is a public name.
+    /// `https` addresses whose host is a public name.
     Https,
 }
 
-/// One provider: where it is and how it is called. Keys are named, never written here.
+/// One provider. The key itself is never part of the settings, only the variable or file that holds
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSettings {
     /// The protocol.
     pub api: Api,
-    /// Where its API begins, for example `https://api.openai.com/v1`; None: the protocol's own home.
+    /// Base URL of its API, for example `https://api.openai.com/v1`; None: the protocol's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The environment variable that holds the key.
@@ -71,28 +75,29 @@ pub struct ProviderSettings {
     /// The file that holds the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
-    /// The field that takes the room for the answer; None: by the host.
+    /// The field of the output limit; None: chosen by the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_field: Option<OutputField>,
-    /// Which media it is told the addresses of; None: `https` at the protocol's own home, `inline` elsewhere.
+    /// The media whose addresses it may receive; None: `https` at the protocol's own host, `inline`
+    /// elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media: Option<MediaSettings>,
-    /// Allow plain HTTP to a host that is not this machine.
+    /// Allows plain HTTP to a host that is not this machine.
     #[serde(default)]
     pub allow_http: bool,
-    /// The proxy to go through; None: straight, whatever the environment says.
+    /// URL of a proxy; None: no proxy, also if the environment names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
-    /// Milliseconds to connect.
+    /// Most milliseconds to connect.
     #[serde(default = "connect_timeout_ms")]
     pub connect_timeout_ms: u32,
-    /// Milliseconds until the answer begins, and between two pieces of it.
+    /// Most milliseconds until the answer begins, and between two chunks of it.
     #[serde(default = "first_byte_timeout_ms")]
     pub first_byte_timeout_ms: u32,
-    /// Milliseconds for the whole call.
+    /// Most milliseconds of the whole call.
     #[serde(default = "total_timeout_ms")]
     pub total_timeout_ms: u32,
-    /// Bytes of an answer at most.
+    /// Most bytes of an answer.
     #[serde(default = "response_bytes")]
     pub response_bytes: u32,
 }
@@ -116,7 +121,7 @@ const fn response_bytes() -> u32 {
 /// The providers, by name.
 pub type Providers = BTreeMap<String, ProviderSettings>;
 
-/// A configuration that cannot work; the text says what to do.
+/// An invalid configuration; the text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);

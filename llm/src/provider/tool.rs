@@ -2,7 +2,7 @@
 
 use serde::de::IgnoredAny;
 
-/// A tool as the caller describes it to the model. Made by [`Tool::new`], so that every provider takes it.
+/// A tool that the model may call. [`Tool::new`] ensures that every provider accepts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
     pub(super) name: String,
@@ -10,32 +10,37 @@ pub struct Tool {
     pub(super) input_schema: String,
 }
 
-/// What is wrong with a tool.
+/// Why a tool is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
-    /// Providers take names of 1 to 64 letters, digits, `_` and `-`.
+    /// The name is not 1 to 64 letters, digits, `_` and `-`.
     #[error("a tool's name has 1 to 64 letters, digits, underscores and dashes")]
     Name,
-    /// The schema is no JSON object.
+    /// The schema is not a JSON object.
     #[error("a tool's input schema is a JSON object")]
     Schema,
 }
 
 impl Tool {
-    /// Longest name that every provider takes.
-    const NAME_BYTES: usize = 64;
+    /// Longest name that every provider accepts.
+    const MAX_NAME_BYTES: usize = 64;
 
-    /// A tool with this name, this description, and the JSON Schema of its input as JSON text: sent as it is.
+    /// A tool with a name, a description, and the JSON Schema of its input as JSON text, which is
+    /// sent unchanged.
     pub fn new(name: String, description: String, input_schema: String) -> Result<Self, ToolError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if name.is_empty() || name.len() > Self::NAME_BYTES || !name.bytes().all(is_plain) {
+        if name.is_empty() || name.len() > Self::MAX_NAME_BYTES || !name.bytes().all(is_plain) {
             return Err(ToolError::Name);
         }
         let is_json = serde_json::from_str::<IgnoredAny>(&input_schema).is_ok();
         if !is_json || !input_schema.trim_start().starts_with('{') {
             return Err(ToolError::Schema);
         }
-        Ok(Self { name, description, input_schema })
+        Ok(Self {
+            name,
+            description,
+            input_schema,
+        })
     }
 
     /// Its name.
@@ -49,8 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_that_no_provider_would_take_is_refused() {
-        let tool = |name: &str, schema: &str| Tool::new(name.into(), String::new(), schema.into()).map(drop);
+    fn a_tool_that_some_provider_refuses_is_invalid() {
+        let tool = |name: &str, schema: &str| {
+            Tool::new(name.into(), String::new(), schema.into()).map(drop)
+        };
         assert_eq!(tool("look_up-2", " {\"type\": \"object\"}"), Ok(()));
         for name in ["", "two words", "größe", "a.b", &"x".repeat(65)] {
             assert_eq!(tool(name, "{}"), Err(ToolError::Name), "{name}");

@@ -1,69 +1,90 @@
-//! What a body is by its form: nothing, a page, words, one JSON document, or a stream of events.
+//! The format of a body: empty, HTML, plain text, one JSON document, or a stream of events.
 
 use serde_json::{Deserializer, Value};
 
-/// A body, read.
+/// A parsed body.
 #[derive(Debug, PartialEq)]
 pub(super) enum Body<'b> {
     Empty,
-    /// HTML: somebody between us and the provider speaks.
-    Page,
-    Words(&'b str),
+    /// HTML, from a proxy before the provider.
+    Html,
+    PlainText(&'b str),
     Json(Value),
     /// Server-sent events, or a JSON document per line.
     Stream(Stream),
 }
 
-/// Events in their order.
+/// The events of a stream, in order.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Stream {
     pub(super) events: Vec<Event>,
-    /// Whether it said `[DONE]`.
+    /// Whether the stream holds `[DONE]`.
     pub(super) is_done: bool,
 }
 
 /// One event of a stream.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
-    /// Its name says that it is an error.
+    /// An event that is named `error`.
     Error(Value),
     Other(Value),
 }
 
-/// The form of a body with this content type.
-pub(super) fn read<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
+/// Parses a body with this content type.
+pub(super) fn parse<'b>(text: &'b str, content_type: Option<&str>) -> Body<'b> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         Body::Empty
-    } else if text.starts_with('<') || content_type.is_some_and(|kind| kind.trim_start().starts_with("text/html")) {
-        Body::Page
+    } else if text.starts_with('<')
+        || content_type.is_some_and(|kind| kind.trim_start().starts_with("text/html"))
+    {
+        Body::Html
     } else if is_events(text) {
         Body::Stream(events(text))
     } else if text.starts_with(['{', '[', '"']) {
         serde_json::from_str(text).map_or_else(|_| lines(text), Body::Json)
     } else {
-        Body::Words(text)
+        Body::PlainText(text)
     }
 }
 
 fn is_events(text: &str) -> bool {
-    let field = ["data:", "event:", "id:", "retry:"].iter().any(|field| text.starts_with(field));
-    // A comment keeps a connection open; llama.cpp once sent errors in a field of their own.
-    field || text.starts_with(':') || field_of("error", text).is_some_and(|value| value.starts_with('{'))
+    let field = ["data:", "event:", "id:", "retry:"]
+        .iter()
+        .any(|field| text.starts_with(field));
+    // A comment keeps a connection open. Old versions of llama.cpp send errors in a field `error:`.
+    field
+        || text.starts_with(':')
+        || field_of("error", text).is_some_and(|value| value.starts_with('{'))
 }
 
-/// A document per line. A body that breaks off keeps the documents before the break.
+/// Parses one document per line. Of a body that breaks off, the documents before the break are
+/// kept.
 fn lines(text: &str) -> Body<'_> {
-    let documents = Deserializer::from_str(text).into_iter::<Value>().map_while(Result::ok);
-    let events: Vec<Event> = documents.filter(Value::is_object).map(Event::Other).collect();
-    if events.is_empty() { Body::Words(text) } else { Body::Stream(Stream { events, is_done: false }) }
+    let documents = Deserializer::from_str(text)
+        .into_iter::<Value>()
+        .map_while(Result::ok);
+    let events: Vec<Event> = documents
+        .filter(Value::is_object)
+        .map(Event::Other)
+        .collect();
+    if events.is_empty() {
+        Body::PlainText(text)
+    } else {
+        Body::Stream(Stream {
+            events,
+            is_done: false,
+        })
+    }
 }
 
 fn field_of<'t>(name: &str, line: &'t str) -> Option<&'t str> {
-    line.strip_prefix(name)?.strip_prefix(':').map(str::trim_start)
+    line.strip_prefix(name)?
+        .strip_prefix(':')
+        .map(str::trim_start)
 }
 
-/// Reads server-sent events, the last one also without its blank line.
+/// Parses server-sent events, the last one also without its blank line.
 fn events(text: &str) -> Stream {
     let mut stream = Stream::default();
     let (mut name, mut data) = ("", String::new());
@@ -90,7 +111,9 @@ fn dispatch(name: &str, data: &str, stream: &mut Stream) {
     match serde_json::from_str::<Value>(data) {
         Ok(value) if is_error => stream.events.push(Event::Error(value)),
         Ok(value) => stream.events.push(Event::Other(value)),
-        Err(_) if is_error && !data.is_empty() => stream.events.push(Event::Error(Value::from(data))),
+        Err(_) if is_error && !data.is_empty() => {
+            stream.events.push(Event::Error(Value::from(data)));
+        }
         Err(_) => stream.is_done |= data.trim() == "[DONE]",
     }
 }
@@ -102,15 +125,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_read_by_its_form() {
-        assert_eq!(read(" \r\n", None), Body::Empty);
-        assert_eq!(read("<!DOCTYPE html>", None), Body::Page);
-        assert_eq!(read("sorry", Some("text/html; charset=utf-8")), Body::Page);
-        assert_eq!(read("error: sorry", None), Body::Words("error: sorry"));
-        assert_eq!(read("\u{feff}{\"a\":1}", None), Body::Json(json!({"a": 1})));
-        assert_eq!(read("{broken", None), Body::Words("{broken"));
+    fn a_body_is_parsed_by_its_format() {
+        assert_eq!(parse(" \r\n", None), Body::Empty);
+        assert_eq!(parse("<!DOCTYPE html>", None), Body::Html);
+        assert_eq!(parse("sorry", Some("text/html; charset=utf-8")), Body::Html);
+        assert_eq!(parse("error: sorry", None), Body::PlainText("error: sorry"));
+        assert_eq!(
+            parse("\u{feff}{\"a\":1}", None),
+            Body::Json(json!({"a": 1}))
+        );
+        assert_eq!(parse("{broken", None), Body::PlainText("{broken"));
         let deep = "[".repeat(100_000);
-        assert_eq!(read(&deep, None), Body::Words(&deep));
+        assert_eq!(parse(&deep, None), Body::PlainText(&deep));
     }
 
     #[test]
@@ -121,10 +147,23 @@ mod tests {
             "data: {\"a\":1}\n\nerror: {\"b\":2}\n\ndata: [DONE]",
         ] {
             let events = vec![Event::Other(json!({"a": 1})), Event::Error(json!({"b": 2}))];
-            assert_eq!(read(text, None), Body::Stream(Stream { events, is_done: true }), "{text}");
+            assert_eq!(
+                parse(text, None),
+                Body::Stream(Stream {
+                    events,
+                    is_done: true
+                }),
+                "{text}"
+            );
         }
-        let lines = read("{\"a\":1}\n{\"b\":2}\n{\"c\":", None);
+        let lines = parse("{\"a\":1}\n{\"b\":2}\n{\"c\":", None);
         let events = vec![Event::Other(json!({"a": 1})), Event::Other(json!({"b": 2}))];
-        assert_eq!(lines, Body::Stream(Stream { events, is_done: false }));
+        assert_eq!(
+            lines,
+            Body::Stream(Stream {
+                events,
+                is_done: false
+            })
+        );
     }
 }

@@ -1,14 +1,16 @@
-//! What providers' codes prove: looked up whole, from the fields that hold codes, never searched for in text.
+//! What providers' error codes mean. Codes are compared as a whole, and only from fields that hold
+//! codes.
 
 use super::OverflowKind;
 
-/// What a code proves.
+/// What a code means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
-    /// This kind, whatever the message says, and the code as we write it; the message may still name numbers.
+    /// This kind of overflow, and the code in its canonical case. The message may add numbers.
     Kind(OverflowKind, &'static str),
-    /// Key, quota, rate or outage: a wording of overflow beside it is somebody else's.
-    Elsewhere,
+    /// An error of key, quota, rate or availability: a wording of overflow beside it is a
+    /// quotation.
+    Unrelated,
 }
 
 const INPUT: [&str; 7] = [
@@ -31,7 +33,7 @@ const BYTES: [&str; 5] = [
 
 const MESSAGE_TOO_LONG: [&str; 2] = ["string_above_max_length", "string_too_long"];
 
-const ELSEWHERE: [&str; 36] = [
+const UNRELATED: [&str; 36] = [
     "rate_limit_exceeded",
     "rate_limit_error",
     "rate_limited",
@@ -70,41 +72,108 @@ const ELSEWHERE: [&str; 36] = [
     "ContentPolicyViolationError",
 ];
 
-/// HTTP statuses that codes stand for, where an answer that began as a success has no other.
+/// HTTP statuses of codes, for errors within an answer whose own status is a success.
 const STATUSES: [(u16, &[&str]); 8] = [
-    (400, &["invalid_request_error", "INVALID_ARGUMENT", "BadRequestError", "ValidationException"]),
-    (401, &["authentication_error", "invalid_api_key", "AuthenticationError", "UNAUTHENTICATED"]),
-    (403, &["permission_error", "permission_denied", "PermissionDeniedError", "AccessDeniedException"]),
-    (404, &["not_found_error", "NotFoundError", "model_not_found", "ResourceNotFoundException", "NOT_FOUND"]),
-    (429, &["rate_limit_error", "rate_limit_exceeded", "rate_limited", "too_many_requests", "RateLimitError"]),
-    (429, &["RESOURCE_EXHAUSTED", "ThrottlingException", "insufficient_quota", "quota_exceeded"]),
-    (503, &["UNAVAILABLE", "ServiceUnavailableError", "ServiceUnavailableException"]),
+    (
+        400,
+        &[
+            "invalid_request_error",
+            "INVALID_ARGUMENT",
+            "BadRequestError",
+            "ValidationException",
+        ],
+    ),
+    (
+        401,
+        &[
+            "authentication_error",
+            "invalid_api_key",
+            "AuthenticationError",
+            "UNAUTHENTICATED",
+        ],
+    ),
+    (
+        403,
+        &[
+            "permission_error",
+            "permission_denied",
+            "PermissionDeniedError",
+            "AccessDeniedException",
+        ],
+    ),
+    (
+        404,
+        &[
+            "not_found_error",
+            "NotFoundError",
+            "model_not_found",
+            "ResourceNotFoundException",
+            "NOT_FOUND",
+        ],
+    ),
+    (
+        429,
+        &[
+            "rate_limit_error",
+            "rate_limit_exceeded",
+            "rate_limited",
+            "too_many_requests",
+            "RateLimitError",
+        ],
+    ),
+    (
+        429,
+        &[
+            "RESOURCE_EXHAUSTED",
+            "ThrottlingException",
+            "insufficient_quota",
+            "quota_exceeded",
+        ],
+    ),
+    (
+        503,
+        &[
+            "UNAVAILABLE",
+            "ServiceUnavailableError",
+            "ServiceUnavailableException",
+        ],
+    ),
     (529, &["overloaded_error"]),
 ];
 
-/// The HTTP status that a code stands for.
-pub(super) fn status(code: &str) -> Option<u16> {
+/// The HTTP status of a code.
+pub(super) fn status_of(code: &str) -> Option<u16> {
     let named = |codes: &&[&str]| codes.iter().any(|known| known.eq_ignore_ascii_case(code));
-    STATUSES.iter().find(|(_, codes)| named(codes)).map(|(status, _)| *status)
+    STATUSES
+        .iter()
+        .find(|(_, codes)| named(codes))
+        .map(|(status, _)| *status)
 }
 
-/// GitHub Models: what the plan allows in one request, whatever the model could take.
+/// GitHub Models: the limit of the plan for one request, which is not the model's window.
 const QUOTA_TOO_SMALL: [&str; 1] = ["tokens_limit_reached"];
 
-/// What a code proves; None for one that is too general.
-pub(super) fn read(code: &str) -> Option<Code> {
-    let known = |codes: &[&'static str]| codes.iter().copied().find(|known| known.eq_ignore_ascii_case(code));
+/// The meaning of a code; None for a general or unknown one.
+pub(super) fn look_up(code: &str) -> Option<Code> {
+    let known = |codes: &[&'static str]| {
+        codes
+            .iter()
+            .copied()
+            .find(|known| known.eq_ignore_ascii_case(code))
+    };
     let tables: [(&[&'static str], OverflowKind); 4] = [
         (&INPUT, OverflowKind::Input),
         (&BYTES, OverflowKind::Bytes),
         (&MESSAGE_TOO_LONG, OverflowKind::MessageTooLong),
         (&QUOTA_TOO_SMALL, OverflowKind::QuotaTooSmall),
     ];
-    let proven = tables.into_iter().find_map(|(codes, kind)| Some(Code::Kind(kind, known(codes)?)));
-    proven.or_else(|| known(&ELSEWHERE).map(|_| Code::Elsewhere))
+    let proven = tables
+        .into_iter()
+        .find_map(|(codes, kind)| Some(Code::Kind(kind, known(codes)?)));
+    proven.or_else(|| known(&UNRELATED).map(|_| Code::Unrelated))
 }
 
-/// Whether an HTTP status says by itself that key, quota or address is wrong.
-pub(super) const fn is_elsewhere(status: u16) -> bool {
+/// Whether an HTTP status alone means a wrong key, quota or address.
+pub(super) const fn is_unrelated(status: u16) -> bool {
     matches!(status, 401..=404 | 407 | 429)
 }

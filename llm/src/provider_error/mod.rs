@@ -1,67 +1,80 @@
-//! Is this answer of a provider a context overflow, and of which kind? Codes first, then wordings that stand at the start
-//! of the error's own message. Nothing is searched for through a body, because bodies quote what users wrote.
+//! Decides whether a provider's answer is a context overflow, and of which kind: by its codes, then
+//! by known wordings at the start of the error's own message. A body is never searched for words,
+//! because bodies quote users' content.
+//!
+//! - `body`: the format of a body.
+//! - `error_fields`: the codes and messages in an error.
+//! - `codes`: what each code means.
+//! - `wording`: what each known message means; `pattern`: matches one against a message.
+//! - `wrapping`: removes what gateways put before a message.
+//! - `success`: content, end and counts of an answer that looks like success.
 
 mod body;
-mod claim;
 mod codes;
-mod shape;
+mod error_fields;
+mod pattern;
 mod success;
 mod wording;
 mod wrapping;
 
 use body::{Body, Event, Stream};
-use claim::Claim;
 use codes::Code;
-use success::Progress;
+use error_fields::ErrorFields;
+use success::AnswerState;
 
-/// Bytes of a body that are looked at; errors are far shorter.
+/// Bytes of a body that are read; errors are far shorter.
 pub const BODY_BYTES: usize = anneal_core::limits::PROVIDER_BODY_BYTES;
 
-/// Fewest tokens sent from which a shortened prompt is concluded: below, framing weighs too much.
-const SENT_LEAST: u64 = 256;
+/// Fewest sent tokens for the check of a truncated prompt: with fewer, the framing is too large a
+/// part.
+const MIN_SENT_TOKENS: u64 = 256;
 
-/// An answer of a model provider to one call.
+/// A model provider's answer to one call.
 #[derive(Debug, Clone, Copy)]
 pub struct ProviderAnswer<'a> {
     /// HTTP status.
     pub status: u16,
     /// HTTP headers; names in upper or lower case.
     pub headers: &'a [(String, String)],
-    /// The body, decompressed: JSON, server-sent events, lines of JSON, HTML, anything. [`BODY_BYTES`] of it count.
+    /// The decompressed body in any format. Only [`BODY_BYTES`] of it are read.
     pub body: &'a [u8],
-    /// How the answer was asked for.
+    /// How the answer was requested.
     pub delivery: Delivery,
-    /// Tokens that were sent, counted close to the model's own tokenizer: tells a prompt that was cut short in silence.
+    /// Sent tokens, counted close to the model's tokenizer: a provider that counts much less has
+    /// truncated the prompt.
     pub sent_tokens: Option<u64>,
 }
 
-/// How an answer was asked for.
+/// How an answer was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// As one document.
     Whole,
-    /// As a stream of events, which has an end that can be missing.
+    /// As a stream of events, whose end may be missing.
     Streamed,
 }
 
 /// What an answer means for the size of the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OverflowKind {
-    /// Something else: success, or an error that a shorter prompt does not mend.
+    /// Success, or an error that a shorter prompt does not fix.
     NotOverflow,
     /// The prompt alone is longer than the window.
     Input,
-    /// The prompt fits, the prompt and the room asked for output do not: asking for less output may be enough.
+    /// The prompt fits the window, but not together with the output limit: a smaller limit may be
+    /// enough.
     InputPlusOutput,
-    /// The request has too many bytes for the provider or a proxy: shorten it, but token arithmetic does not apply.
+    /// The request has too many bytes for the provider or a proxy. It must be shorter, but its
+    /// tokens do not matter.
     Bytes,
-    /// One text has too many characters: split or shorten that message.
+    /// One text has too many characters. That message must be split or shortened.
     MessageTooLong,
-    /// The request is larger than the account's quota ever grants: waiting does not help, and the window is another.
+    /// The request exceeds the account's quota, so waiting does not help. The quota is not the
+    /// model's window.
     QuotaTooSmall,
-    /// Looks like success, but nothing was said, or the prompt was cut short without a word: a failure, not an answer.
+    /// A success without content, or with a truncated prompt: a failure, not an answer.
     Silent,
-    /// A success whose output ran into the window: incomplete.
+    /// A success whose output reached the end of the window: incomplete.
     OutputTruncated,
 }
 
@@ -75,20 +88,27 @@ impl OverflowKind {
 /// The verdict on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Classification {
-    /// What it is.
+    /// The kind of overflow, if it is one.
     pub kind: OverflowKind,
-    /// Tokens of the model's window (of its input where the provider limits that apart), when the answer names them.
-    /// Quotas and limits in bytes or characters are never here: what is here may be learnt for the model.
+    /// Tokens of the model's window, or of its input limit, when the answer names them. Never a
+    /// quota, or a limit in bytes or characters, because the value may be stored as the model's
+    /// window.
     pub limit_tokens: Option<u64>,
-    /// Tokens of the prompt, when the answer names them; of a breakdown, its messages.
+    /// Tokens of the prompt, when the answer names them; in a breakdown, those of the messages.
     pub prompt_tokens: Option<u64>,
-    /// The rule that decided: a code, or the name of a wording. Stable, and never content.
+    /// The rule that decided: a code, or the name of a wording. Stable, and never content of a
+    /// user.
     pub rule: &'static str,
 }
 
 impl Classification {
     const fn new(kind: OverflowKind, rule: &'static str) -> Self {
-        Self { kind, limit_tokens: None, prompt_tokens: None, rule }
+        Self {
+            kind,
+            limit_tokens: None,
+            prompt_tokens: None,
+            rule,
+        }
     }
 
     /// Whether the context does not fit the window.
@@ -99,9 +119,9 @@ impl Classification {
 
 /// The verdict on an answer. Linear in the body, and never fails.
 pub fn classify(answer: &ProviderAnswer<'_>) -> Classification {
-    let looked_at = &answer.body[..answer.body.len().min(BODY_BYTES)];
-    let text = String::from_utf8_lossy(looked_at);
-    let body = body::read(&text, header(answer, "content-type"));
+    let read = &answer.body[..answer.body.len().min(BODY_BYTES)];
+    let text = String::from_utf8_lossy(read);
+    let body = body::parse(&text, header(answer, "content-type"));
     if (200..300).contains(&answer.status) {
         return success(answer, &body);
     }
@@ -109,102 +129,146 @@ pub fn classify(answer: &ProviderAnswer<'_>) -> Classification {
 }
 
 /// An error within an answer that began as a success.
-pub(crate) struct Midway {
-    /// What it means for the size of the context.
+pub(crate) struct StreamError {
+    /// What the error means for the size of the context.
     pub(crate) verdict: Classification,
-    /// The HTTP status that it would have had, where it says so.
+    /// The HTTP status that the error names or implies.
     pub(crate) status: Option<u16>,
 }
 
-/// The error that one event of a stream, or one document, holds; None for a piece of an answer.
-pub(crate) fn midway(event: &str, json: &str) -> Option<Midway> {
+/// The error in one event of a stream, or in one document; None if it is part of an answer.
+pub(crate) fn stream_error(event: &str, json: &str) -> Option<StreamError> {
     const OK: u16 = 200;
-    // Errors are short, and reading JSON of any shape takes many times its size.
+    // Errors are short, and parsed JSON takes many times its size in memory.
     let json = &json[..json.floor_char_boundary(BODY_BYTES)];
     let is_error = event == "error";
-    // Parsed only where it can be an error: `"error"`, `"errors"`, `…Exception`, and where something failed.
-    if !is_error && !["rror", "xception", "__type", "base_resp"].iter().any(|word| json.contains(word)) {
+    // Parsed only where it may be an error: `"error"`, `"errors"`, `…Exception`, `__type`,
+    // `base_resp`.
+    if !is_error
+        && !["rror", "xception", "__type", "base_resp"]
+            .iter()
+            .any(|word| json.contains(word))
+    {
         return None;
     }
     let value = serde_json::from_str(json).ok();
-    let claim = match value {
-        Some(value) if is_error => claim::of_failure(&value),
-        Some(value) => claim::of_answer(&value)?,
-        None if is_error => claim::of_failure(&serde_json::Value::from(json)),
+    let fields = match value {
+        Some(value) if is_error => error_fields::from_failure(&value),
+        Some(value) => error_fields::from_answer(&value)?,
+        None if is_error => error_fields::from_failure(&serde_json::Value::from(json)),
         None => return None,
     };
-    let by_code = || claim.codes.iter().find_map(|code| codes::status(code));
-    let status = claim.statuses.first().copied().or_else(by_code);
-    Some(Midway { verdict: judge(&claim, status.unwrap_or(OK)), status })
+    let by_code = || fields.codes.iter().find_map(|code| codes::status_of(code));
+    let status = fields.statuses.first().copied().or_else(by_code);
+    Some(StreamError {
+        verdict: classify_error(&fields, status.unwrap_or(OK)),
+        status,
+    })
 }
 
-/// Whether a provider that counted this prompt read far fewer tokens than were sent: it cut the rest off in silence.
-pub(crate) fn is_cut_short(prompt_tokens: u64, sent_tokens: Option<u64>) -> bool {
-    let progress = Progress { prompt_tokens: Some(prompt_tokens), ..Progress::default() };
-    shortened(&progress, sent_tokens)
+/// Whether the provider counted far fewer tokens than were sent, so it has truncated the prompt
+/// without an error.
+pub(crate) fn is_prompt_truncated(prompt_tokens: u64, sent_tokens: Option<u64>) -> bool {
+    let state = AnswerState {
+        prompt_tokens: Some(prompt_tokens),
+        ..AnswerState::default()
+    };
+    is_truncated(&state, sent_tokens)
 }
 
 fn header<'a>(answer: &ProviderAnswer<'a>, name: &str) -> Option<&'a str> {
-    let found = answer.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+    let found = answer
+        .headers
+        .iter()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())
 }
 
-/// An answer with a status of failure.
+/// The verdict on an answer with an error status.
 fn failure(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
-    let named = header(answer, "x-amzn-errortype").map(|name| claim::plain(name).to_owned());
-    let verdict = |mut claim: Claim| {
-        claim.codes.extend(named.clone());
-        judge(&claim, answer.status)
+    let named = header(answer, "x-amzn-errortype")
+        .map(|name| error_fields::strip_namespace(name).to_owned());
+    let verdict = |mut fields: ErrorFields| {
+        fields.codes.extend(named.clone());
+        classify_error(&fields, answer.status)
     };
     match body {
-        // Cerebras says no more than this when the prompt is too long. One smaller attempt shows whether it was that.
+        // Cerebras sends an empty body when the prompt is too long. One try with a smaller prompt
+        // shows whether it was that.
         Body::Empty if matches!(answer.status, 400 | 413) => {
             Classification::new(OverflowKind::Input, "status-without-body")
         }
-        Body::Empty | Body::Page => verdict(Claim::default()),
-        Body::Words(words) => verdict(claim::of_failure(&serde_json::Value::from(*words))),
-        Body::Json(value) => verdict(claim::of_failure(value)),
+        Body::Empty | Body::Html => verdict(ErrorFields::default()),
+        Body::PlainText(words) => {
+            verdict(error_fields::from_failure(&serde_json::Value::from(*words)))
+        }
+        Body::Json(value) => verdict(error_fields::from_failure(value)),
         Body::Stream(stream) => {
-            let verdicts = stream.events.iter().map(|event| verdict(claim::of_failure(event.value())));
-            first(verdicts).unwrap_or(verdict(Claim::default()))
+            let verdicts = stream
+                .events
+                .iter()
+                .map(|event| verdict(error_fields::from_failure(event.value())));
+            first_about_size(verdicts).unwrap_or(verdict(ErrorFields::default()))
         }
     }
 }
 
-/// An answer with a status of success: an error within, a hollow answer, or a good one.
+/// The verdict on an answer with a success status: an error within it, an empty answer, or a good
+/// one.
 fn success(answer: &ProviderAnswer<'_>, body: &Body<'_>) -> Classification {
-    let verdict = |claim: Claim| judge(&claim, claim.statuses.first().copied().unwrap_or(answer.status));
+    let verdict = |fields: ErrorFields| {
+        classify_error(
+            &fields,
+            fields.statuses.first().copied().unwrap_or(answer.status),
+        )
+    };
     let failed = match body {
         Body::Empty => return Classification::new(OverflowKind::Silent, "empty-body"),
-        Body::Page | Body::Words(_) => return Classification::new(OverflowKind::NotOverflow, "unknown-answer"),
-        Body::Json(value) => claim::of_answer(value).map(verdict),
-        Body::Stream(stream) => first(stream.events.iter().filter_map(claim_of_event).map(verdict)),
+        Body::Html | Body::PlainText(_) => {
+            return Classification::new(OverflowKind::NotOverflow, "unknown-answer");
+        }
+        Body::Json(value) => error_fields::from_answer(value).map(verdict),
+        Body::Stream(stream) => {
+            first_about_size(stream.events.iter().filter_map(error_in_event).map(verdict))
+        }
     };
     if let Some(verdict) = failed {
         return verdict;
     }
-    let mut progress = Progress::default();
+    let mut state = AnswerState::default();
     match body {
-        Body::Json(value) => progress.take(value),
-        Body::Stream(stream) => stream.events.iter().for_each(|event| progress.take(event.value())),
+        Body::Json(value) => state.take(value),
+        Body::Stream(stream) => stream
+            .events
+            .iter()
+            .for_each(|event| state.take(event.value())),
         _ => {}
     }
-    let stream = if let Body::Stream(stream) = body { Some(stream) } else { None };
-    let silent = if answer.body.len() > BODY_BYTES { None } else { hollow(answer, &progress, stream) };
-    let shortened = || shortened(&progress, answer.sent_tokens).then_some("prompt-shortened");
+    let stream = if let Body::Stream(stream) = body {
+        Some(stream)
+    } else {
+        None
+    };
+    let silent = if answer.body.len() > BODY_BYTES {
+        None
+    } else {
+        silence_rule(answer, &state, stream)
+    };
+    let shortened = || is_truncated(&state, answer.sent_tokens).then_some("prompt-shortened");
     match silent.or_else(shortened) {
-        _ if progress.stop.as_deref() == Some("model_context_window_exceeded") => {
-            Classification::new(OverflowKind::OutputTruncated, "model_context_window_exceeded")
-        }
+        _ if state.stop.as_deref() == Some("model_context_window_exceeded") => Classification::new(
+            OverflowKind::OutputTruncated,
+            "model_context_window_exceeded",
+        ),
         Some(rule) => Classification::new(OverflowKind::Silent, rule),
         None => Classification::new(OverflowKind::NotOverflow, "success"),
     }
 }
 
-fn claim_of_event(event: &Event) -> Option<Claim> {
+fn error_in_event(event: &Event) -> Option<ErrorFields> {
     match event {
-        Event::Error(value) => Some(claim::of_failure(value)),
-        Event::Other(value) => claim::of_answer(value),
+        Event::Error(value) => Some(error_fields::from_failure(value)),
+        Event::Other(value) => error_fields::from_answer(value),
     }
 }
 
@@ -216,31 +280,41 @@ impl Event {
     }
 }
 
-/// Why a whole answer counts as none.
-fn hollow(answer: &ProviderAnswer<'_>, progress: &Progress, stream: Option<&Stream>) -> Option<&'static str> {
+/// The rule by which a complete answer counts as empty; None if it has content.
+fn silence_rule(
+    answer: &ProviderAnswer<'_>,
+    state: &AnswerState,
+    stream: Option<&Stream>,
+) -> Option<&'static str> {
     if let Some(stream) = stream {
         if stream.events.is_empty() {
             return Some("stream-without-events");
         }
-        let is_over = progress.stop.is_some() || (stream.is_done && progress.said);
-        if progress.is_known && !is_over {
+        let is_over = state.stop.is_some() || (stream.is_done && state.has_content);
+        if state.is_known && !is_over {
             return Some("stream-without-end");
         }
     }
-    let rule = if answer.delivery == Delivery::Streamed { "stream-without-content" } else { "answer-without-content" };
-    progress.is_hollow().then_some(rule)
+    let rule = if answer.delivery == Delivery::Streamed {
+        "stream-without-content"
+    } else {
+        "answer-without-content"
+    };
+    state.is_empty_answer().then_some(rule)
 }
 
-/// Whether the provider read far fewer tokens than were sent. Ollama keeps about half of its window and drops the rest;
-/// two tokenizers differ by less than two fifths on the same text.
-fn shortened(progress: &Progress, sent: Option<u64>) -> bool {
-    let sent = sent.filter(|sent| *sent >= SENT_LEAST);
-    let read = progress.prompt_tokens.filter(|read| *read > 0);
-    sent.zip(read).is_some_and(|(sent, read)| read.saturating_mul(5) < sent.saturating_mul(3))
+/// Whether the provider counted less than three fifths of the sent tokens. Ollama keeps about half
+/// of its window and drops the rest of a longer prompt; two tokenizers differ by less than two
+/// fifths on the same text.
+fn is_truncated(state: &AnswerState, sent: Option<u64>) -> bool {
+    let sent = sent.filter(|sent| *sent >= MIN_SENT_TOKENS);
+    let read = state.prompt_tokens.filter(|read| *read > 0);
+    sent.zip(read)
+        .is_some_and(|(sent, read)| read.saturating_mul(5) < sent.saturating_mul(3))
 }
 
 /// The first verdict that is about size, or else the first.
-fn first(verdicts: impl Iterator<Item = Classification>) -> Option<Classification> {
+fn first_about_size(verdicts: impl Iterator<Item = Classification>) -> Option<Classification> {
     let mut other = None;
     for verdict in verdicts {
         if verdict.kind != OverflowKind::NotOverflow {
@@ -251,36 +325,52 @@ fn first(verdicts: impl Iterator<Item = Classification>) -> Option<Classificatio
     other
 }
 
-/// The verdict on an error: what its code proves, then what its message says, then its status.
-fn judge(claim: &Claim, status: u16) -> Classification {
-    let proven: Vec<Code> = claim.codes.iter().filter_map(|code| codes::read(code)).collect();
-    let said = claim.messages.iter().find_map(|message| wording::read(message));
-    let by_words = said.map(|said| Classification {
-        kind: said.kind,
-        limit_tokens: said.limit,
-        prompt_tokens: said.prompt,
-        rule: said.rule,
+/// The verdict on an error: by its codes, then by its message, then by its status.
+fn classify_error(fields: &ErrorFields, status: u16) -> Classification {
+    let proven: Vec<Code> = fields
+        .codes
+        .iter()
+        .filter_map(|code| codes::look_up(code))
+        .collect();
+    let matched = fields
+        .messages
+        .iter()
+        .find_map(|message| wording::match_message(message));
+    let by_words = matched.map(|matched| Classification {
+        kind: matched.kind,
+        limit_tokens: matched.limit,
+        prompt_tokens: matched.prompt,
+        rule: matched.rule,
     });
     let by_code = proven.iter().find_map(|code| match code {
         Code::Kind(kind, rule) => Some(Classification::new(*kind, rule)),
-        Code::Elsewhere => None,
+        Code::Unrelated => None,
     });
     if let Some(by_code) = by_code {
-        // A code names the error, its words may say more: which side is too long, and the numbers.
-        let precise = by_words.filter(|words| words.is_overflow() && by_code.kind != OverflowKind::QuotaTooSmall);
-        let mut verdict = precise.map_or(by_code, |words| Classification { rule: by_code.rule, ..words });
+        // The code decides the kind. The message may add which side is too long, and the numbers.
+        let precise = by_words
+            .filter(|words| words.is_overflow() && by_code.kind != OverflowKind::QuotaTooSmall);
+        let mut verdict = precise.map_or(by_code, |words| Classification {
+            rule: by_code.rule,
+            ..words
+        });
         if verdict.is_overflow() {
-            verdict.limit_tokens = verdict.limit_tokens.or(claim.limit);
-            verdict.prompt_tokens = verdict.prompt_tokens.or(claim.prompt);
+            verdict.limit_tokens = verdict.limit_tokens.or(fields.limit);
+            verdict.prompt_tokens = verdict.prompt_tokens.or(fields.prompt);
         }
         return verdict;
     }
-    let is_elsewhere = proven.contains(&Code::Elsewhere)
-        || codes::is_elsewhere(status)
-        || claim.statuses.iter().any(|status| codes::is_elsewhere(*status));
+    let is_unrelated = proven.contains(&Code::Unrelated)
+        || codes::is_unrelated(status)
+        || fields
+            .statuses
+            .iter()
+            .any(|status| codes::is_unrelated(*status));
     match by_words {
-        Some(words) if !is_elsewhere || words.kind == OverflowKind::QuotaTooSmall => words,
-        _ if status == 413 && !is_elsewhere => Classification::new(OverflowKind::Bytes, "status-413"),
+        Some(words) if !is_unrelated || words.kind == OverflowKind::QuotaTooSmall => words,
+        _ if status == 413 && !is_unrelated => {
+            Classification::new(OverflowKind::Bytes, "status-413")
+        }
         _ => Classification::new(OverflowKind::NotOverflow, "other-error"),
     }
 }

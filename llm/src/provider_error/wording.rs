@@ -1,28 +1,28 @@
-//! How providers word an overflow: each wording stands at the start of the message, or it does not count.
+//! The known wordings of overflows. A wording counts only at the start of a message.
 
 use super::{
     OverflowKind,
-    shape::{self, Numbers},
+    pattern::{self, Numbers},
 };
 
-/// What a wording proves.
+/// What a wording means.
 #[derive(Clone, Copy)]
-enum Proves {
-    /// This kind.
+enum Meaning {
+    /// This kind of overflow.
     Kind(OverflowKind),
-    /// Input, or input plus output, as the numbers say.
+    /// Input, or input plus output, depending on the numbers.
     Fit,
-    /// A quota below the request: only if more was asked for than is ever granted.
+    /// A quota that is too small, if the numbers show that the request exceeds it.
     Quota,
 }
 
+use Meaning::{Fit, Kind, Quota};
 use OverflowKind::{Bytes, Input, InputPlusOutput, MessageTooLong, OutputTruncated, QuotaTooSmall};
-use Proves::{Fit, Kind, Quota};
 
-/// A wording's rule, what it proves, its shape.
-type Wording = (&'static str, Proves, &'static str);
+/// A wording: the name of its rule, its meaning, its pattern.
+type Wording = (&'static str, Meaning, &'static str);
 
-/// OpenAI's sentence, which vLLM, DeepSeek, OpenRouter, llama-cpp-python and many others have taken over.
+/// OpenAI's wordings, which vLLM, DeepSeek, OpenRouter, llama-cpp-python and many others use, too.
 #[rustfmt::skip]
 const MAXIMUM_CONTEXT_LENGTH: &[Wording] = &[
     ("maximum-context-length", Fit, "This {word} maximum context length is {limit} tokens{,} However{,} you requested {n} tokens ({parts})"),
@@ -83,7 +83,7 @@ const HOSTED: &[Wording] = &[
     ("minimax-window", Kind(Input), "invalid params, context window exceeds limit ({n})"),
 ];
 
-/// Servers that people run themselves.
+/// Self-hosted servers.
 #[rustfmt::skip]
 const SERVERS: &[Wording] = &[
     ("llamacpp-context-size", Kind(Input), "request ({prompt} tokens) exceeds the available context size ({limit} tokens)"),
@@ -117,7 +117,7 @@ const SERVERS: &[Wording] = &[
     ("tabby-sequence", Kind(Input), "Context length {prompt} is greater than max_seq_len {limit}"),
 ];
 
-/// Limits that are not the window: bytes of a request, characters of one text, tokens of a plan.
+/// Limits other than the window: bytes of a request, characters of one text, tokens of a plan.
 #[rustfmt::skip]
 const OTHER_LIMITS: &[Wording] = &[
     ("openai-string-length", Kind(MessageTooLong), "Invalid `{word}`: string too long. Expected a string with maximum length {n}, but got a string with length {n} instead"),
@@ -142,52 +142,70 @@ const OTHER_LIMITS: &[Wording] = &[
     ("openrouter-prompt-credits", Kind(QuotaTooSmall), "Prompt tokens limit exceeded: {prompt} > {limit}"),
 ];
 
-/// What a message says.
+/// A message that matches a wording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Said {
-    /// The wording's name.
+pub(super) struct MatchedWording {
+    /// The name of the wording's rule.
     pub(super) rule: &'static str,
     pub(super) kind: OverflowKind,
-    /// Tokens that fit the window; of other limits, none.
+    /// Tokens of the window; None for other limits.
     pub(super) limit: Option<u64>,
     pub(super) prompt: Option<u64>,
 }
 
-/// What the start of a message says, by the first wording that fits.
-pub(super) fn read(message: &str) -> Option<Said> {
-    negative_room(message).or_else(|| {
+/// The first wording that matches the start of the message.
+pub(super) fn match_message(message: &str) -> Option<MatchedWording> {
+    negative_max_tokens(message).or_else(|| {
         let all = [MAXIMUM_CONTEXT_LENGTH, HOSTED, SERVERS, OTHER_LIMITS];
-        all.into_iter().flatten().find_map(|(rule, proves, wording)| {
-            let numbers = shape::find(wording, message)?;
-            let kind = kind(*proves, numbers)?;
-            let of_window = kind.is_overflow() || kind == OutputTruncated;
-            // No model has a window of nothing: a limit of 0 is a fault of the server, not a fact about it.
-            let limit = numbers.limit.filter(|limit| of_window && *limit > 0);
-            Some(Said { rule, kind, limit, prompt: numbers.prompt.filter(|_| of_window) })
-        })
+        all.into_iter()
+            .flatten()
+            .find_map(|(rule, meaning, wording)| {
+                let numbers = pattern::match_start(wording, message)?;
+                let kind = kind(*meaning, numbers)?;
+                let of_window = kind.is_overflow() || kind == OutputTruncated;
+                // No model has a window of 0: such a limit is an error of the server.
+                let limit = numbers.limit.filter(|limit| of_window && *limit > 0);
+                Some(MatchedWording {
+                    rule,
+                    kind,
+                    limit,
+                    prompt: numbers.prompt.filter(|_| of_window),
+                })
+            })
     })
 }
 
-fn kind(proves: Proves, numbers: Numbers) -> Option<OverflowKind> {
-    match proves {
+fn kind(meaning: Meaning, numbers: Numbers) -> Option<OverflowKind> {
+    match meaning {
         Kind(kind) => Some(kind),
-        // Room for output cannot be what is wrong where the prompt alone is too long. Without a number for either side,
-        // a wording that names both is about both.
+        // If the prompt alone is too long, the output limit is not the cause. Without numbers, a
+        // wording that names both sides is about both.
         Fit => match (numbers.input, numbers.limit) {
             (Some(_), _) if !numbers.with_output => Some(Input),
             (Some(input), Some(limit)) if input >= limit => Some(Input),
             _ => Some(InputPlusOutput),
         },
-        Quota => numbers.limit.zip(numbers.prompt).is_some_and(|(limit, asked)| asked > limit).then_some(QuotaTooSmall),
+        Quota => numbers
+            .limit
+            .zip(numbers.prompt)
+            .is_some_and(|(limit, asked)| asked > limit)
+            .then_some(QuotaTooSmall),
     }
 }
 
-/// vLLM takes the prompt from the window and finds no room: the number is what is missing. From 0 and -1 nothing follows:
-/// callers send them by mistake, or to mean "no limit".
-fn negative_room(message: &str) -> Option<Said> {
-    let missing = shape::find("max_tokens must be at least 1, got -{limit}", message)?.limit?;
-    let said = Said { rule: "vllm-negative-room", kind: Input, limit: None, prompt: None };
-    (missing > 1).then_some(said)
+/// vLLM's message for a prompt that is longer than the window: it subtracts the prompt from the
+/// window, and the negative result becomes `max_tokens`. 0 and -1 mean nothing: callers send them
+/// by mistake, or for "no limit".
+fn negative_max_tokens(message: &str) -> Option<MatchedWording> {
+    let missing =
+        pattern::match_start("max_tokens must be at least 1, got -{limit}", message)?.limit?;
+    let matched = MatchedWording {
+        rule: "vllm-negative-room",
+        kind: Input,
+        limit: None,
+        prompt: None,
+    };
+    (missing > 1).then_some(matched)
 }
 
 #[cfg(test)]
@@ -196,7 +214,10 @@ mod tests {
 
     #[test]
     fn every_wording_matches_itself_with_numbers_put_in() {
-        for (rule, _, wording) in [MAXIMUM_CONTEXT_LENGTH, HOSTED, SERVERS, OTHER_LIMITS].into_iter().flatten() {
+        for (rule, _, wording) in [MAXIMUM_CONTEXT_LENGTH, HOSTED, SERVERS, OTHER_LIMITS]
+            .into_iter()
+            .flatten()
+        {
             let mut text = (*wording).to_owned();
             let fill = [
                 ("{parts}", "90 in the messages, 20 in the completion"),
@@ -212,16 +233,31 @@ mod tests {
             for (hole, filled) in fill {
                 text = text.replace(hole, filled);
             }
-            assert_eq!(read(&text).map(|said| said.rule), Some(*rule), "{text}");
-            assert_eq!(read(&format!("The user wrote: {text}")), None, "{text}");
-            assert_eq!(read(&format!("'{text}'")).filter(|_| !wording.starts_with('`')), None, "{text}");
+            assert_eq!(
+                match_message(&text).map(|matched| matched.rule),
+                Some(*rule),
+                "{text}"
+            );
+            assert_eq!(
+                match_message(&format!("The user wrote: {text}")),
+                None,
+                "{text}"
+            );
+            assert_eq!(
+                match_message(&format!("'{text}'")).filter(|_| !wording.starts_with('`')),
+                None,
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn a_missing_room_is_an_overflow_and_a_wrong_number_is_not() {
-        let kind = |text| read(text).map(|said| said.kind);
-        assert_eq!(kind("max_tokens must be at least 1, got -186."), Some(Input));
+    fn a_negative_max_tokens_is_an_overflow_and_a_wrong_number_is_not() {
+        let kind = |text| match_message(text).map(|matched| matched.kind);
+        assert_eq!(
+            kind("max_tokens must be at least 1, got -186."),
+            Some(Input)
+        );
         for wrong in [
             "max_tokens must be at least 1",
             "max_tokens must be at least 1, got 0.",

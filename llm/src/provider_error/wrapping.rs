@@ -1,13 +1,13 @@
-//! Takes off what gateways and client libraries put before a provider's own words, and nothing else: each wrapping is
-//! known by its own wording, so that a quotation within an error stays a quotation.
+//! Removes what gateways and client libraries put before a provider's message. Only known wrappings
+//! are removed, so that a quotation within an error stays a quotation.
 
 use serde_json::{Deserializer, Value};
 
-/// Wrappings within wrappings that are taken off.
-const LAYERS: usize = 8;
+/// Most nested wrappings that are removed.
+const MAX_LAYERS: usize = 8;
 
-/// Leads that say nothing themselves.
-const LEADS: [&str; 8] = [
+/// Prefixes without information.
+const PREFIXES: [&str; 8] = [
     "The model returned the following errors: ",
     "Input validation error: ",
     "Provider returned error: ",
@@ -18,49 +18,67 @@ const LEADS: [&str; 8] = [
     "Error: ",
 ];
 
-/// What is within.
+/// A message without its wrappings.
 #[derive(Debug, PartialEq)]
-pub(super) struct Opened<'t> {
-    /// Names of errors that stood before the words, such as `RateLimitError`.
+pub(super) struct Unwrapped<'t> {
+    /// Names of errors in the wrappings, such as `RateLimitError`.
     pub(super) codes: Vec<&'t str>,
-    pub(super) within: Within<'t>,
+    pub(super) inner: Inner<'t>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Within<'t> {
+pub(super) enum Inner<'t> {
     Words(&'t str),
     Json(Value),
 }
 
-/// Takes wrappings off the start of a message.
-pub(super) fn open(message: &str) -> Opened<'_> {
+/// Removes the wrappings at the start of a message.
+pub(super) fn unwrap_message(message: &str) -> Unwrapped<'_> {
     let mut words = message.trim();
     let mut codes = Vec::new();
-    for _ in 0..LAYERS {
-        let bare = words.strip_prefix("b'").or_else(|| words.strip_prefix("b\"")).unwrap_or(words);
+    for _ in 0..MAX_LAYERS {
+        let bare = words
+            .strip_prefix("b'")
+            .or_else(|| words.strip_prefix("b\""))
+            .unwrap_or(words);
         if bare.starts_with(['{', '['])
             && let Some(value) = first_json(bare)
         {
-            return Opened { codes, within: Within::Json(value) };
+            return Unwrapped {
+                codes,
+                inner: Inner::Json(value),
+            };
         }
-        let Some(inner) = layer(words, &mut codes) else { break };
+        let Some(inner) = layer(words, &mut codes) else {
+            break;
+        };
         words = inner;
     }
-    Opened { codes, within: Within::Words(words) }
+    Unwrapped {
+        codes,
+        inner: Inner::Words(words),
+    }
 }
 
-/// The first JSON value of a text, whatever follows it. Text that begins as a list of a log does (`[json.exception]`) is none.
+/// The first JSON object or list at the start of a text. A log prefix such as `[json.exception]` is
+/// none.
 fn first_json(text: &str) -> Option<Value> {
     let first = Deserializer::from_str(text).into_iter::<Value>().next()?;
-    first.ok().filter(|value| value.is_object() || value.is_array())
+    first
+        .ok()
+        .filter(|value| value.is_object() || value.is_array())
 }
 
-/// What one wrapping holds.
+/// The text within one wrapping.
 fn layer<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
-    for lead in LEADS {
-        if let Some(inner) = after(lead, words) {
-            // The lead that ends in the provider's own words keeps them.
-            return Some(if lead.ends_with(": ") { inner } else { &words["Invalid request: ".len()..] });
+    for prefix in PREFIXES {
+        if let Some(inner) = after(prefix, words) {
+            // The prefix that ends with the provider's own words keeps these words.
+            return Some(if prefix.ends_with(": ") {
+                inner
+            } else {
+                &words["Invalid request: ".len()..]
+            });
         }
     }
     python_repr(words)
@@ -88,7 +106,11 @@ fn botocore<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
     let (code, rest) = after("An error occurred (", words)?.split_once(") when calling the ")?;
     let (operation, inner) = rest.split_once(": ")?;
     let (operation, retries) = operation.split_once(" operation")?;
-    let inner = if retries.is_empty() { inner } else { inner.split_once("): ")?.1 };
+    let inner = if retries.is_empty() {
+        inner
+    } else {
+        inner.split_once("): ")?.1
+    };
     (is_name(code) && is_name(operation)).then(|| {
         codes.push(code);
         inner
@@ -104,12 +126,16 @@ fn dashscope(words: &str) -> Option<&str> {
 
 /// `Error code: 400 - …`, `5021: …`, `400 {…`
 fn numbered(words: &str) -> Option<&str> {
-    if let Some((code, inner)) = after("Error code: ", words).and_then(|rest| rest.split_once(" - ")) {
+    if let Some((code, inner)) =
+        after("Error code: ", words).and_then(|rest| rest.split_once(" - "))
+    {
         return is_status(code).then_some(inner);
     }
     let digits = words.bytes().take_while(u8::is_ascii_digit).count();
     let rest = words.get(digits..).filter(|_| (3..=4).contains(&digits))?;
-    let inner = rest.strip_prefix(": ").or_else(|| rest.strip_prefix(" Bad Request: "));
+    let inner = rest
+        .strip_prefix(": ")
+        .or_else(|| rest.strip_prefix(" Bad Request: "));
     inner.or_else(|| rest.strip_prefix(' ').filter(|rest| rest.starts_with('{')))
 }
 
@@ -117,7 +143,9 @@ fn numbered(words: &str) -> Option<&str> {
 fn named<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
     let end = words.find([':', ' '])?;
     let (name, rest) = words.split_at(end);
-    let inner = rest.strip_prefix(": ").or_else(|| rest.strip_prefix(" - "))?;
+    let inner = rest
+        .strip_prefix(": ")
+        .or_else(|| rest.strip_prefix(" - "))?;
     let own = name.rsplit('.').next().unwrap_or(name);
     let is_error = own.ends_with("Error") || own.ends_with("Exception");
     (is_error && is_name(name)).then(|| {
@@ -126,9 +154,11 @@ fn named<'t>(words: &'t str, codes: &mut Vec<&'t str>) -> Option<&'t str> {
     })
 }
 
-fn after<'t>(lead: &str, words: &'t str) -> Option<&'t str> {
-    let start = words.get(..lead.len())?;
-    start.eq_ignore_ascii_case(lead).then(|| &words[lead.len()..])
+fn after<'t>(prefix: &str, words: &'t str) -> Option<&'t str> {
+    let start = words.get(..prefix.len())?;
+    start
+        .eq_ignore_ascii_case(prefix)
+        .then(|| &words[prefix.len()..])
 }
 
 fn is_status(text: &str) -> bool {
@@ -137,7 +167,9 @@ fn is_status(text: &str) -> bool {
 
 fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
 #[cfg(test)]
@@ -145,14 +177,14 @@ mod tests {
     use super::*;
 
     fn words(message: &str) -> String {
-        match open(message).within {
-            Within::Words(words) => words.to_owned(),
-            Within::Json(value) => value.to_string(),
+        match unwrap_message(message).inner {
+            Inner::Words(words) => words.to_owned(),
+            Inner::Json(value) => value.to_string(),
         }
     }
 
     #[test]
-    fn what_gateways_put_before_the_words_comes_off() {
+    fn wrappings_of_gateways_are_removed() {
         for wrapped in [
             "The model returned the following errors: too long",
             "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - too long",
@@ -164,19 +196,30 @@ mod tests {
         ] {
             assert_eq!(words(wrapped), "too long", "{wrapped}");
         }
-        assert!(words("Error code: 400 - {'error': {'message': \"too long\", 'type': 'x'}}").starts_with("too long"));
-        assert!(words("Mantle streaming error for requestId x-1: \"too long\"").starts_with("too long"));
+        assert!(
+            words("Error code: 400 - {'error': {'message': \"too long\", 'type': 'x'}}")
+                .starts_with("too long")
+        );
+        assert!(
+            words("Mantle streaming error for requestId x-1: \"too long\"").starts_with("too long")
+        );
         assert_eq!(words("AnthropicException - b'{\"a\":1}' more"), "{\"a\":1}");
-        assert_eq!(words("Invalid request: Your request exceeded model"), "Your request exceeded model");
+        assert_eq!(
+            words("Invalid request: Your request exceeded model"),
+            "Your request exceeded model"
+        );
     }
 
     #[test]
-    fn names_of_errors_are_kept_as_codes() {
-        assert_eq!(open("litellm.RateLimitError: OpenAIException - x").codes, ["RateLimitError", "OpenAIException"]);
+    fn names_of_errors_become_codes() {
+        assert_eq!(
+            unwrap_message("litellm.RateLimitError: OpenAIException - x").codes,
+            ["RateLimitError", "OpenAIException"]
+        );
     }
 
     #[test]
-    fn what_is_no_wrapping_stays() {
+    fn other_prefixes_stay() {
         for own in [
             "Invalid value: 'too long'",
             "messages.3.content: too long",

@@ -1,4 +1,5 @@
-//! API keys. A key is `anneal_`, its id, `_` and its secret; the database keeps the secret's digest alone.
+//! API keys. A key is `anneal_`, its id, `_` and its secret. The database stores only a digest of
+//! the secret.
 
 use std::{
     collections::HashSet,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use anneal_core::caller::Caller;
-use anneal_store::{KnownKey, Store};
+use anneal_store::{ActiveKey, Store};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use moka::sync::Cache;
 use sha2::{Digest as _, Sha256};
@@ -17,17 +18,16 @@ use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
 use super::{
-    Stranger,
-    brake::Brake,
-    memory::{Lookups, Memory},
-    uses::Uses,
+    cache::{CredentialCache, LookupLimits},
+    key_usage::KeyUsage,
+    unknown_key_limit::UnknownKeyLimit,
 };
-use crate::status::Failure;
+use crate::failure::{AuthError, Failure};
 
 const PREFIX: &str = "anneal_";
-/// Bytes of a secret, from the system's random source.
+/// Bytes of a secret, from the random source of the system.
 const SECRET_BYTES: usize = 32;
-/// Letters of an id: a UUID without dashes.
+/// Characters of an id: a UUID without dashes.
 const ID_LETTERS: usize = 32;
 
 /// A key as its holder has it.
@@ -44,14 +44,17 @@ impl fmt::Debug for KeyText {
 }
 
 impl KeyText {
-    /// Reads what looks like a key; None: it is something else.
+    /// Parses a key. None: the text does not have the form of one.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, rest) = text.strip_prefix(PREFIX)?.split_at_checked(ID_LETTERS)?;
         let secret = rest.strip_prefix('_').filter(|secret| !secret.is_empty())?;
-        Some(Self { id: Uuid::try_parse(id).ok()?, secret: secret.to_owned() })
+        Some(Self {
+            id: Uuid::try_parse(id).ok()?,
+            secret: secret.to_owned(),
+        })
     }
 
-    /// The part of it that may be shown.
+    /// The id, which may be shown.
     pub(crate) const fn id(&self) -> Uuid {
         self.id
     }
@@ -61,129 +64,167 @@ impl KeyText {
     }
 }
 
-/// A key that was just made: the only moment at which it can be shown.
+/// A new key. Its text can only be shown now.
 pub struct NewSecret {
-    /// The part of it that may be shown again.
+    /// The id, which may be shown later.
     pub id: Uuid,
     /// The whole key.
     pub text: String,
-    /// SHA-256 of its secret part: what is stored.
+    /// SHA-256 of the secret: this is stored.
     pub digest: [u8; 32],
 }
 
 impl NewSecret {
-    /// A key that nobody has had before.
+    /// Makes a new key.
     ///
-    /// Fails where the system has no random bytes to give.
+    /// Fails if the system has no random bytes.
     pub fn make() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes)?;
-        let key = KeyText { id: Uuid::now_v7(), secret: URL_SAFE_NO_PAD.encode(bytes) };
+        let key = KeyText {
+            id: Uuid::now_v7(),
+            secret: URL_SAFE_NO_PAD.encode(bytes),
+        };
         let text = format!("{PREFIX}{}_{}", key.id.simple(), key.secret);
-        Ok(Self { id: key.id, text, digest: key.digest() })
+        Ok(Self {
+            id: key.id,
+            text,
+            digest: key.digest(),
+        })
     }
 }
 
-/// A key as the database knew it.
+/// A key as it was in the database.
 #[derive(Clone)]
-struct Found {
-    key: KnownKey,
-    /// When the database was asked.
-    asked: Instant,
+struct CachedKey {
+    key: ActiveKey,
+    /// When it was read.
+    looked_up_at: Instant,
 }
 
-impl Found {
-    /// Whether its time is over.
+impl CachedKey {
+    /// Whether it has expired since.
     fn has_expired(&self) -> bool {
-        self.key.ends_in.is_some_and(|ends_in| self.asked.elapsed() >= ends_in)
+        self.key
+            .ends_in
+            .is_some_and(|ends_in| self.looked_up_at.elapsed() >= ends_in)
     }
 }
 
-/// Keys that have let somebody in are remembered for so long after their last use: they are looked up again whatever else comes from
-/// their address.
-const MET_FOR: Duration = Duration::from_hours(24);
-const MET: u64 = 100_000;
+/// How long a key is remembered after its last use. A remembered key is looked up even if its
+/// address has presented too many unknown keys.
+const RECENTLY_USED_TTL: Duration = Duration::from_hours(24);
+/// Keys that are remembered so.
+const MAX_RECENTLY_USED: u64 = 100_000;
 
-/// The keys in the database, as far as they were asked for.
+/// Looks up API keys.
 pub(super) struct Keys {
     store: Store,
-    known: Memory<Uuid, Found>,
-    met: Cache<Uuid, ()>,
-    brake: Brake,
-    /// Keys whose lookups are under way.
-    looked_up: Mutex<HashSet<Uuid>>,
-    uses: Uses,
+    cache: CredentialCache<Uuid, CachedKey>,
+    recently_used: Cache<Uuid, ()>,
+    unknown_key_limit: UnknownKeyLimit,
+    /// Keys that are being looked up.
+    lookups_in_flight: Mutex<HashSet<Uuid>>,
+    usage: KeyUsage,
 }
 
 impl Keys {
-    /// Keys of this store. An address may show so many a minute that nobody has; 0: any number.
-    pub(super) fn new(store: Store, lookups: Lookups, unknown_per_minute: u32) -> Self {
-        let met = Cache::builder().max_capacity(MET).time_to_idle(MET_FOR).build();
+    /// Keys of this store. One address may present `unknown_per_minute` unknown keys a minute; 0:
+    /// any number.
+    pub(super) fn new(store: Store, limits: LookupLimits, unknown_per_minute: u32) -> Self {
+        let recently_used = Cache::builder()
+            .max_capacity(MAX_RECENTLY_USED)
+            .time_to_idle(RECENTLY_USED_TTL)
+            .build();
         Self {
             store,
-            known: Memory::new(lookups),
-            met,
-            brake: Brake::new(unknown_per_minute),
-            looked_up: Mutex::default(),
-            uses: Uses::new(),
+            cache: CredentialCache::new(limits),
+            recently_used,
+            unknown_key_limit: UnknownKeyLimit::new(unknown_per_minute),
+            lookups_in_flight: Mutex::default(),
+            usage: KeyUsage::new(),
         }
     }
 
-    /// For whom a key speaks that was shown by this address; None: it has been let in before.
-    pub(super) async fn caller(&self, key: &KeyText, address: Option<IpAddr>) -> Result<Caller, Failure> {
-        let found = self.find(key.id, address).await?.filter(|found| !found.has_expired());
-        // The digest of a secret is compared whole, so that the time tells nothing of how far a guess was right.
-        let found = found.filter(|found| bool::from(found.key.secret_digest.as_slice().ct_eq(&key.digest())));
-        let KnownKey { tenant, verbs, .. } = found.ok_or(Stranger::Unknown)?.key;
-        // Reading puts off the end of what is remembered, and costs less than writing it again with every call.
-        if self.met.get(&key.id).is_none() {
-            self.met.insert(key.id, ());
+    /// The caller of a key that was presented from `address`. None: the key is checked again during
+    /// a call.
+    pub(super) async fn caller(
+        &self,
+        key: &KeyText,
+        address: Option<IpAddr>,
+    ) -> Result<Caller, Failure> {
+        let found = self
+            .find(key.id, address)
+            .await?
+            .filter(|found| !found.has_expired());
+        // Compare the whole digest in constant time, so that the time does not reveal how much of a
+        // guess is right.
+        let found = found
+            .filter(|found| bool::from(found.key.secret_digest.as_slice().ct_eq(&key.digest())));
+        let ActiveKey { tenant, verbs, .. } = found.ok_or(AuthError::Unknown)?.key;
+        // Reading renews the entry, and costs less than inserting it with every call.
+        if self.recently_used.get(&key.id).is_none() {
+            self.recently_used.insert(key.id, ());
         }
-        self.uses.note(key.id);
+        self.usage.record(key.id);
         Ok(Caller::with(tenant, verbs))
     }
 
-    /// What the database says of a key. One that was not met is counted for its address.
-    async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<Found>, Failure> {
-        let is_met = self.met.contains_key(&id) || self.known.remembers(&id);
-        // Many first calls with one key, as those of a client that has just started, are one lookup.
-        let lookup = Lookup::begin(&self.looked_up, id);
-        let attempt = match address.filter(|_| !is_met && lookup.is_some()) {
-            Some(address) => self.brake.begin(address)?,
+    /// Finds a key in the cache or the database. A key that was not used recently counts against
+    /// its address.
+    async fn find(&self, id: Uuid, address: Option<IpAddr>) -> Result<Option<CachedKey>, Failure> {
+        let is_recently_used = self.recently_used.contains_key(&id) || self.cache.contains(&id);
+        // A client that has just started may make many first calls with one key. They share one
+        // lookup and count once.
+        let lookup = LookupGuard::begin(&self.lookups_in_flight, id);
+        let attempt = match address.filter(|_| !is_recently_used && lookup.is_some()) {
+            Some(address) => self.unknown_key_limit.charge(address)?,
             None => None,
         };
-        let (store, asked) = (self.store.clone(), Instant::now());
-        let looking = async move { Ok(store.find_key(id).await?.map(|key| Found { key, asked })) };
-        let found = self.known.find(id, Box::pin(looking)).await;
+        let (store, looked_up_at) = (self.store.clone(), Instant::now());
+        let lookup_future = async move {
+            Ok(store
+                .find_key(id)
+                .await?
+                .map(|key| CachedKey { key, looked_up_at }))
+        };
+        let found = self.cache.find(id, Box::pin(lookup_future)).await;
         if let Some(attempt) = attempt.filter(|_| !matches!(found, Ok(None))) {
-            attempt.forgive();
+            attempt.refund();
         }
         found
     }
 
-    /// Writes down which keys are used, until the future is dropped.
-    pub(super) async fn write_uses(&self) {
-        self.uses.write(&self.store).await;
+    /// Records which keys are used, until the future is dropped.
+    pub(super) async fn write_usage(&self) {
+        self.usage.run(&self.store).await;
     }
 }
 
-/// A lookup of a key; ends when dropped.
-struct Lookup<'k> {
-    under_way: &'k Mutex<HashSet<Uuid>>,
+/// Marks a key as being looked up, until it is dropped.
+struct LookupGuard<'k> {
+    in_flight: &'k Mutex<HashSet<Uuid>>,
     id: Uuid,
 }
 
-impl<'k> Lookup<'k> {
-    /// None: a lookup of this key is under way already.
-    fn begin(under_way: &'k Mutex<HashSet<Uuid>>, id: Uuid) -> Option<Self> {
-        let is_first = under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        is_first.then_some(Self { under_way, id })
+impl<'k> LookupGuard<'k> {
+    /// None: the key is already being looked up.
+    fn begin(in_flight: &'k Mutex<HashSet<Uuid>>, id: Uuid) -> Option<Self> {
+        let is_first = in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id);
+        // Lazily: a guard that is built and dropped would remove the mark of the first lookup.
+        is_first.then(|| Self { in_flight, id })
     }
 }
 
-impl Drop for Lookup<'_> {
+impl Drop for LookupGuard<'_> {
     fn drop(&mut self) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.id);
     }
 }
 
@@ -192,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_read_as_it_was_made_and_its_secret_is_not_shown() {
+    fn a_new_key_can_be_parsed_and_debug_hides_its_secret() {
         let made = NewSecret::make().expect("random bytes");
         let read = KeyText::parse(&made.text).expect("is a key");
         assert_eq!((read.id, read.digest()), (made.id, made.digest));
@@ -201,7 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_something_else() {
+    fn a_key_stays_marked_until_its_first_lookup_has_ended() {
+        let (in_flight, id) = (Mutex::default(), Uuid::from_u128(1));
+        let first = LookupGuard::begin(&in_flight, id).expect("nobody looks it up");
+        for _ in 0..2 {
+            assert!(LookupGuard::begin(&in_flight, id).is_none());
+        }
+        drop(first);
+        assert!(LookupGuard::begin(&in_flight, id).is_some());
+    }
+
+    #[test]
+    fn text_that_is_no_key_is_not_parsed_as_one() {
         let id = Uuid::now_v7().simple().to_string();
         for text in [
             String::new(),

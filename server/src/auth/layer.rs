@@ -1,4 +1,4 @@
-//! The step before every gRPC call: finds the caller, and refuses whoever is not known or may not make this call.
+//! The tower layer that authenticates every gRPC call and checks its verb.
 
 use std::{
     future::Future,
@@ -10,32 +10,33 @@ use http::{Request, Response};
 use tonic::Status;
 use tower::{Layer, Service};
 
-use super::{Admitted, Auth};
-use crate::verbs::Rpc;
+use super::{Authenticated, Authenticator};
+use crate::verbs::{Rpc, UNAUTHENTICATED_PATH};
 
-/// What is asked without a credential: whether the server is healthy.
-pub(crate) const OPEN: &str = "/grpc.health.v1.Health/";
-
-/// Puts the [`Caller`](anneal_core::caller::Caller), its [`Identity`](super::Identity) and its [`Proof`](super::Proof) into the extensions of every request.
+/// Adds the [`Caller`](anneal_core::caller::Caller), its [`Identity`](crate::identity::Identity) and
+/// its [`Proof`](super::Proof) to the extensions of every request.
 #[derive(Clone)]
-pub(crate) struct AuthLayer(pub(crate) Auth);
+pub(crate) struct AuthLayer(pub(crate) Authenticator);
 
 impl<S> Layer<S> for AuthLayer {
-    type Service = Asking<S>;
+    type Service = AuthService<S>;
 
-    fn layer(&self, inner: S) -> Asking<S> {
-        Asking { auth: self.0.clone(), inner }
+    fn layer(&self, inner: S) -> AuthService<S> {
+        AuthService {
+            auth: self.0.clone(),
+            inner,
+        }
     }
 }
 
-/// A service behind that step.
+/// The service that [`AuthLayer`] makes.
 #[derive(Clone)]
-pub(crate) struct Asking<S> {
-    auth: Auth,
+pub(crate) struct AuthService<S> {
+    auth: Authenticator,
     inner: S,
 }
 
-impl<S, B, A> Service<Request<B>> for Asking<S>
+impl<S, B, A> Service<Request<B>> for AuthService<S>
 where
     S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
     S::Future: Send,
@@ -52,18 +53,28 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let (auth, clone) = (self.auth.clone(), self.inner.clone());
-        // The one that was ready is the one that is called.
+        // Only the instance that `poll_ready` was called on is ready.
         let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
-            if !request.uri().path().starts_with(OPEN) {
-                let admitted = auth.admit(request.headers(), request.extensions()).await;
-                // Before the message is read: it is not decoded for who may not make the call.
-                let rpc = Rpc::at(request.uri().path());
-                let admitted = admitted.and_then(|admitted| {
-                    rpc.map_or(Ok(()), |rpc| rpc.check(admitted.caller, &admitted.identity)).map(|()| admitted)
+            if !request.uri().path().starts_with(UNAUTHENTICATED_PATH) {
+                let authenticated = auth
+                    .authenticate(request.headers(), request.extensions())
+                    .await;
+                // Check the verb before the message is read, so that the message of an unauthorised
+                // caller is not decoded.
+                let rpc = Rpc::by_path(request.uri().path());
+                let authenticated = authenticated.and_then(|authenticated| {
+                    rpc.map_or(Ok(()), |rpc| {
+                        rpc.check(authenticated.caller, &authenticated.identity)
+                    })
+                    .map(|()| authenticated)
                 });
-                match admitted {
-                    Ok(Admitted { caller, identity, proof }) => {
+                match authenticated {
+                    Ok(Authenticated {
+                        caller,
+                        identity,
+                        proof,
+                    }) => {
                         request.extensions_mut().insert(caller);
                         request.extensions_mut().insert(identity);
                         proof.map(|proof| request.extensions_mut().insert(proof));

@@ -1,15 +1,20 @@
-//! Whose call it is, for both doors: an API key, a token of an identity provider, or a client certificate names the tenant
-//! and what may be done. Nothing else does: no request says for whom it speaks.
+//! Authentication, for gRPC and HTTP alike. An API key, a token of an identity provider, or a
+//! client certificate names the tenant and the allowed verbs. Nothing in a request itself does.
+//!
+//! - `cache`: what the database says about credentials, for some seconds
+//! - `certificates`: the configured clients, found by their certificate
+//! - `keys`, `key_usage`: API keys; when each was last used
+//! - `layer`: the tower layer that authenticates gRPC calls
+//! - `tokens`: JWTs
+//! - `unknown_key_limit`: unknown API keys per address
 
-mod brake;
+mod cache;
 mod certificates;
-mod identity;
+mod key_usage;
 mod keys;
 mod layer;
-mod memory;
-mod settings;
 mod tokens;
-mod uses;
+mod unknown_key_limit;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -17,235 +22,277 @@ use anneal_core::caller::{Caller, TenantId, Verbs};
 use anneal_store::Store;
 use http::{Extensions, HeaderMap, header};
 
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::tokens::Tokens as Jwts;
+pub use self::keys::{KeyText, NewSecret};
 pub(crate) use self::{
-    certificates::Certificate,
-    identity::Identity,
-    layer::{Asking, AuthLayer, OPEN},
-};
-pub use self::{
-    keys::{KeyText, NewSecret},
-    settings::{AuthError, AuthSettings, ClientSettings},
+    layer::{AuthLayer, AuthService},
+    tokens::TokenVerifier,
 };
 
 use self::{
-    certificates::Clients,
+    cache::{CACHE_TTL, CredentialCache, LookupLimits},
+    certificates::CertificateClients,
     keys::Keys,
-    memory::{BELIEVED, Lookups, Memory},
-    tokens::Tokens,
 };
-use crate::{audit, listen::Peer, room::Sharing, status::Failure, traffic::Tab};
+use crate::{
+    audit,
+    failure::{AuthError, Failure},
+    identity::Identity,
+    limits::concurrency::TenantShare,
+    listen::{ClientCertificate, Peer},
+    settings::{AuthSettings, AuthSettingsError},
+    traffic::RequestAccounting,
+};
 
-/// Why a caller is not known. What is wrong with a credential is told; whether it exists elsewhere is not.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Stranger {
-    #[error("no credential: send `authorization: Bearer …`")]
-    NoCredential,
-    #[error("the authorization header is not `Bearer` and one credential")]
-    NotBearer,
-    #[error("the credential is not known here, has expired, or was revoked")]
-    Unknown,
-    #[error("the token is refused: {0}")]
-    Token(&'static str),
-    #[error("the client certificate names nobody who is known here")]
-    Certificate,
-    #[error("the client certificate has expired")]
-    Expired,
-}
-
-impl Stranger {
-    /// Why, as a metric's label and in the audit log.
-    pub(crate) const fn label(&self) -> &'static str {
-        match self {
-            Self::NoCredential => "no_credential",
-            Self::NotBearer => "malformed",
-            Self::Unknown => "unknown",
-            Self::Token(_) => "token",
-            Self::Certificate => "certificate",
-            Self::Expired => "certificate_expired",
-        }
-    }
-}
-
-/// A caller who was let in.
-pub(crate) struct Admitted {
+/// An authenticated caller.
+pub(crate) struct Authenticated {
     pub(crate) caller: Caller,
-    /// With what.
+    /// The caller's name for logs.
     pub(crate) identity: Identity,
-    /// What it takes to ask again; None: nothing can change.
+    /// Checks the credential again. None: callers need no credential.
     pub(crate) proof: Option<Proof>,
 }
 
-/// What knows callers. Cheap to clone.
+/// Authenticates callers. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Auth {
-    /// None: everyone is the default tenant and may do everything; loopback, or an operator's explicit wish.
-    known: Option<Arc<Known>>,
+pub(crate) struct Authenticator {
+    /// None: everyone is the default tenant with all verbs. Only on loopback, or with
+    /// `server.insecure`.
+    methods: Option<Arc<Methods>>,
 }
 
-/// Who is known: only who shows a credential.
-struct Known {
-    tokens: Option<Tokens>,
+/// The configured kinds of credentials.
+struct Methods {
+    tokens: Option<TokenVerifier>,
     keys: Option<Keys>,
-    clients: Clients,
+    clients: CertificateClients,
     tenants: Tenants,
 }
 
-impl Auth {
-    /// As the settings say; files are read now, and again when they change.
-    pub(crate) fn new(settings: &AuthSettings, store: &Store) -> Result<Self, AuthError> {
+impl Authenticator {
+    /// Reads the files that the settings name.
+    pub(crate) fn new(settings: &AuthSettings, store: &Store) -> Result<Self, AuthSettingsError> {
         if !settings.is_on() {
-            return Ok(Self { known: None });
+            return Ok(Self { methods: None });
         }
-        let lookups = Lookups::default();
-        let known = Known {
-            tokens: (!settings.jwks_file.is_empty()).then(|| Tokens::new(settings)).transpose()?,
-            keys: settings
-                .api_keys
-                .then(|| Keys::new(store.clone(), lookups.clone(), settings.unknown_keys_per_minute)),
-            clients: Clients::new(&settings.clients),
-            tenants: Tenants::new(store.clone(), lookups),
+        let lookup_limits = LookupLimits::default();
+        let methods = Methods {
+            tokens: (!settings.jwks_file.is_empty())
+                .then(|| TokenVerifier::new(settings))
+                .transpose()?,
+            keys: settings.api_keys.then(|| {
+                Keys::new(
+                    store.clone(),
+                    lookup_limits.clone(),
+                    settings.unknown_keys_per_minute,
+                )
+            }),
+            clients: CertificateClients::new(&settings.clients),
+            tenants: Tenants::new(store.clone(), lookup_limits),
         };
-        Ok(Self { known: Some(Arc::new(known)) })
+        Ok(Self {
+            methods: Some(Arc::new(methods)),
+        })
     }
 
     /// Whether callers need no credential.
     pub(crate) fn is_open(&self) -> bool {
-        self.known.is_none()
+        self.methods.is_none()
     }
 
-    /// How callers share the server's rooms, where a tenant may take so much of each: those that need no credential are one.
-    pub(crate) fn sharing(&self, percent: u32) -> Sharing {
-        if self.is_open() { Sharing::Whole } else { Sharing::Percent(percent) }
+    /// The share of each concurrency limit that one tenant gets. Without credentials all callers
+    /// are one tenant and share the whole.
+    pub(crate) fn tenant_share(&self, percent: u32) -> TenantShare {
+        if self.is_open() {
+            TenantShare::Whole
+        } else {
+            TenantShare::Percent(percent)
+        }
     }
 
-    /// Keeps up with the files, and writes down which keys are used, until the future is dropped.
-    pub(crate) async fn run(self) {
-        let Some(known) = self.known else { return };
-        let follow = async {
-            if let Some(tokens) = &known.tokens {
-                tokens.follow().await;
+    /// Reloads changed files and records which keys are used, until the future is dropped.
+    pub(crate) async fn run_background(self) {
+        let Some(methods) = self.methods else { return };
+        let reload_tokens = async {
+            if let Some(tokens) = &methods.tokens {
+                tokens.reload_on_change().await;
             }
         };
-        let write = async {
-            if let Some(keys) = &known.keys {
-                keys.write_uses().await;
+        let write_key_usage = async {
+            if let Some(keys) = &methods.keys {
+                keys.write_usage().await;
             }
         };
-        tokio::join!(follow, write);
+        tokio::join!(reload_tokens, write_key_usage);
     }
 
-    /// Who makes a request with these headers and extensions. Its connection is known from then on, and the call is on its tenant's
-    /// account.
-    pub(crate) async fn admit(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<Admitted, Failure> {
+    /// Authenticates a request. Assigns its connection to the tenant, and charges the call to the
+    /// tenant's account.
+    pub(crate) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Authenticated, Failure> {
         let peer = extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.certificate.as_ref());
         let address = peer.map(|peer| peer.address);
-        let known = self.caller(headers, certificate, address).await;
-        let (caller, identity) = known.inspect_err(|failure| audit::refused(failure, address, headers))?;
+        let found = self.identify(headers, certificate, address).await;
+        let (caller, identity) = found.inspect_err(|failure| {
+            audit::log_refused_credential(failure, address, || describe_credential(headers));
+        })?;
         if let Some(peer) = peer {
-            peer.place.becomes_known(caller.tenant());
+            peer.slot.assign_tenant(caller.tenant());
         }
-        if let Some(tab) = extensions.get::<Tab>() {
-            tab.begin(caller.tenant())?;
+        if let Some(accounting) = extensions.get::<RequestAccounting>() {
+            accounting.admit_call(caller.tenant())?;
         }
         if self.is_open() {
-            return Ok(Admitted { caller, identity, proof: None });
+            return Ok(Authenticated {
+                caller,
+                identity,
+                proof: None,
+            });
         }
-        let shown = headers.get_all(header::AUTHORIZATION).iter().map(|value| (header::AUTHORIZATION, value.clone()));
-        let proof = Proof { auth: self.clone(), headers: shown.collect(), certificate: certificate.cloned(), caller };
-        Ok(Admitted { caller, identity, proof: Some(proof) })
+        let credentials = headers
+            .get_all(header::AUTHORIZATION)
+            .iter()
+            .map(|value| (header::AUTHORIZATION, value.clone()));
+        let proof = Proof {
+            auth: self.clone(),
+            headers: credentials.collect(),
+            certificate: certificate.cloned(),
+            caller,
+        };
+        Ok(Authenticated {
+            caller,
+            identity,
+            proof: Some(proof),
+        })
     }
 
-    /// Who calls with these headers, over a connection of this certificate, from this address (None: it was let in before).
-    async fn caller(
+    /// Finds the caller of these headers and this client certificate. `address` is None when a
+    /// caller is checked again.
+    async fn identify(
         &self,
         headers: &HeaderMap,
-        certificate: Option<&Certificate>,
+        certificate: Option<&ClientCertificate>,
         address: Option<IpAddr>,
     ) -> Result<(Caller, Identity), Failure> {
-        let Some(known) = self.known.as_deref() else {
+        let Some(methods) = self.methods.as_deref() else {
             return Ok((Caller::of(TenantId::DEFAULT), Identity::Anyone));
         };
-        let Known { tokens, keys, clients, tenants } = known;
+        let Methods {
+            tokens,
+            keys,
+            clients,
+            tenants,
+        } = methods;
         let Some(credential) = bearer(headers)? else {
-            let certificate = certificate.ok_or(Stranger::NoCredential)?;
+            let certificate = certificate.ok_or(AuthError::NoCredential)?;
             if certificate.has_expired() {
-                return Err(Stranger::Expired.into());
+                return Err(AuthError::Expired.into());
             }
-            let (name, client) = clients.find(certificate).ok_or(Stranger::Certificate)?;
-            let caller = tenants.caller(&client.tenant, client.verbs(), Stranger::Certificate).await?;
+            let (name, client) = clients.find(certificate).ok_or(AuthError::Certificate)?;
+            let caller = tenants
+                .caller(&client.tenant, client.verbs(), AuthError::Certificate)
+                .await?;
             return Ok((caller, Identity::of_certificate(name)));
         };
         if let Some(key) = KeyText::parse(credential) {
-            let keys = keys.as_ref().ok_or(Stranger::Unknown)?;
+            let keys = keys.as_ref().ok_or(AuthError::Unknown)?;
             return Ok((keys.caller(&key, address).await?, Identity::Key(key.id())));
         }
-        let tokens = tokens.as_ref().ok_or(Stranger::Unknown)?;
-        let holder = tokens.read(credential)?;
-        let unknown = Stranger::Token("its tenant is not known here");
-        let caller = tenants.caller(&holder.tenant, holder.verbs, unknown).await?;
-        Ok((caller, Identity::of_token(&holder.subject)))
+        let tokens = tokens.as_ref().ok_or(AuthError::Unknown)?;
+        let claims = tokens.verify(credential)?;
+        let unknown = AuthError::Token("its tenant is not known here");
+        let caller = tenants
+            .caller(&claims.tenant, claims.verbs, unknown)
+            .await?;
+        Ok((caller, Identity::of_token(&claims.subject)))
     }
 }
 
-/// The credential of the authorization header; None where there is no such header.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Stranger> {
-    let mut given = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(first) = given.next() else { return Ok(None) };
-    if given.next().is_some() {
-        return Err(Stranger::NotBearer);
+/// The credential of the authorization header. None: there is no such header.
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(first) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(AuthError::NotBearer);
     }
-    let (scheme, credential) = first.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(Stranger::NotBearer)?;
+    let (scheme, credential) = first
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .ok_or(AuthError::NotBearer)?;
     let credential = credential.trim();
     if !scheme.eq_ignore_ascii_case("bearer") || credential.is_empty() || credential.contains(' ') {
-        return Err(Stranger::NotBearer);
+        return Err(AuthError::NotBearer);
     }
     Ok(Some(credential))
 }
 
-/// How often a call that stays is asked again whether its caller is still known.
-const ASKED_AGAIN: Duration = BELIEVED;
-/// A call that stays ends when so many of these in a row were not answered, beyond those that what was known bridges.
-const UNANSWERED: u32 = 3;
+/// The credential of the authorization header, for the audit log: the id of a key, or its kind.
+fn describe_credential(headers: &HeaderMap) -> String {
+    match bearer(headers) {
+        Ok(Some(text)) => KeyText::parse(text)
+            .map_or_else(|| "token".to_owned(), |key| format!("key:{}", key.id())),
+        Ok(None) => "none".to_owned(),
+        Err(_) => "malformed".to_owned(),
+    }
+}
 
-/// What a call was let in with: it is looked at again where the call stays.
+/// How often the credential of a long call is checked again.
+const RECHECK_INTERVAL: Duration = CACHE_TTL;
+/// A long call ends after this many failed checks in a row. A check fails only once the stale entry
+/// of the cache has expired, too.
+const MAX_FAILED_CHECKS: u32 = 3;
+
+/// The credential of an authenticated call, to check it again while the call lasts.
 #[derive(Clone)]
 pub(crate) struct Proof {
-    auth: Auth,
+    auth: Authenticator,
     headers: HeaderMap,
-    certificate: Option<Certificate>,
+    certificate: Option<ClientCertificate>,
     caller: Caller,
 }
 
 impl Proof {
-    /// Returns, with what to tell, when the credential does not hold any more: revoked, expired, or no longer for the same
-    /// tenant and verbs; or when for about a minute nobody could say.
-    pub(crate) async fn ends(&self) -> Failure {
-        let mut unanswered = Unanswered::default();
+    /// Returns once the credential is no longer valid (revoked, expired, or for another tenant or
+    /// other verbs), or once checks have failed for about a minute because the database is
+    /// unavailable. Returns the failure to end the call with.
+    pub(crate) async fn wait_until_invalid(&self) -> Failure {
+        let mut failed_checks = FailedChecks::default();
         loop {
-            tokio::time::sleep(ASKED_AGAIN).await;
-            if let Some(failure) = unanswered.after(self.holds().await) {
+            tokio::time::sleep(RECHECK_INTERVAL).await;
+            if let Some(failure) = failed_checks.record(self.recheck().await) {
                 return failure;
             }
         }
     }
 
-    /// Whether the credential holds now.
-    pub(crate) async fn holds(&self) -> Result<(), Failure> {
-        let (caller, _) = self.auth.caller(&self.headers, self.certificate.as_ref(), None).await?;
-        if caller == self.caller { Ok(()) } else { Err(Stranger::Unknown.into()) }
+    /// Checks now whether the credential is still valid. Fails with `Failure::Store` if the
+    /// database is unavailable.
+    pub(crate) async fn recheck(&self) -> Result<(), Failure> {
+        let (caller, _) = self
+            .auth
+            .identify(&self.headers, self.certificate.as_ref(), None)
+            .await?;
+        if caller == self.caller {
+            Ok(())
+        } else {
+            Err(AuthError::Unknown.into())
+        }
     }
 }
 
-/// Checks of a credential in a row that nobody has answered.
+/// Number of consecutive checks that the database did not answer.
 #[derive(Default)]
-struct Unanswered(u32);
+struct FailedChecks(u32);
 
-impl Unanswered {
-    /// Takes in a check; whether it was the last, and how it all ended.
-    fn after(&mut self, check: Result<(), Failure>) -> Option<Failure> {
+impl FailedChecks {
+    /// Counts a check. Returns the failure that ends the call; None: it goes on.
+    fn record(&mut self, check: Result<(), Failure>) -> Option<Failure> {
         match check {
             Ok(()) => {
                 self.0 = 0;
@@ -253,28 +300,42 @@ impl Unanswered {
             }
             Err(failure @ Failure::Store(_)) => {
                 self.0 += 1;
-                (self.0 >= UNANSWERED).then_some(failure)
+                (self.0 >= MAX_FAILED_CHECKS).then_some(failure)
             }
             Err(failure) => Some(failure),
         }
     }
 }
 
-/// Tenants by name.
+/// Looks up tenants by name.
 struct Tenants {
     store: Store,
-    known: Memory<String, TenantId>,
+    cache: CredentialCache<String, TenantId>,
 }
 
 impl Tenants {
-    fn new(store: Store, lookups: Lookups) -> Self {
-        Self { store, known: Memory::new(lookups) }
+    fn new(store: Store, lookup_limits: LookupLimits) -> Self {
+        Self {
+            store,
+            cache: CredentialCache::new(lookup_limits),
+        }
     }
 
-    async fn caller(&self, name: &str, verbs: Verbs, otherwise: Stranger) -> Result<Caller, Failure> {
+    async fn caller(
+        &self,
+        name: &str,
+        verbs: Verbs,
+        not_found: AuthError,
+    ) -> Result<Caller, Failure> {
         let (store, wanted) = (self.store.clone(), name.to_owned());
-        let found = self.known.find(name.to_owned(), Box::pin(async move { store.find_tenant(&wanted).await })).await?;
-        Ok(Caller::with(found.ok_or(otherwise)?, verbs))
+        let found = self
+            .cache
+            .find(
+                name.to_owned(),
+                Box::pin(async move { store.find_tenant(&wanted).await }),
+            )
+            .await?;
+        Ok(Caller::with(found.ok_or(not_found)?, verbs))
     }
 }
 
@@ -285,14 +346,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_ends_when_its_credential_does_or_when_nobody_can_say_for_long() {
-        let mut unanswered = Unanswered::default();
+    fn a_long_call_ends_when_its_credential_is_invalid_or_three_checks_in_a_row_fail() {
+        let mut failed_checks = FailedChecks::default();
         for check in ["holds", "busy", "busy", "holds", "busy", "busy"] {
-            let check = if check == "holds" { Ok(()) } else { Err(StoreError::Busy.into()) };
-            assert!(unanswered.after(check).is_none());
+            let check = if check == "holds" {
+                Ok(())
+            } else {
+                Err(StoreError::Busy.into())
+            };
+            assert!(failed_checks.record(check).is_none());
         }
-        assert!(matches!(unanswered.after(Err(StoreError::Busy.into())), Some(Failure::Store(_))));
-        let revoked = Unanswered::default().after(Err(Stranger::Unknown.into()));
-        assert!(matches!(revoked, Some(Failure::Stranger(_))), "{revoked:?}");
+        assert!(matches!(
+            failed_checks.record(Err(StoreError::Busy.into())),
+            Some(Failure::Store(_))
+        ));
+        let revoked = FailedChecks::default().record(Err(AuthError::Unknown.into()));
+        assert!(matches!(revoked, Some(Failure::Auth(_))), "{revoked:?}");
     }
 }

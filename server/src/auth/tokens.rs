@@ -1,5 +1,5 @@
-//! Tokens of an identity provider (JWT), signed with EdDSA or ES256 by a key in a file. Nothing is asked over the network;
-//! whoever rotates keys replaces the file.
+//! Tokens of an identity provider (JWT), signed with EdDSA or ES256. The keys come from a file;
+//! nothing is fetched over the network. To rotate keys, replace the file.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,49 +18,59 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::warn;
 
-use super::{
-    Stranger,
-    settings::{AuthError, AuthSettings},
+use crate::{
+    failure::AuthError,
+    reloaded_files::ReloadedFiles,
+    settings::{AuthSettings, AuthSettingsError},
 };
-use crate::reload::Reloaded;
 
 /// Seconds by which the clocks of provider and server may differ.
 const LEEWAY_SECONDS: u64 = 30;
-/// What stands before a verb in a token's `scope`.
+/// Prefix of a verb in the `scope` claim.
 const SCOPE_PREFIX: &str = "anneal.";
 
-/// The keys of a provider by their id, each with the one algorithm that it is for.
+/// The provider's keys by id, each with its only algorithm.
 type Keys = HashMap<String, (DecodingKey, Algorithm)>;
 
-/// What checks tokens.
-pub(crate) struct Tokens {
-    keys: Reloaded<Keys>,
+/// Verifies tokens.
+pub(crate) struct TokenVerifier {
+    keys: ReloadedFiles<Keys>,
     audience: String,
     issuer: String,
     tenant_claim: String,
-    /// Seconds that a token may be valid; None: any number.
+    /// Most seconds that a token may be valid. None: any number.
     lifetime: Option<u32>,
 }
 
-/// What a token says of its holder.
-pub(crate) struct Holder {
-    /// The name of its tenant.
+/// What a token says about its holder.
+pub(crate) struct TokenClaims {
+    /// The name of the tenant.
     pub(crate) tenant: String,
     pub(crate) verbs: Verbs,
-    /// Who it is to the provider; empty: it does not say.
+    /// The provider's name for the holder. Empty: not stated.
     pub(crate) subject: String,
 }
 
-impl Tokens {
-    pub(crate) fn new(settings: &AuthSettings) -> Result<Self, AuthError> {
+impl TokenVerifier {
+    pub(crate) fn new(settings: &AuthSettings) -> Result<Self, AuthSettingsError> {
         let path = PathBuf::from(&settings.jwks_file);
-        let keys = Reloaded::read(vec![path.clone()], |files| keys(&files[0])).map_err(|error| match error {
-            crate::reload::Unread::File(unread, error) => AuthError::File(unread, error),
-            crate::reload::Unread::Content(why) => AuthError::Keys(path.clone(), why),
-        })?;
-        // Later it may be emptied, to withdraw them all. To begin so is a mistake.
-        if keys.now().is_empty() {
-            return Err(AuthError::Keys(path, "it takes an Ed25519 or P-256 key with a kid".into()));
+        let keys = ReloadedFiles::read(vec![path.clone()], |files| parse_keys(&files[0])).map_err(
+            |error| match error {
+                crate::reloaded_files::ReloadError::File(unread, error) => {
+                    AuthSettingsError::File(unread, error)
+                }
+                crate::reloaded_files::ReloadError::Content(why) => {
+                    AuthSettingsError::Keys(path.clone(), why)
+                }
+            },
+        )?;
+        // The file may become empty later, to withdraw all keys. An empty file at startup is a
+        // mistake.
+        if keys.current().is_empty() {
+            return Err(AuthSettingsError::Keys(
+                path,
+                "it takes an Ed25519 or P-256 key with a kid".into(),
+            ));
         }
         Ok(Self {
             keys,
@@ -71,52 +81,87 @@ impl Tokens {
         })
     }
 
-    /// Reads the file again whenever it changes, until the future is dropped.
-    pub(super) async fn follow(&self) {
-        self.keys.follow().await;
+    /// Reloads the file when it changes, until the future is dropped.
+    pub(super) async fn reload_on_change(&self) {
+        self.keys.keep_reloading().await;
     }
 
-    /// Whom a token is about, and what it allows.
-    pub(crate) fn read(&self, token: &str) -> Result<Holder, Stranger> {
-        let header = decode_header(token).map_err(|_| Stranger::Unknown)?;
+    /// Verifies a token, and reads its claims.
+    pub(crate) fn verify(&self, token: &str) -> Result<TokenClaims, AuthError> {
+        let header = decode_header(token).map_err(|_| AuthError::Unknown)?;
         if header.crit.is_some() {
-            // Its owner wants it refused by whoever does not understand these (RFC 7515, 4.1.11), and we understand none.
-            return Err(Stranger::Token("its header demands what is not understood here (crit)"));
+            // `crit` lists extensions that a verifier must understand (RFC 7515, 4.1.11). This one
+            // understands none.
+            return Err(AuthError::Token(
+                "its header demands what is not understood here (crit)",
+            ));
         }
-        let id = header.kid.ok_or(Stranger::Token("it names no key (kid)"))?;
-        let keys: Arc<Keys> = self.keys.now();
-        let (key, algorithm) = keys.get(&id).ok_or(Stranger::Token("its key (kid) is not known here"))?;
-        let claims = decode::<Map<String, Value>>(token, key, &self.validation(*algorithm)).map_err(|error| {
-            Stranger::Token(match error.kind() {
-                ErrorKind::ExpiredSignature => "it has expired",
-                ErrorKind::ImmatureSignature => "it is not valid yet",
-                ErrorKind::InvalidAudience => "it is for another audience",
-                ErrorKind::InvalidIssuer => "it is from another issuer",
-                ErrorKind::InvalidAlgorithm => "it is signed with another algorithm than its key is for",
-                ErrorKind::MissingRequiredClaim(_) => "its exp, aud or iss is missing or malformed",
-                _ => "its signature or its claims do not hold",
-            })
-        })?;
+        let id = header
+            .kid
+            .ok_or(AuthError::Token("it names no key (kid)"))?;
+        let keys: Arc<Keys> = self.keys.current();
+        let (key, algorithm) = keys
+            .get(&id)
+            .ok_or(AuthError::Token("its key (kid) is not known here"))?;
+        let claims = decode::<Map<String, Value>>(token, key, &self.validation(*algorithm))
+            .map_err(|error| {
+                AuthError::Token(match error.kind() {
+                    ErrorKind::ExpiredSignature => "it has expired",
+                    ErrorKind::ImmatureSignature => "it is not valid yet",
+                    ErrorKind::InvalidAudience => "it is for another audience",
+                    ErrorKind::InvalidIssuer => "it is from another issuer",
+                    ErrorKind::InvalidAlgorithm => {
+                        "it is signed with another algorithm than its key is for"
+                    }
+                    ErrorKind::MissingRequiredClaim(_) => {
+                        "its exp, aud or iss is missing or malformed"
+                    }
+                    _ => "its signature or its claims do not hold",
+                })
+            })?;
         self.check_lifetime(&claims.claims)?;
-        let tenant = claims.claims.get(&self.tenant_claim).and_then(Value::as_str).filter(|name| !name.is_empty());
-        let tenant = tenant.ok_or(Stranger::Token("it names no tenant"))?;
-        let scope = claims.claims.get("scope").and_then(Value::as_str).unwrap_or_default();
-        let verbs = scope.split(' ').filter_map(|word| Verb::named(word.strip_prefix(SCOPE_PREFIX)?)).collect();
-        let subject = claims.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
-        Ok(Holder { tenant: tenant.to_owned(), verbs, subject: subject.to_owned() })
+        let tenant = claims
+            .claims
+            .get(&self.tenant_claim)
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty());
+        let tenant = tenant.ok_or(AuthError::Token("it names no tenant"))?;
+        let scope = claims
+            .claims
+            .get("scope")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let verbs = scope
+            .split(' ')
+            .filter_map(|word| Verb::from_name(word.strip_prefix(SCOPE_PREFIX)?))
+            .collect();
+        let subject = claims
+            .claims
+            .get("sub")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        Ok(TokenClaims {
+            tenant: tenant.to_owned(),
+            verbs,
+            subject: subject.to_owned(),
+        })
     }
 
-    /// Refuses a token that is valid for too long: from its issue, or from now where it does not say when that was, or says that it is
-    /// to come.
-    fn check_lifetime(&self, claims: &Map<String, Value>) -> Result<(), Stranger> {
-        let Some(most) = self.lifetime else { return Ok(()) };
+    /// Refuses a token that is valid for too long. The time counts from `iat`, or from now if that
+    /// is missing or in the future.
+    fn check_lifetime(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
+        let Some(max) = self.lifetime else {
+            return Ok(());
+        };
         let seconds = |name: &str| claims.get(name).and_then(Value::as_f64);
         let now = UnixTime::now().as_secs() as f64;
         let issued = seconds("iat").map_or(now, |issued| issued.min(now));
-        // What has no end that can be read was refused before.
+        // A token without a readable `exp` was refused before.
         let lifetime = seconds("exp").unwrap_or(f64::INFINITY) - issued;
-        if lifetime > f64::from(most) + LEEWAY_SECONDS as f64 {
-            return Err(Stranger::Token("it is valid for longer than auth.token_lifetime_seconds allows"));
+        if lifetime > f64::from(max) + LEEWAY_SECONDS as f64 {
+            return Err(AuthError::Token(
+                "it is valid for longer than auth.token_lifetime_seconds allows",
+            ));
         }
         Ok(())
     }
@@ -135,32 +180,36 @@ impl Tokens {
     }
 }
 
-/// The keys of a JWK Set that tokens can be checked by; others are passed over, so that what is wrong with one keeps no other
-/// from being taken out. An empty set is a set: no token is taken.
-fn keys(text: &[u8]) -> Result<Keys, String> {
+/// The usable keys of a JWK Set. Other keys are skipped, so that one unusable key does not prevent
+/// the removal of another. An empty set is valid: no token is accepted.
+fn parse_keys(text: &[u8]) -> Result<Keys, String> {
     let set: KeySet = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut keys = Keys::new();
-    let mut twice = HashSet::new();
-    for (place, value) in set.keys.into_iter().enumerate() {
+    let mut duplicates = HashSet::new();
+    for (index, value) in set.keys.into_iter().enumerate() {
         let jwk = match serde_json::from_value::<Jwk>(value) {
             Ok(jwk) => jwk,
             Err(error) => {
-                warn!("keys[{place}] of the JWK Set is not taken: {error}");
+                warn!("keys[{index}] of the JWK Set is not taken: {error}");
                 continue;
             }
         };
-        let Some(algorithm) = algorithm(&jwk) else { continue };
-        let Some(id) = jwk.common.key_id.clone() else { continue };
+        let Some(algorithm) = algorithm(&jwk) else {
+            continue;
+        };
+        let Some(id) = jwk.common.key_id.clone() else {
+            continue;
+        };
         match DecodingKey::from_jwk(&jwk) {
             Ok(key) => {
                 if keys.insert(id.clone(), (key, algorithm)).is_some() {
-                    twice.insert(id);
+                    duplicates.insert(id);
                 }
             }
             Err(error) => warn!("the key {id} of the JWK Set is not taken: {error}"),
         }
     }
-    for id in twice {
+    for id in duplicates {
         warn!("none of the keys {id} of the JWK Set is taken: there are several of this id");
         keys.remove(&id);
     }
@@ -170,13 +219,13 @@ fn keys(text: &[u8]) -> Result<Keys, String> {
     Ok(keys)
 }
 
-/// A JWK Set whose keys are looked at one by one.
+/// A JWK Set whose keys are parsed one by one.
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<Value>,
 }
 
-/// The algorithm that a key is for, if it is one of ours. Never the token's own word.
+/// The algorithm of a key, if it is supported. It comes from the key, never from the token.
 fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
     if matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)) {
         return None;

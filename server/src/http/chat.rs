@@ -2,7 +2,8 @@
 
 use anneal_core::{digest, limits::PARTS_PER_MESSAGE};
 use anneal_proto::v1::{
-    self as pb, conversation_service_server::ConversationService as _, message_service_server::MessageService as _,
+    self as pb, conversation_service_server::ConversationService as _,
+    message_service_server::MessageService as _,
 };
 use axum::{
     extract::State,
@@ -17,50 +18,61 @@ use tokio_util::task::AbortOnDropHandle;
 use utoipa::ToSchema;
 
 use super::{
-    door::{Allowed, Calls, Door, Visitor},
-    few::Pictures,
-    json::{self, Body},
-    live::{Asked, Patience, Place, Reader, Session, TurnEvent, TurnFailed},
+    bounded_collections::BoundedPictures,
+    caller::{Authorized, EndpointRpcs, HttpCaller},
+    extractors::{JsonBody, PathParams},
     problem::Problem,
+    resumable_turns::{
+        ResumePoint, SessionOrigin, TurnEvent, TurnFailed, TurnReader, TurnRequest, WhenBusy,
+    },
     session,
     sse::{self, LAST_EVENT_ID},
+    state::HttpState,
 };
-use crate::{auth::Proof, parse, reason::Reason, room::Places, status::Failure, turn, verbs::Rpc};
+use crate::{
+    auth::Proof, convert::parse, failure::Failure, limits::concurrency::Permit, reason::Reason,
+    usecases::chat_turn, verbs::Rpc,
+};
 
-/// What the user says.
+/// What the user says, and how the model should answer.
 #[derive(Debug, Default, Clone, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ChatBody {
-    /// The user's words; may be empty where there is a picture.
+    /// The user's text. May be empty if there is a picture.
     message: String,
-    /// The session that goes on; absent: a new one of this agent.
+    /// The session to continue; absent: a new session of this agent.
     session_id: Option<String>,
-    /// The end user of a session that is made, at most 128 bytes; one that goes on keeps its own.
+    /// The end user of a new session, at most 128 bytes. A session that is continued keeps its own.
     user_id: Option<String>,
-    /// What the model should know beside the words: a second text of the same message.
+    /// Further information for the model: a second text in the same message.
     context: Option<String>,
     /// Pictures: http(s) URLs, or data: URIs with a picture in base64.
     #[schema(value_type = Option<Vec<String>>)]
-    images: Option<Pictures>,
-    /// Makes the request repeatable: at most 128 bytes. Repeated, it gives the same answer, and where no session is named
-    /// the same new one of this agent.
+    images: Option<BoundedPictures>,
+    /// Makes the request repeatable, at most 128 bytes. A repetition gets the same answer and, if
+    /// no session is named, the same new session of this agent.
     request_id: Option<String>,
-    /// The model, by its name in the server's configuration; absent: the session's, or the server's.
+    /// The model, by its name in the server's configuration; absent: the model of the session, or
+    /// the default of the server.
     model: Option<String>,
-    /// Room for the answer, at least 1.
+    /// Most tokens of the answer, at least 1.
     max_output_tokens: Option<u64>,
 }
 
-/// What a turn calls; whoever joins one that runs already makes no call of its own, and may do no less.
+/// The RPCs of this endpoint. A caller that joins a running turn calls none, but needs the same
+/// verbs.
 pub(super) struct ChatTurn;
 
-impl Calls for ChatTurn {
+impl EndpointRpcs for ChatTurn {
     const RPCS: &'static [&'static Rpc] = &[Rpc::named("chat")];
 }
 
-/// One turn: what was said is stored, the model called, its answer told as it comes and stored. The turn goes on when the
-/// client goes away; the same request with Last-Event-ID, its body the same or empty, gives exactly what is missing. A turn that
-/// is refused stores nothing, and makes no session.
+/// Runs one turn of a chat, and sends its events.
+///
+/// Stores the user's message, calls the model, sends the answer as it is generated, and stores it.
+/// The turn goes on if the client disconnects. The same request with Last-Event-ID, and with the
+/// same body or an empty one, sends exactly the missing events. A turn that is refused stores
+/// nothing and creates no session.
 #[utoipa::path(
     post,
     path = "/api/agents/{id}/chat",
@@ -76,43 +88,65 @@ impl Calls for ChatTurn {
     )
 )]
 pub(super) async fn chat(
-    State(door): State<Door>,
-    Allowed(visitor, _): Allowed<ChatTurn>,
-    json::Place(agent): json::Place<String>,
+    State(state): State<HttpState>,
+    Authorized(http_caller, _): Authorized<ChatTurn>,
+    PathParams(agent): PathParams<String>,
     headers: HeaderMap,
-    Body(body): Body<ChatBody>,
+    JsonBody(body): JsonBody<ChatBody>,
 ) -> Result<Response, Problem> {
-    session::agent(&agent)?;
-    let entered = door.services.house.readers.enter(visitor.caller.tenant());
-    let room = entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => "chat_reader").increment(1))?;
-    let proof = visitor.proof();
+    session::parse_agent_id(&agent)?;
+    let permit = state
+        .services
+        .state
+        .reader_limit
+        .try_acquire(http_caller.caller.tenant());
+    let permit = permit
+        .inspect_err(|_| metrics::counter!("shed_total", "rpc" => "chat_reader").increment(1))?;
+    let proof = http_caller.proof();
     let Some(id) = headers.get(LAST_EVENT_ID) else {
-        let reader = begin(&door, visitor, &agent, body.unwrap_or_default()).await?;
-        return Ok(told(Reading::new(reader, room, proof)));
+        let reader = start_turn(&state, http_caller, &agent, body.unwrap_or_default()).await?;
+        return Ok(sse_response(TurnStream::new(reader, permit, proof)));
     };
-    let place = Place::parse(id.as_bytes());
-    let place = place.ok_or_else(forged)?;
-    let asked = again(&visitor, &agent, place, body.unwrap_or_default()).await?;
-    if asked.place.as_ref().is_some_and(|place| place.is_end) {
+    let resume_point = ResumePoint::parse(id.as_bytes());
+    let resume_point = resume_point.ok_or_else(invalid_event_id)?;
+    let turn_request =
+        resumed_turn_request(&http_caller, &agent, resume_point, body.unwrap_or_default()).await?;
+    if turn_request
+        .resume_point
+        .as_ref()
+        .is_some_and(|resume_point| resume_point.is_end)
+    {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let reader = door.live.join(visitor, asked, door.closing.clone());
-    Ok(told(Reading::new(reader, room, proof)))
+    let reader = state
+        .running_turns
+        .join(http_caller, turn_request, state.closing.clone());
+    Ok(sse_response(TurnStream::new(reader, permit, proof)))
 }
 
-/// How often a session is made for one turn.
-const SESSIONS_MADE: usize = 3;
+/// Most times that a session is created for one turn.
+const MAX_SESSION_CREATIONS: usize = 3;
 
-/// The reader of a turn that begins, once what is said is stored. A session that was made for it may be taken back by the
-/// same request that was refused elsewhere meanwhile: it is then made again.
-async fn begin(door: &Door, visitor: Visitor, agent: &str, body: ChatBody) -> Result<Reader, Problem> {
-    let mut made = 0;
+/// Starts a turn, and waits until the user's message is stored. The same request on another server
+/// may be refused meanwhile and delete the session that both have created. The session is then
+/// created again.
+async fn start_turn(
+    state: &HttpState,
+    http_caller: HttpCaller,
+    agent: &str,
+    body: ChatBody,
+) -> Result<TurnReader, Problem> {
+    let mut created = 0;
     loop {
-        let asked = first(&visitor, agent, body.clone()).await?;
-        made += usize::from(asked.session == Session::Made);
-        let may_be_gone = asked.session == Session::Made && made < SESSIONS_MADE;
-        let mut reader = door.live.join(visitor.clone(), asked, door.closing.clone());
-        match reader.started().await {
+        let turn_request = new_turn_request(&http_caller, agent, body.clone()).await?;
+        created += usize::from(turn_request.session_origin == SessionOrigin::Created);
+        let may_be_gone = turn_request.session_origin == SessionOrigin::Created
+            && created < MAX_SESSION_CREATIONS;
+        let mut reader =
+            state
+                .running_turns
+                .join(http_caller.clone(), turn_request, state.closing.clone());
+        match reader.wait_for_start().await {
             Err(problem) if may_be_gone && problem.is(Reason::ConversationNotFound) => {}
             Err(problem) => return Err(problem),
             Ok(()) => return Ok(reader),
@@ -120,16 +154,26 @@ async fn begin(door: &Door, visitor: Visitor, agent: &str, body: ChatBody) -> Re
     }
 }
 
-/// A turn that begins.
-async fn first(visitor: &Visitor, agent: &str, body: ChatBody) -> Result<Asked, Problem> {
-    let message = said(&body)?;
+/// The request of a turn that begins.
+async fn new_turn_request(
+    http_caller: &HttpCaller,
+    agent: &str,
+    body: ChatBody,
+) -> Result<TurnRequest, Problem> {
+    let message = user_message(&body)?;
     let request_id = match &body.request_id {
         Some(id) if !id.is_empty() => id.clone(),
         _ => uuid::Uuid::new_v4().to_string(),
     };
-    let (conversation, session) = match &body.session_id {
-        Some(id) => (session::of_agent(visitor, agent, id).await?, Session::Given),
-        None => (begun(visitor, agent, &request_id, body.user_id).await?, Session::Made),
+    let (conversation, session_origin) = match &body.session_id {
+        Some(id) => (
+            session::get_for_agent(http_caller, agent, id).await?,
+            SessionOrigin::Existing,
+        ),
+        None => (
+            create_session(http_caller, agent, &request_id, body.user_id).await?,
+            SessionOrigin::Created,
+        ),
     };
     let ask = pb::ChatRequest {
         conversation_id: conversation.conversation_id,
@@ -139,78 +183,126 @@ async fn first(visitor: &Visitor, agent: &str, body: ChatBody) -> Result<Asked, 
         max_output_tokens: body.max_output_tokens,
         ..pb::ChatRequest::default()
     };
-    Ok(Asked { ask, session, patience: Patience::None, place: None })
+    Ok(TurnRequest {
+        ask,
+        session_origin,
+        when_busy: WhenBusy::Refuse,
+        resume_point: None,
+    })
 }
 
-/// A turn that a reader comes back to. What was said is taken from where it is stored; where the body says it again, it is
-/// the same.
-async fn again(visitor: &Visitor, agent: &str, place: Place, body: ChatBody) -> Result<Asked, Problem> {
-    for (field, given, known) in
-        [("sessionId", &body.session_id, &place.session), ("requestId", &body.request_id, &place.request)]
-    {
+/// The request of a turn that a reader comes back to. The user's message comes from the store; if
+/// the body has it, too, both must be equal.
+async fn resumed_turn_request(
+    http_caller: &HttpCaller,
+    agent: &str,
+    resume_point: ResumePoint,
+    body: ChatBody,
+) -> Result<TurnRequest, Problem> {
+    for (field, given, known) in [
+        ("sessionId", &body.session_id, &resume_point.session),
+        ("requestId", &body.request_id, &resume_point.request),
+    ] {
         if given.as_ref().is_some_and(|given| given != known) {
             return Err(Problem::invalid(field, "is not that of the Last-Event-ID"));
         }
     }
-    let conversation_id = session::of_agent(visitor, agent, &place.session).await?.conversation_id;
-    let message = if body.is_silent() {
-        stored(visitor, &conversation_id, &place).await?
+    let conversation_id = session::get_for_agent(http_caller, agent, &resume_point.session)
+        .await?
+        .conversation_id;
+    let message = if body.has_no_prompt() {
+        load_prompt(http_caller, &conversation_id, &resume_point).await?
     } else {
-        let message = said(&body)?;
-        match find_said(visitor, &conversation_id, &place, &message).await? {
-            Some(id) if id == place.message => message,
-            _ => return Err(forged()),
+        let message = user_message(&body)?;
+        match find_stored_prompt(http_caller, &conversation_id, &resume_point, &message).await? {
+            Some(id) if id == resume_point.message => message,
+            _ => return Err(invalid_event_id()),
         }
     };
     let ask = pb::ChatRequest {
         conversation_id,
-        request_id: place.request.clone(),
+        request_id: resume_point.request.clone(),
         messages: vec![message],
         model: body.model.unwrap_or_default(),
         max_output_tokens: body.max_output_tokens,
         ..pb::ChatRequest::default()
     };
-    Ok(Asked { ask, session: Session::Given, patience: Patience::UntilItsEnd, place: Some(place) })
+    Ok(TurnRequest {
+        ask,
+        session_origin: SessionOrigin::Existing,
+        when_busy: WhenBusy::Wait,
+        resume_point: Some(resume_point),
+    })
 }
 
-/// What the turn of this place says, as it is stored. Places come from outside: a message that is not the one of the turn
-/// would be said once more.
-async fn stored(visitor: &Visitor, conversation_id: &str, place: &Place) -> Result<pb::NewMessage, Problem> {
-    let ask =
-        pb::GetMessageRequest { conversation_id: conversation_id.to_owned(), message_id: place.message, range: None };
-    let found = visitor.services.get_message(visitor.request(ask)).await.map_err(Problem::from);
-    let found = found.map_err(|problem| if problem.is(Reason::MessageNotFound) { forged() } else { problem })?;
+/// Loads the user's message of the turn that the resume point names. A resume point comes from the
+/// client: with a message of another turn, that message would be stored again.
+async fn load_prompt(
+    http_caller: &HttpCaller,
+    conversation_id: &str,
+    resume_point: &ResumePoint,
+) -> Result<pb::NewMessage, Problem> {
+    let ask = pb::GetMessageRequest {
+        conversation_id: conversation_id.to_owned(),
+        message_id: resume_point.message,
+        range: None,
+    };
+    let found = http_caller
+        .services
+        .get_message(http_caller.request(ask))
+        .await
+        .map_err(Problem::from);
+    let found = found.map_err(|problem| {
+        if problem.is(Reason::MessageNotFound) {
+            invalid_event_id()
+        } else {
+            problem
+        }
+    })?;
     let (_, found, _reservation) = found.into_parts();
     let stored = found.message.unwrap_or_default();
-    let message = pb::NewMessage { role: stored.role, parts: stored.parts, metadata: stored.metadata };
-    match find_said(visitor, conversation_id, place, &message).await {
-        Ok(Some(id)) if id == place.message => Ok(message),
+    let message = pb::NewMessage {
+        role: stored.role,
+        parts: stored.parts,
+        metadata: stored.metadata,
+    };
+    match find_stored_prompt(http_caller, conversation_id, resume_point, &message).await {
+        Ok(Some(id)) if id == resume_point.message => Ok(message),
         Err(problem) if !problem.is(Reason::RequestIdReused) => Err(problem),
-        Ok(_) | Err(_) => Err(forged()),
+        Ok(_) | Err(_) => Err(invalid_event_id()),
     }
 }
 
-/// The message that the turn of this place has stored with these words; fails where it has said others.
-async fn find_said(
-    visitor: &Visitor,
+/// The id of this message in the turn that the resume point names. None: the turn has not stored
+/// it. Fails if the turn has stored another message.
+async fn find_stored_prompt(
+    http_caller: &HttpCaller,
     conversation_id: &str,
-    place: &Place,
+    resume_point: &ResumePoint,
     message: &pb::NewMessage,
 ) -> Result<Option<i64>, Problem> {
     let id = parse::conversation_id(conversation_id)?;
     let message = parse::message("message", message.clone())?;
-    let found = turn::find_said(&visitor.services.house, visitor.caller, id, &place.request, message).await?;
+    let found = chat_turn::find_prompt(
+        &http_caller.services.state,
+        http_caller.caller,
+        id,
+        &resume_point.request,
+        message,
+    )
+    .await?;
     Ok(found.map(|id| id.0))
 }
 
-fn forged() -> Problem {
+fn invalid_event_id() -> Problem {
     Problem::invalid("Last-Event-ID", "is not the id of an event of a chat")
 }
 
-/// A new session of the agent; for a repeated request the same one. Requests of other agents, and those that make
-/// conversations over gRPC, may have the same id.
-async fn begun(
-    visitor: &Visitor,
+/// Creates a session of the agent; a repeated request gets the same session. The request id is
+/// derived from agent and request, because other agents and gRPC clients may use the same request
+/// id.
+async fn create_session(
+    http_caller: &HttpCaller,
     agent: &str,
     request_id: &str,
     user_id: Option<String>,
@@ -223,20 +315,27 @@ async fn begun(
         user_id: user_id.unwrap_or_default(),
         ..pb::CreateConversationRequest::default()
     };
-    Ok(visitor.services.create_conversation(visitor.request(ask)).await?.into_inner())
+    Ok(http_caller
+        .services
+        .create_conversation(http_caller.request(ask))
+        .await?
+        .into_inner())
 }
 
 impl ChatBody {
-    /// Whether it leaves unsaid what the user says.
-    fn is_silent(&self) -> bool {
+    /// Whether the body has no text and no picture.
+    fn has_no_prompt(&self) -> bool {
         self.message.is_empty()
             && self.context.as_ref().is_none_or(String::is_empty)
-            && self.images.as_ref().is_none_or(|images| images.0.is_empty())
+            && self
+                .images
+                .as_ref()
+                .is_none_or(|images| images.0.is_empty())
     }
 }
 
-/// The user's message: the words, the context, the pictures.
-fn said(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
+/// The user's message: text, context, pictures.
+fn user_message(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
     let images = body.images.as_ref().map_or(&[][..], |images| &images.0);
     if body.message.is_empty() && images.is_empty() {
         return Err(Problem::invalid("message", "must not be empty"));
@@ -244,22 +343,41 @@ fn said(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
     if images.len() > PARTS_PER_MESSAGE - 2 {
         return Err(Failure::limit("images", PARTS_PER_MESSAGE - 2, "pictures").into());
     }
-    let texts = [Some(&body.message), body.context.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
-    let mut parts: Vec<Part> = texts.map(|text| Part::Text(pb::TextPart { text: text.clone() })).collect();
+    let texts = [Some(&body.message), body.context.as_ref()]
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.is_empty());
+    let mut parts: Vec<Part> = texts
+        .map(|text| Part::Text(pb::TextPart { text: text.clone() }))
+        .collect();
     for (index, uri) in images.iter().enumerate() {
         let field = format!("images[{index}]");
-        let refused = || Problem::invalid(&*field, "must be an http(s) URL, or a data: URI of image/…");
+        let refused =
+            || Problem::invalid(&*field, "must be an http(s) URL, or a data: URI of image/…");
         let media_type = media_type(uri).ok_or_else(refused)?;
-        let picture = pb::MediaPart { uri: uri.clone(), media_type, size_bytes: 0, tokens: 0 };
-        // Only here is it known which of the pictures it is.
+        let picture = pb::MediaPart {
+            uri: uri.clone(),
+            media_type,
+            size_bytes: 0,
+            tokens: 0,
+        };
+        // Checked here, because later errors cannot name the picture's index.
         parse::media(&field, picture.clone())?;
         parts.push(Part::Media(picture));
     }
-    let parts = parts.into_iter().map(|part| pb::Part { part: Some(part) }).collect();
-    Ok(pb::NewMessage { role: pb::Role::User.into(), parts, ..pb::NewMessage::default() })
+    let parts = parts
+        .into_iter()
+        .map(|part| pb::Part { part: Some(part) })
+        .collect();
+    Ok(pb::NewMessage {
+        role: pb::Role::User.into(),
+        parts,
+        ..pb::NewMessage::default()
+    })
 }
 
-/// The media type of a picture: as its data: URI says, or by the ending of its path, JPEG where that says nothing.
+/// The media type of a picture: from its data: URI, or from the file extension in its path; JPEG if
+/// that is unknown.
 fn media_type(uri: &str) -> Option<String> {
     if let Some(inline) = uri.strip_prefix("data:") {
         let (kind, _) = inline.split_once([';', ','])?;
@@ -270,7 +388,11 @@ fn media_type(uri: &str) -> Option<String> {
     if !matches!(url.scheme_str(), Some("http" | "https")) {
         return None;
     }
-    let ending = url.path().rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase()).unwrap_or_default();
+    let ending = url
+        .path()
+        .rsplit_once('.')
+        .map(|(_, ending)| ending.to_ascii_lowercase())
+        .unwrap_or_default();
     let kind = match ending.as_str() {
         "png" => "image/png",
         "gif" => "image/gif",
@@ -282,40 +404,48 @@ fn media_type(uri: &str) -> Option<String> {
     Some(kind.to_owned())
 }
 
-/// The turn as server-sent events.
-fn told(reading: Reading) -> Response {
-    sse::answer(stream::unfold(reading, |mut reading| async {
-        let event = match reading.next().await? {
+/// The events of a turn as server-sent events.
+fn sse_response(turn_stream: TurnStream) -> Response {
+    sse::response(stream::unfold(turn_stream, |mut turn_stream| async {
+        let event = match turn_stream.next().await? {
             (Some(id), event) => Event::default().id(id).json_data(event),
             (None, event) => Event::default().json_data(event),
         };
-        Some((event, reading))
+        Some((event, turn_stream))
     }))
 }
 
-/// A reader whose answer goes out, in its room, for as long as its credential holds.
-struct Reading {
-    /// None: its credential has ended.
-    reader: Option<Reader>,
-    /// Asks whether the credential holds, and ends when it does not: a task of its own, because nobody asks for the next event
-    /// while the answer is not read. None: there is no credential that could end.
-    asking: Option<AbortOnDropHandle<Failure>>,
-    _room: Places,
+/// The events of a turn for one client, as long as its credential is valid.
+struct TurnStream {
+    /// None: the credential has become invalid.
+    reader: Option<TurnReader>,
+    /// Ends when the credential becomes invalid. It is a task of its own, because `next` is not
+    /// polled while the client does not read. None: callers need no credential.
+    credential_check: Option<AbortOnDropHandle<Failure>>,
+    _permit: Permit,
 }
 
-impl Reading {
-    fn new(reader: Reader, room: Places, proof: Option<Proof>) -> Self {
-        let asking = proof.map(|proof| AbortOnDropHandle::new(tokio::spawn(async move { proof.ends().await })));
-        Self { reader: Some(reader), asking, _room: room }
+impl TurnStream {
+    fn new(reader: TurnReader, permit: Permit, proof: Option<Proof>) -> Self {
+        let credential_check = proof.map(|proof| {
+            AbortOnDropHandle::new(tokio::spawn(
+                async move { proof.wait_until_invalid().await },
+            ))
+        });
+        Self {
+            reader: Some(reader),
+            credential_check,
+            _permit: permit,
+        }
     }
 
-    /// The next event, with its id but where the credential has ended, which changes nothing of where the reader stands; None
-    /// after the last.
+    /// The next event and its id. The event for an invalid credential has no id, because it does
+    /// not change the resume point. None: the turn has ended.
     async fn next(&mut self) -> Option<(Option<String>, TurnEvent)> {
         let reader = self.reader.as_mut()?;
         let credential_ends = async {
-            match &mut self.asking {
-                Some(asking) => asking.await.unwrap_or(Failure::Panicked),
+            match &mut self.credential_check {
+                Some(credential_check) => credential_check.await.unwrap_or(Failure::Panicked),
                 None => std::future::pending().await,
             }
         };
@@ -335,12 +465,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_is_known_by_its_uri() {
+    fn the_media_type_of_a_picture_comes_from_its_uri() {
         let known = |uri| media_type(uri);
-        assert_eq!(known("data:image/png;base64,AA=="), Some("image/png".into()));
-        assert_eq!(known("https://cdn.example/a.WEBP?x=1.gif"), Some("image/webp".into()));
+        assert_eq!(
+            known("data:image/png;base64,AA=="),
+            Some("image/png".into())
+        );
+        assert_eq!(
+            known("https://cdn.example/a.WEBP?x=1.gif"),
+            Some("image/webp".into())
+        );
         assert_eq!(known("https://cdn.example/a"), Some("image/jpeg".into()));
-        for broken in ["", "a.png", "data:text/html,x", "data:image/png;base64", "file:///etc/passwd", "javascript:x"] {
+        for broken in [
+            "",
+            "a.png",
+            "data:text/html,x",
+            "data:image/png;base64",
+            "file:///etc/passwd",
+            "javascript:x",
+        ] {
             assert_eq!(known(broken), None, "{broken}");
         }
     }

@@ -4,18 +4,21 @@ use anneal_proto::v1::{self as pb, conversation_service_server::ConversationServ
 use axum::http::StatusCode;
 
 use super::{
-    door::{Allowed, Calls},
-    json::Place,
+    caller::{Authorized, EndpointRpcs},
+    extractors::PathParams,
     problem::Problem,
     session,
 };
 use crate::verbs::Rpc;
 
-/// What deleting a session calls: it is looked up, and deleted.
+/// The RPCs of this endpoint: the session is looked up, and deleted.
 pub(super) struct DeleteSession;
 
-impl Calls for DeleteSession {
-    const RPCS: &'static [&'static Rpc] = &[Rpc::named("delete_conversation"), Rpc::named("get_conversation")];
+impl EndpointRpcs for DeleteSession {
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("delete_conversation"),
+        Rpc::named("get_conversation"),
+    ];
 }
 
 /// Deletes the session and everything derived from it.
@@ -26,11 +29,17 @@ impl Calls for DeleteSession {
     responses((status = 204), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn delete_session(
-    Allowed(visitor, _): Allowed<DeleteSession>,
-    Place((agent, id)): Place<(String, String)>,
+    Authorized(http_caller, _): Authorized<DeleteSession>,
+    PathParams((agent, id)): PathParams<(String, String)>,
 ) -> Result<StatusCode, Problem> {
-    session::of_agent(&visitor, &agent, &id).await?;
-    let ask = pb::DeleteConversationRequest { conversation_id: id, request_id: String::new() };
-    visitor.services.delete_conversation(visitor.request(ask)).await?;
+    session::get_for_agent(&http_caller, &agent, &id).await?;
+    let ask = pb::DeleteConversationRequest {
+        conversation_id: id,
+        request_id: String::new(),
+    };
+    http_caller
+        .services
+        .delete_conversation(http_caller.request(ask))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,8 @@
 //! GET /api/agents/{id}/sessions/{sid}/events.
 
 use anneal_proto::v1::{
-    self as pb, conversation_event::Event as Happened, message_service_server::MessageService as _,
+    self as pb, conversation_event::Event as ConversationChange,
+    message_service_server::MessageService as _,
 };
 use axum::{
     http::HeaderMap,
@@ -13,8 +14,9 @@ use tonic::Status;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    door::{Allowed, Calls},
-    json::{self, Parameters, Place},
+    caller::{Authorized, EndpointRpcs},
+    extractors::{PathParams, QueryParams},
+    json,
     message::Message,
     problem::Problem,
     session,
@@ -26,34 +28,35 @@ use crate::verbs::Rpc;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// First what has happened to messages with a greater id; 0: to all. Absent: only what happens from now on.
+pub(super) struct WatchQuery {
+    /// Begin with earlier events of messages with a greater id; 0: of all messages. Absent: only
+    /// new events.
     after: Option<i64>,
-    /// Leave the messages' content out.
+    /// Leave out the content of messages.
     without_content: bool,
 }
 
-/// What happens to a session. The id of each event is its place: Last-Event-ID goes on after it.
+/// An event of a session. Send the id of the last event as Last-Event-ID to continue after it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum SessionEvent {
-    /// The watch has begun. What comes is new since then; with `after`, first what has happened up to then.
+    /// The watch has begun. With `after`, earlier events follow first, then new ones.
     Started(WatchStarted),
     /// A message was stored.
     MessageAppended(Appended),
-    /// Messages were counted.
+    /// The tokens of messages were counted.
     TokensCounted(Counted),
-    /// A large message has its summary now.
+    /// The summary of a large message is ready.
     SummaryReady(SummaryReady),
-    /// There is a new checkpoint.
+    /// A checkpoint was created.
     CheckpointCreated(CheckpointCreated),
-    /// A job was given up.
+    /// A job has failed for good.
     JobDead(JobDead),
-    /// The watch ends.
+    /// The watch has ended with an error.
     Error(Failed),
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatchStarted {
@@ -67,7 +70,7 @@ pub(super) struct Appended {
     message: Message,
 }
 
-/// How far counting has come.
+/// Up to which message tokens are counted.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Counted {
@@ -103,20 +106,23 @@ pub(super) struct JobDead {
     last_error: String,
 }
 
-/// Why events end.
+/// Why the watch has ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Failed {
     pub(super) problem: Problem,
 }
 
-/// What watching a session calls.
+/// The RPCs of this endpoint.
 pub(super) struct WatchSession;
 
-impl Calls for WatchSession {
-    const RPCS: &'static [&'static Rpc] = &[Rpc::named("get_conversation"), Rpc::named("watch_conversation")];
+impl EndpointRpcs for WatchSession {
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("get_conversation"),
+        Rpc::named("watch_conversation"),
+    ];
 }
 
-/// What happens to the session, as it happens, as server-sent events.
+/// Watches a session: sends its events as server-sent events.
 #[utoipa::path(
     get,
     path = "/api/agents/{id}/sessions/{sid}/events",
@@ -124,7 +130,7 @@ impl Calls for WatchSession {
         ("id" = String, Path, description = "the agent"),
         ("sid" = String, Path, description = "the session"),
         ("Last-Event-ID" = Option<String>, Header, description = "goes on after this event"),
-        Wanted
+        WatchQuery
     ),
     responses(
         (status = 200, body = SessionEvent, content_type = "text/event-stream"),
@@ -132,52 +138,67 @@ impl Calls for WatchSession {
     )
 )]
 pub(super) async fn events(
-    Allowed(visitor, _): Allowed<WatchSession>,
-    Place((agent, id)): Place<(String, String)>,
-    Parameters(wanted): Parameters<Wanted>,
+    Authorized(http_caller, _): Authorized<WatchSession>,
+    PathParams((agent, id)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<WatchQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    session::of_agent(&visitor, &agent, &id).await?;
-    let position = headers.get(LAST_EVENT_ID).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
+    session::get_for_agent(&http_caller, &agent, &id).await?;
+    let position = headers
+        .get(LAST_EVENT_ID)
+        .map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     let ask = pb::WatchConversationRequest {
         conversation_id: id,
         position: position.unwrap_or_default(),
-        after_message_id: wanted.after,
-        without_content: wanted.without_content,
+        after_message_id: query.after,
+        without_content: query.without_content,
     };
-    let mut changes = visitor.services.watch_conversation(visitor.request(ask)).await?.into_inner();
-    // What is refused at once is refused with a status.
+    let mut changes = http_caller
+        .services
+        .watch_conversation(http_caller.request(ask))
+        .await?
+        .into_inner();
+    // An error before the first event becomes an HTTP status.
     let first = changes.try_next().await?;
     let changes = stream::iter(first.map(Ok)).chain(changes);
-    let told = changes.map(|change| change.map_or_else(|status| Some(failed(status)), happened));
-    let told = told.filter_map(async |event| event);
-    Ok(sse::answer(told))
+    let events =
+        changes.map(|change| change.map_or_else(|status| Some(error_event(status)), sse_event));
+    let events = events.filter_map(async |event| event);
+    Ok(sse::response(events))
 }
 
-fn failed(status: Status) -> Result<Event, axum::Error> {
-    Event::default().json_data(SessionEvent::Error(Failed { problem: status.into() }))
+fn error_event(status: Status) -> Result<Event, axum::Error> {
+    Event::default().json_data(SessionEvent::Error(Failed {
+        problem: status.into(),
+    }))
 }
 
-/// The event with its place; None for one that this version does not know.
-fn happened(change: pb::ConversationEvent) -> Option<Result<Event, axum::Error>> {
+/// The event with its position as id. None: this version does not know the event.
+fn sse_event(change: pb::ConversationEvent) -> Option<Result<Event, axum::Error>> {
     let event = match change.event? {
-        Happened::Started(started) => SessionEvent::Started(WatchStarted { last_message_id: started.last_message_id }),
-        Happened::MessageAppended(message) => SessionEvent::MessageAppended(Appended { message: message.into() }),
-        Happened::TokensCounted(counted) => SessionEvent::TokensCounted(Counted {
+        ConversationChange::Started(started) => SessionEvent::Started(WatchStarted {
+            last_message_id: started.last_message_id,
+        }),
+        ConversationChange::MessageAppended(message) => SessionEvent::MessageAppended(Appended {
+            message: message.into(),
+        }),
+        ConversationChange::TokensCounted(counted) => SessionEvent::TokensCounted(Counted {
             through_message_id: counted.through_message_id,
             token_estimate: counted.token_total.map_or(0, |total| total.tokens),
         }),
-        Happened::SummaryReady(ready) => SessionEvent::SummaryReady(SummaryReady {
+        ConversationChange::SummaryReady(ready) => SessionEvent::SummaryReady(SummaryReady {
             message_id: ready.message_id,
             summary_tokens: ready.summary_tokens,
             tokens: ready.tokens,
         }),
-        Happened::CheckpointCreated(made) => SessionEvent::CheckpointCreated(CheckpointCreated {
-            last_message_id: made.last_message_id,
-            token_usage: made.token_usage,
-        }),
-        Happened::JobDead(dead) => SessionEvent::JobDead(JobDead {
-            kind: json::spelled(dead.kind().as_str_name(), "JOB_KIND_"),
+        ConversationChange::CheckpointCreated(made) => {
+            SessionEvent::CheckpointCreated(CheckpointCreated {
+                last_message_id: made.last_message_id,
+                token_usage: made.token_usage,
+            })
+        }
+        ConversationChange::JobDead(dead) => SessionEvent::JobDead(JobDead {
+            kind: json::enum_name(dead.kind().as_str_name(), "JOB_KIND_"),
             attempts: dead.attempts,
             last_error: dead.last_error,
         }),

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use anneal_core::limits::PAGE_MOST;
+use anneal_core::limits::PAGE_MAX;
 use anneal_proto::v1::{
-    self as pb, context_service_server::ContextService as _, message_service_server::MessageService as _,
+    self as pb, context_service_server::ContextService as _,
+    message_service_server::MessageService as _,
 };
 use axum::{
     body::{Body, Bytes},
@@ -16,22 +17,22 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    door::{Allowed, Calls, Visitor},
-    json::{Parameters, Place},
+    caller::{Authorized, EndpointRpcs, HttpCaller},
+    extractors::{PathParams, QueryParams},
     message::Message,
     problem::Problem,
-    session::{self, Session, milliseconds},
+    session::{self, Session, unix_millis},
 };
-use crate::{cpu, verbs::Rpc};
+use crate::{limits::cpu_pool, verbs::Rpc};
 
 /// Which part of the history.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
+pub(super) struct HistoryQuery {
     /// Only messages with a greater id.
     after: Option<i64>,
-    /// At most so many messages; absent: all.
+    /// Most messages; absent: all.
     limit: Option<u32>,
 }
 
@@ -43,153 +44,163 @@ pub(super) struct SessionHistory {
     session: Session,
     /// In the order of their ids, up to `messageCount`.
     messages: Vec<Message>,
-    /// Marks of the user among these messages: contexts start after them.
+    /// Separators among these messages: a context starts after the last one.
     separators: Vec<Mark>,
     /// Summaries of the older part, newest first.
     compactions: Vec<Compaction>,
 }
 
-/// A mark that the user has put into the session.
+/// A separator that the user has inserted.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mark {
-    /// It stands after this message.
+    /// The message before it.
     after_message_id: i64,
     /// Milliseconds since 1970.
     created_at: i64,
 }
 
-/// A checkpoint: a summary that contexts begin with.
+/// A checkpoint: a summary that replaces older messages in contexts.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Compaction {
-    /// The first message that contexts still hold as it was said.
+    /// The first message that it does not replace.
     first_kept_entry_id: i64,
-    /// Tokens of what the summary replaces, and of what contexts held after it.
+    /// Tokens of what the summary replaces, and of the context after it.
     tokens_before: u64,
     tokens_after: u64,
     summary: String,
     /// Milliseconds since 1970.
     created_at: i64,
-    /// Whether it still holds: a later separator sets it aside.
+    /// Whether it is in use; a later separator makes it invalid.
     valid: bool,
 }
 
-/// What reading a session calls.
+/// The RPCs of this endpoint.
 pub(super) struct GetSession;
 
-impl Calls for GetSession {
-    const RPCS: &'static [&'static Rpc] =
-        &[Rpc::named("get_conversation"), Rpc::named("list_messages"), Rpc::named("list_checkpoints")];
+impl EndpointRpcs for GetSession {
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("get_conversation"),
+        Rpc::named("list_messages"),
+        Rpc::named("list_checkpoints"),
+    ];
 }
 
-/// The session with its messages, or a part of them.
+/// The session with all or some of its messages.
 #[utoipa::path(
     get,
     path = "/api/agents/{id}/sessions/{sid}",
     params(
         ("id" = String, Path, description = "the agent"),
         ("sid" = String, Path, description = "the session"),
-        Wanted
+        HistoryQuery
     ),
     responses((status = 200, body = SessionHistory), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn get_session(
-    Allowed(visitor, _): Allowed<GetSession>,
-    Place((agent, id)): Place<(String, String)>,
-    Parameters(wanted): Parameters<Wanted>,
+    Authorized(http_caller, _): Authorized<GetSession>,
+    PathParams((agent, id)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<HistoryQuery>,
 ) -> Result<Response, Problem> {
-    if wanted.limit == Some(0) {
+    if query.limit == Some(0) {
         return Err(Problem::invalid("limit", "must be at least 1"));
     }
-    let conversation = session::of_agent(&visitor, &agent, &id).await?;
+    let conversation = session::get_for_agent(&http_caller, &agent, &id).await?;
     let etag = session::etag(&conversation);
-    let writing = Writing {
+    let writer = DocumentWriter {
         last: conversation.message_count,
-        after: wanted.after.unwrap_or(0),
-        left: wanted.limit.map_or(i64::MAX, i64::from),
-        visitor,
+        after: query.after.unwrap_or(0),
+        left: query.limit.map_or(i64::MAX, i64::from),
+        http_caller,
         id,
         marks: VecDeque::new(),
         written: 0,
         next: Next::Messages(Session::from(conversation)),
     };
-    let mut pieces = Box::pin(pieces(writing));
-    // What is refused at once is refused with a status; what breaks later breaks the document off.
+    let mut pieces = Box::pin(pieces(writer));
+    // An error in the first page becomes an HTTP status; a later one cuts the document off.
     let first = pieces.try_next().await?.unwrap_or_default();
     let broken = |problem| std::io::Error::other(format!("{problem:?}"));
-    let body = Body::from_stream(stream::once(async { Ok(first) }).chain(pieces).map_err(broken));
+    let body = Body::from_stream(
+        stream::once(async { Ok(first) })
+            .chain(pieces)
+            .map_err(broken),
+    );
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        ),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
         (header::ETAG, etag),
     ];
     Ok((headers, body).into_response())
 }
 
-/// How far the document is written.
-struct Writing {
-    visitor: Visitor,
+/// Progress of writing the document.
+struct DocumentWriter {
+    http_caller: HttpCaller,
     id: String,
-    /// The newest message when the document was begun: it ends there.
+    /// The newest message when the document was begun. The document ends with it.
     last: i64,
     after: i64,
     /// Messages that may still be written.
     left: i64,
     marks: VecDeque<Mark>,
-    /// Entries of the present list.
+    /// Entries written of the current list.
     written: usize,
     next: Next,
 }
 
-/// What comes next.
+/// The part to write next.
 enum Next {
-    /// The session itself, and its first messages.
+    /// The session, and its first messages.
     Messages(Session),
-    /// More of them.
+    /// Further messages.
     More,
-    /// What stands beside the messages.
+    /// The start of the separators.
     Marks,
-    /// More of it.
+    /// Further separators.
     MoreMarks,
-    /// Checkpoints from this page on.
+    /// Checkpoints, from this page on.
     Compactions(String),
     End,
 }
 
-/// Checkpoints in one page: a summary may be long.
-const COMPACTIONS: i32 = 16;
-/// Separators in one piece.
-const MARKS: usize = 1_000;
+/// Checkpoints per page. Few, because a summary may be long.
+const COMPACTIONS_PER_PAGE: i32 = 16;
+/// Separators in one piece of the document.
+const MARKS_PER_PIECE: usize = 1_000;
 
-fn pieces(writing: Writing) -> impl Stream<Item = Result<Bytes, Problem>> + Send {
-    stream::try_unfold(writing, |mut writing| async move {
-        let piece = writing.piece().await?;
-        Ok(piece.map(|piece| (Bytes::from(piece), writing)))
+fn pieces(writer: DocumentWriter) -> impl Stream<Item = Result<Bytes, Problem>> + Send {
+    stream::try_unfold(writer, |mut writer| async move {
+        let piece = writer.next_piece().await?;
+        Ok(piece.map(|piece| (Bytes::from(piece), writer)))
     })
 }
 
-impl Writing {
-    /// The next piece of the document; None: it is written.
-    async fn piece(&mut self) -> Result<Option<Vec<u8>>, Problem> {
-        // Who reads slowly may be read to for hours.
-        self.visitor.is_still_known().await?;
+impl DocumentWriter {
+    /// The next piece of the document. None: it is complete.
+    async fn next_piece(&mut self) -> Result<Option<Vec<u8>>, Problem> {
+        // A slow reader may take hours.
+        self.http_caller.recheck_credential().await?;
         let mut piece = Vec::new();
         match std::mem::replace(&mut self.next, Next::End) {
             Next::Messages(session) => {
                 write(&mut piece, &session);
                 piece.pop();
                 piece.extend_from_slice(br#","messages":["#);
-                self.messages(&mut piece).await?;
+                self.write_messages(&mut piece).await?;
             }
-            Next::More => self.messages(&mut piece).await?,
+            Next::More => self.write_messages(&mut piece).await?,
             Next::Marks => {
                 piece.extend_from_slice(br#"],"separators":["#);
                 self.written = 0;
                 self.next = Next::MoreMarks;
             }
             Next::MoreMarks => {
-                for mark in self.marks.drain(..self.marks.len().min(MARKS)) {
+                for mark in self.marks.drain(..self.marks.len().min(MARKS_PER_PIECE)) {
                     write_entry(&mut piece, &mut self.written, &mark);
                 }
                 self.next = Next::MoreMarks;
@@ -199,21 +210,27 @@ impl Writing {
                     self.next = Next::Compactions(String::new());
                 }
             }
-            Next::Compactions(token) => self.compactions(&mut piece, token).await?,
+            Next::Compactions(token) => self.write_compactions(&mut piece, token).await?,
             Next::End => return Ok(None),
         }
         Ok(Some(piece))
     }
 
-    async fn messages(&mut self, piece: &mut Vec<u8>) -> Result<(), Problem> {
+    async fn write_messages(&mut self, piece: &mut Vec<u8>) -> Result<(), Problem> {
         let ask = pb::ListMessagesRequest {
             conversation_id: self.id.clone(),
-            page_size: self.left.min(PAGE_MOST) as i32,
+            page_size: self.left.min(PAGE_MAX) as i32,
             after_message_id: self.after,
             ..pb::ListMessagesRequest::default()
         };
-        // The room for the page is held until it is written, and counts as an answer that waits from then on.
-        let (_, page, room) = self.visitor.services.list_messages(self.visitor.request(ask)).await?.into_parts();
+        // The memory of the page stays reserved until it is written. From then on it counts as
+        // waiting bytes.
+        let (_, page, reservation) = self
+            .http_caller
+            .services
+            .list_messages(self.http_caller.request(ask))
+            .await?
+            .into_parts();
         let mut is_whole = page.next_page_token.is_empty();
         let mut messages = page.messages;
         let wanted = messages.partition_point(|message| message.message_id <= self.last);
@@ -222,21 +239,42 @@ impl Writing {
         if let Some(last) = messages.last() {
             (self.after, self.left) = (last.message_id, self.left - messages.len() as i64);
         }
-        self.write_entries(piece, messages, Message::from, room).await?;
-        let marks = page.separators.into_iter().filter(|mark| mark.after_message_id <= self.after);
+        self.write_entries(piece, messages, Message::from, reservation)
+            .await?;
+        let marks = page
+            .separators
+            .into_iter()
+            .filter(|mark| mark.after_message_id <= self.after);
         self.marks.extend(marks.map(|mark| Mark {
             after_message_id: mark.after_message_id,
-            created_at: milliseconds(mark.created_time.as_ref()),
+            created_at: unix_millis(mark.created_time.as_ref()),
         }));
-        self.next = if is_whole || self.left == 0 || self.after >= self.last { Next::Marks } else { Next::More };
+        self.next = if is_whole || self.left == 0 || self.after >= self.last {
+            Next::Marks
+        } else {
+            Next::More
+        };
         Ok(())
     }
 
-    async fn compactions(&mut self, piece: &mut Vec<u8>, page_token: String) -> Result<(), Problem> {
-        let ask = pb::ListCheckpointsRequest { conversation_id: self.id.clone(), page_size: COMPACTIONS, page_token };
-        let answered = self.visitor.services.list_checkpoints(self.visitor.request(ask)).await?;
-        let (_, page, room) = answered.into_parts();
-        self.write_entries(piece, page.checkpoints, Compaction::from, room).await?;
+    async fn write_compactions(
+        &mut self,
+        piece: &mut Vec<u8>,
+        page_token: String,
+    ) -> Result<(), Problem> {
+        let ask = pb::ListCheckpointsRequest {
+            conversation_id: self.id.clone(),
+            page_size: COMPACTIONS_PER_PAGE,
+            page_token,
+        };
+        let answered = self
+            .http_caller
+            .services
+            .list_checkpoints(self.http_caller.request(ask))
+            .await?;
+        let (_, page, reservation) = answered.into_parts();
+        self.write_entries(piece, page.checkpoints, Compaction::from, reservation)
+            .await?;
         if page.next_page_token.is_empty() {
             piece.extend_from_slice(b"]}");
         } else {
@@ -245,30 +283,36 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes entries of the present list, away from the async thread where they are long. `room`: what holds the room for
-    /// them.
+    /// Writes entries of the current list; long ones on the CPU pool. `reservation` holds the
+    /// memory of the entries.
     async fn write_entries<T, E>(
         &mut self,
         piece: &mut Vec<u8>,
         entries: Vec<T>,
         from: fn(T) -> E,
-        room: Extensions,
+        reservation: Extensions,
     ) -> Result<(), Problem>
     where
         T: prost::Message + 'static,
         E: Serialize + 'static,
     {
         let (mut written, mut text) = (self.written, std::mem::take(piece));
-        let is_long = cpu::is_long(entries.iter().map(T::encoded_len).sum(), entries.len());
+        let is_long = cpu_pool::is_long(entries.iter().map(T::encoded_len).sum(), entries.len());
         let write_all = move || {
-            let _room = room;
+            let _reservation = reservation;
             for entry in entries {
                 write_entry(&mut text, &mut written, &from(entry));
             }
             (written, text)
         };
-        let tenant = self.visitor.caller.tenant();
-        (self.written, *piece) = self.visitor.services.house.cpu.run_if(is_long, tenant, write_all).await?;
+        let tenant = self.http_caller.caller.tenant();
+        (self.written, *piece) = self
+            .http_caller
+            .services
+            .state
+            .cpu
+            .run_if(is_long, tenant, write_all)
+            .await?;
         Ok(())
     }
 }
@@ -280,13 +324,13 @@ impl From<pb::Checkpoint> for Compaction {
             tokens_before: checkpoint.tokens_before,
             tokens_after: checkpoint.tokens_after,
             summary: checkpoint.summary,
-            created_at: milliseconds(checkpoint.created_time.as_ref()),
+            created_at: unix_millis(checkpoint.created_time.as_ref()),
             valid: checkpoint.valid,
         }
     }
 }
 
-/// Writes an entry of a list of which so many are written.
+/// Writes one entry of a list, after a comma unless it is the first.
 fn write_entry<T: Serialize>(piece: &mut Vec<u8>, written: &mut usize, entry: &T) {
     if *written > 0 {
         piece.push(b',');
@@ -296,5 +340,6 @@ fn write_entry<T: Serialize>(piece: &mut Vec<u8>, written: &mut usize, entry: &T
 }
 
 fn write<T: Serialize>(piece: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(piece, value).expect("strings, numbers and maps of strings can be written to memory");
+    serde_json::to_writer(piece, value)
+        .expect("strings, numbers and maps of strings can be written to memory");
 }

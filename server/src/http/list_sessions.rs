@@ -6,21 +6,22 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    door::{Allowed, Calls},
-    json::{self, Parameters, Place},
+    caller::{Authorized, EndpointRpcs},
+    extractors::{PathParams, QueryParams},
+    json,
     problem::Problem,
     session::{self, Session, SessionStatus},
 };
 use crate::verbs::Rpc;
 
-/// Which sessions.
+/// Filters and page.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
+pub(super) struct ListSessionsQuery {
     /// 1 to 500; absent: 50.
     page_size: Option<i32>,
-    /// From the answer before, with the same filters.
+    /// From the previous answer, with the same filters.
     page_token: Option<String>,
     /// Only sessions of this user.
     user_id: Option<String>,
@@ -35,14 +36,14 @@ pub(super) struct Wanted {
 pub(super) struct Sessions {
     /// Newest activity first.
     sessions: Vec<Session>,
-    /// Empty when there is nothing more.
+    /// Empty on the last page.
     next_page_token: String,
 }
 
-/// What listing sessions calls.
+/// The RPCs of this endpoint.
 pub(super) struct ListSessions;
 
-impl Calls for ListSessions {
+impl EndpointRpcs for ListSessions {
     const RPCS: &'static [&'static Rpc] = &[Rpc::named("list_conversations")];
 }
 
@@ -50,24 +51,30 @@ impl Calls for ListSessions {
 #[utoipa::path(
     get,
     path = "/api/agents/{id}/sessions",
-    params(("id" = String, Path, description = "the agent"), Wanted),
+    params(("id" = String, Path, description = "the agent"), ListSessionsQuery),
     responses((status = 200, body = Sessions), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn list_sessions(
-    Allowed(visitor, _): Allowed<ListSessions>,
-    Place(agent): Place<String>,
-    Parameters(wanted): Parameters<Wanted>,
+    Authorized(http_caller, _): Authorized<ListSessions>,
+    PathParams(agent): PathParams<String>,
+    QueryParams(query): QueryParams<ListSessionsQuery>,
 ) -> Result<Response, Problem> {
     let ask = pb::ListConversationsRequest {
-        agent_id: session::agent(&agent)?.to_owned(),
-        user_id: wanted.user_id.unwrap_or_default(),
-        status: wanted.status.map_or(0, |status| pb::ConversationStatus::from(status).into()),
+        agent_id: session::parse_agent_id(&agent)?.to_owned(),
+        user_id: query.user_id.unwrap_or_default(),
+        status: query
+            .status
+            .map_or(0, |status| pb::ConversationStatus::from(status).into()),
         title_prefix: String::new(),
-        page_size: wanted.page_size.unwrap_or_default(),
-        page_token: wanted.page_token.unwrap_or_default(),
+        page_size: query.page_size.unwrap_or_default(),
+        page_token: query.page_token.unwrap_or_default(),
     };
-    let found = visitor.services.list_conversations(visitor.request(ask)).await?.into_inner();
-    Ok(json::answer(&Sessions {
+    let found = http_caller
+        .services
+        .list_conversations(http_caller.request(ask))
+        .await?
+        .into_inner();
+    Ok(json::response(&Sessions {
         sessions: found.conversations.into_iter().map(Session::from).collect(),
         next_page_token: found.next_page_token,
     }))

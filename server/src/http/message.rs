@@ -1,4 +1,4 @@
-//! Messages as HTTP shows them.
+//! Messages as the HTTP API shows them.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use anneal_proto::v1 as pb;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::session::milliseconds;
+use super::session::unix_millis;
 
-/// A message as it was said.
+/// A message as it was stored.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Message {
@@ -16,7 +16,7 @@ pub(super) struct Message {
     pub(super) id: i64,
     #[schema(inline)]
     role: Role,
-    /// What was said, byte for byte.
+    /// The content, byte for byte.
     content: Vec<Block>,
     /// Milliseconds since 1970.
     created_at: i64,
@@ -24,13 +24,13 @@ pub(super) struct Message {
     turn: i32,
     /// Tokens of the message.
     tokens: u64,
-    /// Whether the tokens are an estimate that will be replaced.
+    /// Whether `tokens` is an estimate that will be replaced.
     tokens_estimated: bool,
     /// The client's labels.
     metadata: BTreeMap<String, String>,
 }
 
-/// Who speaks.
+/// The author's role.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Role {
@@ -40,7 +40,7 @@ enum Role {
     System,
 }
 
-/// One piece of a message.
+/// One part of a message.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Block {
@@ -57,22 +57,22 @@ struct Text {
     text: String,
 }
 
-/// A call that the model makes.
+/// A tool call of the model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ToolUse {
-    /// The call's id as the provider gave it.
+    /// The id that the provider gave the call.
     id: String,
-    /// The tool.
+    /// The tool's name.
     name: String,
     /// The arguments: JSON text, byte for byte as the model wrote it, valid or not.
     input: String,
 }
 
-/// What a tool answered.
+/// The result of a tool call.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ToolResult {
-    /// The call that it answers.
+    /// The id of the call.
     tool_use_id: String,
     text: String,
     /// Whether the tool failed.
@@ -80,28 +80,28 @@ struct ToolResult {
     media: Vec<Media>,
 }
 
-/// A picture or file; its bytes live elsewhere.
+/// A picture or file. Its bytes are stored elsewhere.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
 struct Media {
-    /// Where it lies, or a data: URI.
+    /// Its URL, or a data: URI.
     uri: String,
     media_type: String,
-    /// 0: not known.
+    /// 0: unknown.
     size_bytes: u64,
 }
 
-/// What the model thought before it answered.
+/// The model's reasoning before its answer.
 #[derive(Debug, Serialize, ToSchema)]
 struct Reasoning {
-    /// Empty where the provider hides it.
+    /// Empty if the provider hides it.
     text: String,
-    /// What the provider needs to get it back.
+    /// What the provider needs to accept the reasoning again.
     signature: String,
-    /// Who signed it.
+    /// The provider that signed it.
     provider: String,
-    /// Whether the provider hides the thoughts.
+    /// Whether the provider hides the reasoning.
     redacted: bool,
 }
 
@@ -116,8 +116,12 @@ impl From<pb::Message> for Message {
         Self {
             id: message.message_id,
             role,
-            content: message.parts.into_iter().filter_map(|part| part.part.map(block)).collect(),
-            created_at: milliseconds(message.created_time.as_ref()),
+            content: message
+                .parts
+                .into_iter()
+                .filter_map(|part| part.part.map(block))
+                .collect(),
+            created_at: unix_millis(message.created_time.as_ref()),
             turn: message.turn,
             tokens: message.tokens.map_or(0, |count| count.tokens),
             tokens_estimated: message.tokens.is_some_and(|count| count.estimated),
@@ -128,7 +132,11 @@ impl From<pb::Message> for Message {
 
 impl From<pb::ToolUsePart> for ToolUse {
     fn from(part: pb::ToolUsePart) -> Self {
-        Self { id: part.id, name: part.name, input: part.input }
+        Self {
+            id: part.id,
+            name: part.name,
+            input: part.input,
+        }
     }
 }
 
@@ -154,5 +162,9 @@ fn block(part: pb::part::Part) -> Block {
 }
 
 fn media(part: pb::MediaPart) -> Media {
-    Media { uri: part.uri, media_type: part.media_type, size_bytes: part.size_bytes }
+    Media {
+        uri: part.uri,
+        media_type: part.media_type,
+        size_bytes: part.size_bytes,
+    }
 }

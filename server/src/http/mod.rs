@@ -1,24 +1,39 @@
-//! HTTP/JSON: a translation over the RPCs, so that credentials, limits, deadlines, spans and figures are those of gRPC.
-//! One file per endpoint. Every refusal is a problem (RFC 9457) with the reason that gRPC gives.
+//! The HTTP/JSON API, a translation of the RPCs: credentials, limits, deadlines, spans and metrics
+//! are those of gRPC. One file per endpoint. Every refusal is a problem (RFC 9457) with the reason
+//! that gRPC would give.
+//!
+//! - `chat`, `delete_session`, `events`, `get_session`, `list_sessions`, `openapi`,
+//!   `patch_session`: the endpoints
+//! - `caller`: authentication, and the verbs that an endpoint needs
+//! - `guards`, `allowed_hosts`, `cors`: middleware that refuses requests; the Host names that are
+//!   accepted; CORS headers
+//! - `extractors`, `bounded_collections`: paths, queries and bodies of requests
+//! - `json`: JSON answers
+//! - `message`, `session`, `problem`, `sse`: what several endpoints answer
+//! - `resumable_turns`: turns that go on without their reader, and readers that come back
+//! - `serve`, `state`: connections; what endpoints share
 
+mod allowed_hosts;
+mod bounded_collections;
+mod caller;
 mod chat;
 mod cors;
 mod delete_session;
-mod door;
 mod events;
-mod few;
+mod extractors;
 mod get_session;
+mod guards;
 mod json;
 mod list_sessions;
-mod live;
 mod message;
-mod names;
 mod openapi;
 mod patch_session;
 mod problem;
+mod resumable_turns;
 mod serve;
 mod session;
 mod sse;
+mod state;
 
 use std::net::SocketAddr;
 
@@ -36,89 +51,108 @@ use axum::{
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 
-pub use cors::CorsOrigins;
-pub(crate) use door::Door;
 pub(crate) use serve::serve;
+pub(crate) use state::HttpState;
 
-/// An event's id as it would be told again; None: this server has given no such id.
+/// Parses an event id and writes it again. None: it is not one of this server.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn event_id(id: &[u8]) -> Option<String> {
-    live::Place::parse(id).map(|place| place.id())
+    resumable_turns::ResumePoint::parse(id).map(|point| point.event_id())
 }
 
-use self::{names::Names, problem::Problem};
+use self::{allowed_hosts::AllowedHosts, problem::Problem};
 use crate::{
+    failure::Failure,
     settings::ServerSettings,
-    status::Failure,
-    traffic::{Traffic, TrafficLayer},
+    traffic::{TrafficLayer, TrafficLimits},
 };
 
-/// A route: its path, and who answers which of its methods.
-type Route = (&'static str, fn() -> MethodRouter<Door>);
+/// A route: its path, and the handler of each method.
+type Route = (&'static str, fn() -> MethodRouter<HttpState>);
 
-/// Every route of the API; `openapi.rs` describes each.
+/// Every route of the API. `openapi.rs` describes each.
 const ROUTES: [Route; 5] = [
     ("/api/agents/{id}/chat", || routing::post(chat::chat)),
-    ("/api/agents/{id}/sessions", || routing::get(list_sessions::list_sessions)),
+    ("/api/agents/{id}/sessions", || {
+        routing::get(list_sessions::list_sessions)
+    }),
     ("/api/agents/{id}/sessions/{sid}", || {
         routing::get(get_session::get_session)
             .patch(patch_session::patch_session)
             .delete(delete_session::delete_session)
     }),
-    ("/api/agents/{id}/sessions/{sid}/events", || routing::get(events::events)),
+    ("/api/agents/{id}/sessions/{sid}/events", || {
+        routing::get(events::events)
+    }),
     ("/openapi.json", || routing::get(openapi::document)),
 ];
 
-/// The API, and beside it the probes where they have no port of their own; what is neither is a problem too.
+/// The router of the API, and of the probes unless they have a port of their own. Any other path is
+/// a problem, too.
 pub(crate) fn router(
     probes: Option<Router>,
-    door: Door,
-    traffic: Traffic,
+    state: HttpState,
+    traffic: TrafficLimits,
     (address, settings): (SocketAddr, &ServerSettings),
 ) -> Router {
-    let is_open = door.auth.is_open();
+    let is_open = state.auth.is_open();
     let mut api = Router::new();
-    for (path, answering) in ROUTES {
-        api = api.route(path, answering());
+    for (path, methods) in ROUTES {
+        api = api.route(path, methods());
     }
-    // Before the layers, which hold for whatever stands when they are put on.
+    // Must come before the layers: a layer covers only what is there when it is added.
     api = api.method_not_allowed_fallback(no_such_method);
     if is_open {
-        api =
-            api.layer(middleware::from_fn_with_state(Names::new(address, &settings.http_hosts), door::only_own_names));
+        api = api.layer(middleware::from_fn_with_state(
+            AllowedHosts::new(address, &settings.http_hosts),
+            guards::require_allowed_host,
+        ));
     }
     api = api.layer(DefaultBodyLimit::max(REQUEST_BYTES));
-    api = api.layer(middleware::from_fn_with_state(door.clone(), door::only_while_open));
-    let mut api = guarded(api.with_state(door.clone()).fallback(no_such_path));
-    // Over everything else, so that a page of a named origin can read every refusal. What the port serves beside the API is
-    // for no page.
+    api = api.layer(middleware::from_fn_with_state(
+        state.clone(),
+        guards::refuse_when_closing,
+    ));
+    let mut api = catch_panics(api.with_state(state.clone()).fallback(no_such_path));
+    // Outermost, so that a page of an allowed origin can read refusals of every layer. Probes get
+    // no CORS headers: no page needs them.
     if let Some(allowed) = cors::layer(&settings.cors_origins) {
         api = api.layer(allowed);
     }
     if let Some(probes) = probes {
         let probes = probes.method_not_allowed_fallback(no_such_method);
-        api = api.merge(guarded(probes.layer(middleware::from_fn_with_state(door, door::figures_for_operators))));
+        api = api.merge(catch_panics(probes.layer(middleware::from_fn_with_state(
+            state,
+            guards::require_operator_for_metrics,
+        ))));
     }
-    // What is cut short must not look as if it were whole.
-    let counted = TrafficLayer {
-        traffic,
+    // An answer that is cut short must not look complete, so it ends with an error.
+    let traffic_layer = TrafficLayer {
+        limits: traffic,
         refuse: |failure| Problem::from(failure).into_response(),
-        cut: |failure| Err(axum::Error::new(tonic::Status::from(failure))),
+        truncate: |failure| Err(axum::Error::new(tonic::Status::from(failure))),
     };
-    let whole = ServiceBuilder::new()
-        .map_response(|answer: http::Response<_>| anneal_process::http::forbid_sniffing(answer.map(Body::new)))
-        .layer(counted)
+    let body_layers = ServiceBuilder::new()
+        .map_response(|answer: http::Response<_>| {
+            anneal_process::http::forbid_sniffing(answer.map(Body::new))
+        })
+        .layer(traffic_layer)
         .map_request(|request: http::Request<_>| request.map(Body::new));
-    api.layer(whole)
+    api.layer(body_layers)
 }
 
-/// The same, but a bug in one answer does not take its connection away.
-fn guarded(router: Router) -> Router {
-    router.layer(CatchPanicLayer::custom(|_| -> Response { Problem::from(Failure::Panicked).into_response() }))
+/// Turns a panic of a handler into an internal problem, so that the connection stays open.
+fn catch_panics(router: Router) -> Router {
+    router.layer(CatchPanicLayer::custom(|_| -> Response {
+        Problem::from(Failure::Panicked).into_response()
+    }))
 }
 
 async fn no_such_path() -> Problem {
-    Problem::malformed(StatusCode::NOT_FOUND, "there is no such path; GET /openapi.json lists them")
+    Problem::malformed(
+        StatusCode::NOT_FOUND,
+        "there is no such path; GET /openapi.json lists them",
+    )
 }
 
 async fn no_such_method() -> Problem {
@@ -136,16 +170,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_that_panics_is_an_internal_problem() {
+    async fn a_panicking_handler_answers_with_an_internal_problem() {
         async fn broken() {
             panic!("a bug")
         }
-        let router = guarded(Router::new().route("/", routing::get(broken)));
-        let asked = Request::new(Body::empty());
-        let answered = router.oneshot(asked).await.expect("routers do not fail");
-        assert_eq!(answered.status(), StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!(answered.headers()[header::CONTENT_TYPE], "application/problem+json");
-        let body = axum::body::to_bytes(answered.into_body(), 4_096).await.expect("is whole");
-        assert!(String::from_utf8_lossy(&body).contains(r#""reason":"INTERNAL""#), "{body:?}");
+        let router = catch_panics(Router::new().route("/", routing::get(broken)));
+        let request = Request::new(Body::empty());
+        let response = router.oneshot(request).await.expect("routers do not fail");
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(
+            response.headers()[header::CONTENT_TYPE],
+            "application/problem+json"
+        );
+        let body = axum::body::to_bytes(response.into_body(), 4_096)
+            .await
+            .expect("is whole");
+        assert!(
+            String::from_utf8_lossy(&body).contains(r#""reason":"INTERNAL""#),
+            "{body:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! GET /openapi.json: the description of the API, generated from the code that answers.
+//! GET /openapi.json: the description of the API, generated from the handlers.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,9 @@ use axum::{
 };
 use utoipa::OpenApi;
 
-use super::{chat, delete_session, events, get_session, list_sessions, patch_session, problem::Problem};
+use super::{
+    chat, delete_session, events, get_session, list_sessions, patch_session, problem::Problem,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -33,23 +35,33 @@ use super::{chat, delete_session, events, get_session, list_sessions, patch_sess
 )]
 struct Description;
 
-static DOCUMENT: LazyLock<String> =
-    LazyLock::new(|| Description::openapi().to_json().expect("a description can be written"));
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+    Description::openapi()
+        .to_json()
+        .expect("a description can be written")
+});
 
 /// This description.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, content_type = "application/json")))]
 pub(super) async fn document() -> Response {
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], DOCUMENT.as_str()).into_response()
+    (
+        [(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        )],
+        DOCUMENT.as_str(),
+    )
+        .into_response()
 }
 
-/// What every process answers beside the API (`process/src/http.rs`), described here.
+/// Descriptions of what every process answers beside the API (`process/src/http.rs`).
 #[expect(dead_code, reason = "only their descriptions are used")]
 mod health {
     /// 200 while the process runs.
     #[utoipa::path(get, path = "/healthz", responses((status = 200, body = String, content_type = "text/plain")))]
     fn healthz() {}
 
-    /// 200 when it can work, else 503.
+    /// 200 when the process is ready, else 503.
     #[utoipa::path(
         get,
         path = "/readyz",
@@ -60,7 +72,7 @@ mod health {
     )]
     fn readyz() {}
 
-    /// The figures of the process, for Prometheus.
+    /// Metrics of the process, for Prometheus.
     #[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "text/plain")))]
     fn metrics() {}
 }
@@ -76,7 +88,12 @@ mod tests {
     fn every_route_is_described() {
         let described: BTreeSet<String> = Description::openapi().paths.paths.into_keys().collect();
         let beside = ["/healthz", "/readyz", "/metrics"];
-        let routes: BTreeSet<String> = ROUTES.iter().map(|(path, _)| *path).chain(beside).map(str::to_owned).collect();
+        let routes: BTreeSet<String> = ROUTES
+            .iter()
+            .map(|(path, _)| *path)
+            .chain(beside)
+            .map(str::to_owned)
+            .collect();
         assert_eq!(described, routes);
     }
 }

@@ -10,38 +10,43 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    door::{Allowed, Calls},
-    few::Labels,
-    json::{Body, Place},
+    bounded_collections::BoundedLabels,
+    caller::{Authorized, EndpointRpcs},
+    extractors::{JsonBody, PathParams},
     problem::Problem,
     session::{self, Session, SessionStatus},
 };
 use crate::verbs::Rpc;
 
-/// What changes: the fields that are there.
+/// The fields to change; absent fields stay.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SessionPatch {
     /// At most 512 bytes.
     title: Option<String>,
-    /// In use, or put away.
+    /// Active or archived.
     #[schema(inline)]
     status: Option<SessionStatus>,
     /// Whether lists should show it first.
     pinned: Option<bool>,
-    /// All labels, in place of those that are there: at most 32, 4 KiB in all.
+    /// All labels; they replace the stored ones. At most 32, 4 KiB in all.
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
-    metadata: Option<Labels>,
+    metadata: Option<BoundedLabels>,
 }
 
-/// What changing a session calls: it is looked up, and changed.
+/// The RPCs of this endpoint: the session is looked up, and changed.
 pub(super) struct PatchSession;
 
-impl Calls for PatchSession {
-    const RPCS: &'static [&'static Rpc] = &[Rpc::named("update_conversation"), Rpc::named("get_conversation")];
+impl EndpointRpcs for PatchSession {
+    const RPCS: &'static [&'static Rpc] = &[
+        Rpc::named("update_conversation"),
+        Rpc::named("get_conversation"),
+    ];
 }
 
-/// Changes what the body names. With If-Match only what was seen.
+/// Changes the fields that the body has.
+///
+/// With If-Match, only if the session still has that ETag.
 #[utoipa::path(
     patch,
     path = "/api/agents/{id}/sessions/{sid}",
@@ -54,30 +59,40 @@ impl Calls for PatchSession {
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json"))
 )]
 pub(super) async fn patch_session(
-    Allowed(visitor, _): Allowed<PatchSession>,
-    Place((agent, id)): Place<(String, String)>,
+    Authorized(http_caller, _): Authorized<PatchSession>,
+    PathParams((agent, id)): PathParams<(String, String)>,
     headers: HeaderMap,
-    Body(patch): Body<SessionPatch>,
+    JsonBody(patch): JsonBody<SessionPatch>,
 ) -> Result<Response, Problem> {
-    let (conversation, paths) = wanted(id, patch.unwrap_or_default());
+    let (conversation, paths) = changed_fields(id, patch.unwrap_or_default());
     if paths.is_empty() {
-        return Err(Problem::invalid("body", "must hold title, status, pinned or metadata"));
+        return Err(Problem::invalid(
+            "body",
+            "must hold title, status, pinned or metadata",
+        ));
     }
-    let etag = expected(&headers)?;
-    session::of_agent(&visitor, &agent, &conversation.conversation_id).await?;
+    let etag = if_match_etag(&headers)?;
+    session::get_for_agent(&http_caller, &agent, &conversation.conversation_id).await?;
     let ask = pb::UpdateConversationRequest {
         conversation: Some(conversation),
         update_mask: Some(FieldMask { paths }),
         etag,
         request_id: String::new(),
     };
-    let changed = visitor.services.update_conversation(visitor.request(ask)).await?.into_inner();
-    Ok(session::answer(changed))
+    let changed = http_caller
+        .services
+        .update_conversation(http_caller.request(ask))
+        .await?
+        .into_inner();
+    Ok(session::response(changed))
 }
 
-/// The new values, and which they are.
-fn wanted(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<String>) {
-    let mut new = pb::Conversation { conversation_id: id, ..pb::Conversation::default() };
+/// The new values, and the paths of the fields that change.
+fn changed_fields(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<String>) {
+    let mut new = pb::Conversation {
+        conversation_id: id,
+        ..pb::Conversation::default()
+    };
     let mut paths = Vec::new();
     if let Some(title) = patch.title {
         new.title = title;
@@ -98,14 +113,19 @@ fn wanted(id: String, patch: SessionPatch) -> (pb::Conversation, Vec<String>) {
     (new, paths)
 }
 
-/// The etag of If-Match; empty: whatever is there.
-fn expected(headers: &HeaderMap) -> Result<String, Problem> {
-    let Some(given) = headers.get(header::IF_MATCH) else { return Ok(String::new()) };
-    let given = given.to_str().unwrap_or_default().trim();
-    if given == "*" {
+/// The ETag of If-Match. Empty: there is none, or `*`.
+fn if_match_etag(headers: &HeaderMap) -> Result<String, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(String::new());
+    };
+    let value = value.to_str().unwrap_or_default().trim();
+    if value == "*" {
         return Ok(String::new());
     }
-    let bare = given.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let bare = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
     let etag = bare.filter(|etag| !etag.is_empty() && !etag.contains('"'));
-    etag.map(str::to_owned).ok_or_else(|| Problem::invalid("If-Match", "must be one ETag of this server, in quotes"))
+    etag.map(str::to_owned)
+        .ok_or_else(|| Problem::invalid("If-Match", "must be one ETag of this server, in quotes"))
 }

@@ -1,4 +1,4 @@
-//! Refusals over HTTP: problem details (RFC 9457), read from the status that gRPC would give.
+//! Refusals over HTTP: problem details (RFC 9457), made from the status that gRPC would give.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use utoipa::ToSchema;
 
-use crate::{brief::Brief, reason::Reason, status::Failure};
+use crate::{failure::Failure, reason::Reason, truncated_text::TruncatedText};
 
-/// Why a request was refused. Program against `reason`; docs/errors.md says what each means.
+/// Why a request was refused. Programs should look at `reason`; docs/errors.md describes each.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Problem {
-    /// One URI per reason.
+    /// A URI for each reason.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: Box<str>,
@@ -26,17 +26,17 @@ pub(crate) struct Problem {
     title: Box<str>,
     /// The HTTP status.
     status: u16,
-    /// What happened this time.
+    /// What happened in this request.
     #[schema(value_type = String)]
     detail: Box<str>,
     /// The stable reason.
     #[schema(value_type = String)]
     reason: Box<str>,
-    /// The field, parameter or path segment that is to blame.
+    /// The field, parameter or path segment at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     field: Option<Box<str>>,
-    /// Milliseconds after which the same request may succeed; there exactly where it may.
+    /// Milliseconds after which the same request may succeed. Present exactly if a retry can help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u32>,
     /// Figures of this refusal.
@@ -45,30 +45,44 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// A request that HTTP itself does not allow.
+    /// A request that violates HTTP or the API's use of it.
     pub(super) fn malformed(status: StatusCode, detail: impl AsRef<str> + Into<String>) -> Self {
-        Self::of(Reason::MalformedRequest, status, Brief::new(detail))
+        Self::of(Reason::MalformedRequest, status, TruncatedText::new(detail))
     }
 
     /// A body above its limit.
     pub(super) fn too_large(most: usize) -> Self {
         let detail = format!("the body must be at most {most} bytes");
-        let problem = Self::of(Reason::LimitExceeded, StatusCode::PAYLOAD_TOO_LARGE, Brief::new(detail));
-        Self { field: Some("body".into()), ..problem }
+        let problem = Self::of(
+            Reason::LimitExceeded,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            TruncatedText::new(detail),
+        );
+        Self {
+            field: Some("body".into()),
+            ..problem
+        }
     }
 
-    /// A body that did not come in time.
+    /// A body that did not arrive in time.
     pub(super) fn too_slow() -> Self {
-        let detail = Brief::new("the body did not come in time");
-        Self::of(Reason::DeadlineExceeded, StatusCode::REQUEST_TIMEOUT, detail)
+        let detail = TruncatedText::new("the body did not come in time");
+        Self::of(
+            Reason::DeadlineExceeded,
+            StatusCode::REQUEST_TIMEOUT,
+            detail,
+        )
     }
 
-    /// A field that cannot be accepted.
-    pub(super) fn invalid(field: impl AsRef<str> + Into<String>, description: impl AsRef<str> + Into<String>) -> Self {
+    /// A field with an unacceptable value.
+    pub(super) fn invalid(
+        field: impl AsRef<str> + Into<String>,
+        description: impl AsRef<str> + Into<String>,
+    ) -> Self {
         Failure::invalid(field, description).into()
     }
 
-    fn of(reason: Reason, status: StatusCode, detail: Brief) -> Self {
+    fn of(reason: Reason, status: StatusCode, detail: TruncatedText) -> Self {
         let reason = reason.name();
         Self {
             kind: kind(reason).into(),
@@ -82,7 +96,7 @@ impl Problem {
         }
     }
 
-    /// Whether it has this reason.
+    /// Whether the problem has this reason.
     pub(super) fn is(&self, reason: Reason) -> bool {
         *self.reason == *reason.name()
     }
@@ -99,14 +113,16 @@ impl From<Status> for Problem {
         let details = status.get_error_details();
         let (reason, mut facts) = match details.error_info() {
             Some(info) => (info.reason.clone(), info.metadata.clone()),
-            None => (spelled(status.code()), std::collections::HashMap::new()),
+            None => (code_name(status.code()), std::collections::HashMap::new()),
         };
         facts.remove("field");
-        let violation = details.bad_request().and_then(|bad| bad.field_violations.first());
+        let violation = details
+            .bad_request()
+            .and_then(|bad| bad.field_violations.first());
         let field = violation.map(|violation| field_name(&violation.field));
         let detail = match (&field, violation) {
             (Some(field), Some(violation)) => format!("{field}: {}", violation.description),
-            _ => Brief::new(status.message()).into_string(),
+            _ => TruncatedText::new(status.message()).into_string(),
         };
         let wait = details.retry_info().and_then(|retry| retry.retry_delay);
         Self {
@@ -117,7 +133,10 @@ impl From<Status> for Problem {
             reason: reason.into(),
             field: field.map(String::into_boxed_str),
             retry_after_ms: wait.map(|wait| u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)),
-            facts: facts.into_iter().map(|(name, value)| (camel(&name), value)).collect(),
+            facts: facts
+                .into_iter()
+                .map(|(name, value)| (camel(&name), value))
+                .collect(),
         }
     }
 }
@@ -128,7 +147,10 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("strings and numbers can be written");
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.status == StatusCode::UNAUTHORIZED.as_u16() {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -142,7 +164,10 @@ impl IntoResponse for Problem {
 
 /// `urn:anneal:problem:conversation-not-found`.
 fn kind(reason: &str) -> String {
-    format!("urn:anneal:problem:{}", reason.to_lowercase().replace('_', "-"))
+    format!(
+        "urn:anneal:problem:{}",
+        reason.to_lowercase().replace('_', "-")
+    )
 }
 
 /// `Conversation not found`.
@@ -152,7 +177,8 @@ fn title(reason: &str) -> String {
     format!("{}{rest}", first.to_uppercase())
 }
 
-/// As google.rpc maps codes, but for what HTTP has a status of its own.
+/// The HTTP status as google.rpc maps codes, except for reasons that have an HTTP status of their
+/// own.
 fn http_status(code: Code, reason: &str) -> StatusCode {
     match code {
         _ if reason == Reason::EtagMismatch.name() => StatusCode::PRECONDITION_FAILED,
@@ -173,18 +199,20 @@ fn http_status(code: Code, reason: &str) -> StatusCode {
     }
 }
 
-/// What a field of a request of gRPC is called here.
+/// The HTTP name of a field of a gRPC request.
 fn field_name(field: &str) -> String {
     let name = field.strip_prefix("conversation.").unwrap_or(field);
     match name {
         "conversation_id" => "sessionId".to_owned(),
         "after_message_id" => "after".to_owned(),
         "position" => "Last-Event-ID".to_owned(),
-        // Which of the pictures it is, the text of the refusal says.
+        // The text of the refusal says which picture it is.
         name if name.starts_with("messages") && name.ends_with(".media.uri") => "images".to_owned(),
         name if name.starts_with("messages") => "message".to_owned(),
-        // A picture is one text here.
-        name if name.starts_with("images[") => name.split('.').next().unwrap_or_default().to_owned(),
+        // Over HTTP a picture is a single string.
+        name if name.starts_with("images[") => {
+            name.split('.').next().unwrap_or_default().to_owned()
+        }
         name => camel(name),
     }
 }
@@ -202,8 +230,8 @@ fn camel(name: &str) -> String {
     all
 }
 
-/// `Unauthenticated` is `UNAUTHENTICATED`: the reason of a status that says none.
-fn spelled(code: Code) -> String {
+/// `Unauthenticated` is `UNAUTHENTICATED`: the reason for a status without one.
+fn code_name(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
         if letter.is_uppercase() && !name.is_empty() {
@@ -219,11 +247,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_spelled_as_each_side_spells_them() {
-        assert_eq!((camel("last_message_id"), camel("page")), ("lastMessageId".into(), "page".into()));
+    fn names_are_converted_between_grpc_and_http() {
+        assert_eq!(
+            (camel("last_message_id"), camel("page")),
+            ("lastMessageId".into(), "page".into())
+        );
         assert_eq!(camel("a__é"), "aÉ");
-        assert_eq!((title("JOB_NOT_FOUND"), title("")), ("Job not found".into(), String::new()));
-        assert_eq!(spelled(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
+        assert_eq!(
+            (title("JOB_NOT_FOUND"), title("")),
+            ("Job not found".into(), String::new())
+        );
+        assert_eq!(code_name(Code::DeadlineExceeded), "DEADLINE_EXCEEDED");
         assert_eq!(field_name("conversation.title"), "title");
         assert_eq!(field_name("messages[0].parts[1].text"), "message");
         assert_eq!(field_name("messages[0].parts[1].media.uri"), "images");
@@ -231,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_short_however_long_what_it_names_is() {
+    fn a_problem_is_short_even_when_its_values_are_megabytes() {
         for letter in ["a_", "_", "ß_", "x", "🦀"] {
             let long = letter.repeat(4_000_000 / letter.len());
             let refused = [
@@ -248,7 +282,12 @@ mod tests {
                 assert!(body.len() < 2_000, "{} bytes", body.len());
             }
             let status = Status::from(Failure::invalid(long.clone(), long));
-            let headers = status.into_http::<()>().headers().iter().map(|(_, value)| value.len()).sum::<usize>();
+            let headers = status
+                .into_http::<()>()
+                .headers()
+                .iter()
+                .map(|(_, value)| value.len())
+                .sum::<usize>();
             assert!(headers < 4_000, "{headers} bytes of headers");
         }
     }
@@ -256,9 +295,15 @@ mod tests {
     #[test]
     fn a_failure_keeps_reason_field_and_wait() {
         let problem = Problem::from(Failure::Overloaded);
-        assert_eq!((problem.status, &*problem.reason, problem.retry_after_ms), (429, "OVERLOADED", Some(200)));
+        assert_eq!(
+            (problem.status, &*problem.reason, problem.retry_after_ms),
+            (429, "OVERLOADED", Some(200))
+        );
         let problem = Problem::from(Failure::invalid("conversation_id", "must be a UUID"));
-        assert_eq!((problem.status, problem.field.as_deref()), (400, Some("sessionId")));
+        assert_eq!(
+            (problem.status, problem.field.as_deref()),
+            (400, Some("sessionId"))
+        );
         assert_eq!(&*problem.detail, "sessionId: must be a UUID");
         assert_eq!(&*problem.kind, "urn:anneal:problem:invalid-field");
     }

@@ -1,4 +1,4 @@
-//! A conversation as HTTP shows it: a session of an agent.
+//! Sessions: conversations of an agent, as the HTTP API shows them.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use prost_types::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{door::Visitor, json, problem::Problem};
-use crate::{parse, status::Failure};
+use super::{caller::HttpCaller, json, problem::Problem};
+use crate::{convert::parse, failure::Failure};
 
 /// Whether a session is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -20,7 +20,7 @@ use crate::{parse, status::Failure};
 pub(super) enum SessionStatus {
     /// In use.
     Active,
-    /// Put away; it still takes messages.
+    /// Archived. It still accepts messages.
     Archived,
 }
 
@@ -42,19 +42,20 @@ pub(super) struct Session {
     id: String,
     /// The session's id.
     session_id: String,
-    /// Whose session it is.
+    /// The agent.
     agent_id: String,
-    /// The end user, where one was named.
+    /// The end user; empty: none was named.
     user_id: String,
-    /// Set by hand, or the first 30 characters of the first user message.
+    /// Set by a client, or the first 30 characters of the first user message.
     title: String,
-    /// Messages stored; also the id of the newest.
+    /// Number of stored messages; also the id of the newest.
     message_count: i64,
     /// Milliseconds since 1970.
     created_at: i64,
-    /// When the newest message was stored, or the session was made; milliseconds since 1970.
+    /// When the newest message was stored, or else the session was created; milliseconds since
+    /// 1970.
     last_at: i64,
-    /// Tokens of all messages: exact for what is counted, estimated for the rest.
+    /// Tokens of all messages: exact for counted ones, estimated for the rest.
     token_estimate: u64,
     /// Whether it is in use.
     status: SessionStatus,
@@ -68,7 +69,9 @@ impl From<pb::Conversation> for Session {
     fn from(conversation: pb::Conversation) -> Self {
         let status = match conversation.status() {
             pb::ConversationStatus::Archived => SessionStatus::Archived,
-            pb::ConversationStatus::Active | pb::ConversationStatus::Unspecified => SessionStatus::Active,
+            pb::ConversationStatus::Active | pb::ConversationStatus::Unspecified => {
+                SessionStatus::Active
+            }
         };
         Self {
             id: conversation.conversation_id.clone(),
@@ -77,8 +80,8 @@ impl From<pb::Conversation> for Session {
             user_id: conversation.user_id,
             title: conversation.title,
             message_count: conversation.message_count,
-            created_at: milliseconds(conversation.created_time.as_ref()),
-            last_at: milliseconds(conversation.last_activity_time.as_ref()),
+            created_at: unix_millis(conversation.created_time.as_ref()),
+            last_at: unix_millis(conversation.last_activity_time.as_ref()),
             token_estimate: conversation.token_total.map_or(0, |total| total.tokens),
             status,
             pinned: conversation.pinned,
@@ -87,24 +90,36 @@ impl From<pb::Conversation> for Session {
     }
 }
 
-/// Milliseconds since 1970; 0 where nothing is said.
-pub(super) fn milliseconds(time: Option<&Timestamp>) -> i64 {
-    time.map_or(0, |time| time.seconds * 1_000 + i64::from(time.nanos) / 1_000_000)
+/// Milliseconds since 1970; 0: absent.
+pub(super) fn unix_millis(time: Option<&Timestamp>) -> i64 {
+    time.map_or(0, |time| {
+        time.seconds * 1_000 + i64::from(time.nanos) / 1_000_000
+    })
 }
 
-/// An agent's id, as a path may name it.
-pub(super) fn agent(id: &str) -> Result<&str, Failure> {
+/// Checks an agent id from a path.
+pub(super) fn parse_agent_id(id: &str) -> Result<&str, Failure> {
     if id.is_empty() {
         return Err(Failure::invalid("agent_id", "must not be empty"));
     }
     parse::label("agent_id", id, ID_BYTES)
 }
 
-/// The session, if it is the agent's; another agent's answers as a missing one does.
-pub(super) async fn of_agent(visitor: &Visitor, agent_id: &str, id: &str) -> Result<pb::Conversation, Problem> {
-    agent(agent_id)?;
-    let ask = pb::GetConversationRequest { conversation_id: id.to_owned() };
-    let found = visitor.services.get_conversation(visitor.request(ask)).await?.into_inner();
+/// Gets a session of this agent. Fails with NotFound if it belongs to another agent, too.
+pub(super) async fn get_for_agent(
+    http_caller: &HttpCaller,
+    agent_id: &str,
+    id: &str,
+) -> Result<pb::Conversation, Problem> {
+    parse_agent_id(agent_id)?;
+    let ask = pb::GetConversationRequest {
+        conversation_id: id.to_owned(),
+    };
+    let found = http_caller
+        .services
+        .get_conversation(http_caller.request(ask))
+        .await?
+        .into_inner();
     if found.agent_id == agent_id {
         Ok(found)
     } else {
@@ -113,14 +128,14 @@ pub(super) async fn of_agent(visitor: &Visitor, agent_id: &str, id: &str) -> Res
 }
 
 /// A session as an answer, with its ETag.
-pub(super) fn answer(conversation: pb::Conversation) -> Response {
+pub(super) fn response(conversation: pb::Conversation) -> Response {
     let etag = etag(&conversation);
-    let mut response = json::answer(&Session::from(conversation));
+    let mut response = json::response(&Session::from(conversation));
     response.headers_mut().insert(header::ETAG, etag);
     response
 }
 
-/// What If-Match takes.
+/// The ETag of a session, for If-Match.
 pub(super) fn etag(conversation: &pb::Conversation) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{}\"", conversation.etag)).expect("an etag is a number")
 }

@@ -1,4 +1,4 @@
-//! Answers that are server-sent events.
+//! Answers as server-sent events.
 
 use std::time::Duration;
 
@@ -11,16 +11,22 @@ use axum::{
 };
 use futures::Stream;
 
-/// The header that says what a reader had last.
+/// The header with the id of the last event that a reader has received.
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Silence after which a comment is sent, so that nobody in between takes the connection for dead.
+/// A comment is sent after this much silence, so that proxies do not close the connection as idle.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// These events as they come.
-pub(super) fn answer(events: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static) -> Response {
-    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
-    // nginx would keep events back until its buffer is full.
-    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+/// Streams the events as an answer.
+pub(super) fn response(
+    events: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static,
+) -> Response {
+    let mut response = Sse::new(events)
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+        .into_response();
+    // nginx would hold events back until its buffer is full.
+    response
+        .headers_mut()
+        .insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

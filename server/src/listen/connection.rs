@@ -1,5 +1,5 @@
-//! One connection: plain or TLS, with an end to patience. A client has to begin within some seconds, and has to take what it
-//! is sent.
+//! One connection, plain or TLS, with timeouts. The client must send its first bytes within
+//! [`FIRST_BYTES_TIMEOUT`], and must read what it is sent within [`WRITE_TIMEOUT`].
 
 use std::{
     future::Future,
@@ -19,29 +19,31 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    client_certificate::ClientCertificate,
+    connection_limit::{ConnectionSlot, SlotRef},
     frames::{FrameCounter, PREFACE_BYTES},
-    seats::{Place, Seat},
     tls::Protocol,
 };
-use crate::auth::Certificate;
 
-/// How long a client may take to send its first bytes: the preface of HTTP/2, or a request.
-const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// How long a client may take no byte of what it is sent.
-const TAKE_WITHIN: Duration = Duration::from_secs(30);
+/// How long a client may take to send its first bytes: the HTTP/2 preface, or the same number of
+/// bytes of an HTTP/1.1 request.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may read nothing of what it is sent.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection that was let in.
+/// An accepted connection. With TLS its handshake is complete.
 pub(crate) struct Connection {
     io: Io,
-    certificate: Option<Certificate>,
+    certificate: Option<ClientCertificate>,
     address: IpAddr,
-    seat: Seat,
-    /// What its client sends of HTTP/2; None: it speaks HTTP/1.1.
+    slot: ConnectionSlot,
+    /// Counts the frames that an HTTP/2 client sends. None: HTTP/1.1.
     frames: Option<FrameCounter>,
-    /// Bytes that it may still take its time to send: the preface of HTTP/2, or as much of a request.
-    to_begin: usize,
-    /// Until when it has to have begun, or to have taken something.
-    patience: Option<Pin<Box<Sleep>>>,
+    /// Bytes that the client still has to send before [`FIRST_BYTES_TIMEOUT`] is over.
+    preface_bytes_left: usize,
+    /// When the connection ends with a timeout, unless the client has sent its first bytes or has
+    /// read something by then.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 enum Io {
@@ -49,62 +51,112 @@ enum Io {
     Secure(Box<TlsStream<TcpStream>>),
 }
 
-/// Who is at the other end: an extension of every request.
+/// The other end of the connection. An extension of every request.
 #[derive(Clone)]
 pub(crate) struct Peer {
-    /// The certificate that the client has shown.
-    pub(crate) certificate: Option<Certificate>,
-    /// Where the connection comes from: the client, or the proxy before it.
+    /// The certificate that the client has presented in its TLS handshake.
+    pub(crate) certificate: Option<ClientCertificate>,
+    /// The address of the client, or of the proxy before it.
     pub(crate) address: IpAddr,
-    /// The connection's place, which a call occupies.
-    pub(crate) place: Place,
+    /// The slot of the connection, in which calls are counted.
+    pub(crate) slot: SlotRef,
 }
 
 impl Connection {
-    pub(super) fn plain(stream: TcpStream, address: IpAddr, seat: Seat, protocol: Protocol) -> Self {
-        Self::new(Io::Plain(stream), None, address, seat, protocol)
+    pub(super) fn plain(
+        stream: TcpStream,
+        address: IpAddr,
+        slot: ConnectionSlot,
+        protocol: Protocol,
+    ) -> Self {
+        Self::new(Io::Plain(stream), None, address, slot, protocol)
     }
 
-    pub(super) fn secure(stream: TlsStream<TcpStream>, address: IpAddr, seat: Seat, protocol: Protocol) -> Self {
-        let certificate = stream.get_ref().1.peer_certificates().and_then(Certificate::read);
-        Self::new(Io::Secure(Box::new(stream)), certificate, address, seat, protocol)
+    pub(super) fn secure(
+        stream: TlsStream<TcpStream>,
+        address: IpAddr,
+        slot: ConnectionSlot,
+        protocol: Protocol,
+    ) -> Self {
+        let certificate = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(ClientCertificate::parse);
+        Self::new(
+            Io::Secure(Box::new(stream)),
+            certificate,
+            address,
+            slot,
+            protocol,
+        )
     }
 
-    fn new(io: Io, certificate: Option<Certificate>, address: IpAddr, seat: Seat, protocol: Protocol) -> Self {
-        let patience = Some(Box::pin(tokio::time::sleep(BEGIN_WITHIN)));
+    fn new(
+        io: Io,
+        certificate: Option<ClientCertificate>,
+        address: IpAddr,
+        slot: ConnectionSlot,
+        protocol: Protocol,
+    ) -> Self {
+        let deadline = Some(Box::pin(tokio::time::sleep(FIRST_BYTES_TIMEOUT)));
         let frames = (protocol == Protocol::Http2).then(FrameCounter::new);
-        Self { io, certificate, address, seat, frames, to_begin: PREFACE_BYTES, patience }
+        Self {
+            io,
+            certificate,
+            address,
+            slot,
+            frames,
+            preface_bytes_left: PREFACE_BYTES,
+            deadline,
+        }
     }
 
-    /// Who is at the other end.
     pub(crate) fn peer(&self) -> Peer {
-        Peer { certificate: self.certificate.clone(), address: self.address, place: self.seat.place() }
+        Peer {
+            certificate: self.certificate.clone(),
+            address: self.address,
+            slot: self.slot.reference(),
+        }
     }
 
-    /// Cancelled when the connection has to go, whatever it waits for.
-    pub(crate) fn leave(&self) -> CancellationToken {
-        self.seat.leave()
+    /// Cancelled when the connection must be closed, even in the middle of a call.
+    pub(crate) fn close_token(&self) -> CancellationToken {
+        self.slot.close_token()
     }
 
-    /// Whether the client's time is up.
-    fn must_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let has_ended = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready());
-        if has_ended { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+    /// Fails with `TimedOut` once the deadline has passed.
+    fn check_deadline(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let is_over = self
+            .deadline
+            .as_mut()
+            .is_some_and(|deadline| deadline.as_mut().poll(context).is_ready());
+        if is_over {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(())
+        }
     }
 
-    /// What a write has come to: patience begins when nothing is taken, and ends when something is.
-    fn wrote<T>(&mut self, context: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match wrote {
+    /// Updates the deadline after a write: it starts when the client reads nothing, and ends when
+    /// it reads again.
+    fn after_write<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match written {
             Poll::Ready(done) => {
-                self.seat.heard();
-                if self.to_begin == 0 {
-                    self.patience = None;
+                self.slot.touch();
+                if self.preface_bytes_left == 0 {
+                    self.deadline = None;
                 }
                 Poll::Ready(done)
             }
             Poll::Pending => {
-                self.patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(TAKE_WITHIN)));
-                self.must_end(context)?;
+                self.deadline
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+                self.check_deadline(context)?;
                 Poll::Pending
             }
         }
@@ -117,26 +169,26 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.must_end(context)?;
+        self.check_deadline(context)?;
         let before = buffer.filled().len();
         let polled = match &mut self.io {
             Io::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Io::Secure(stream) => Pin::new(stream).poll_read(context, buffer),
         };
         if polled.is_pending() {
-            self.seat.read_all();
+            self.slot.note_read_drained();
         }
         ready!(polled)?;
         let read = buffer.filled().len() - before;
         if let Some(frames) = &mut self.frames {
             let frames = frames.read(&buffer.filled()[before..]);
-            self.seat.announce(frames);
+            self.slot.note_frames(frames);
         }
-        self.seat.heard();
-        if self.to_begin > 0 {
-            self.to_begin = self.to_begin.saturating_sub(read);
-            if self.to_begin == 0 {
-                self.patience = None;
+        self.slot.touch();
+        if self.preface_bytes_left > 0 {
+            self.preface_bytes_left = self.preface_bytes_left.saturating_sub(read);
+            if self.preface_bytes_left == 0 {
+                self.deadline = None;
             }
         }
         Poll::Ready(Ok(()))
@@ -144,12 +196,16 @@ impl AsyncRead for Connection {
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let wrote = match &mut self.io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = match &mut self.io {
             Io::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Io::Secure(stream) => Pin::new(stream).poll_write(context, bytes),
         };
-        self.wrote(context, wrote)
+        self.after_write(context, written)
     }
 
     fn poll_write_vectored(
@@ -157,11 +213,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wrote = match &mut self.io {
+        let written = match &mut self.io {
             Io::Plain(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
             Io::Secure(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
         };
-        self.wrote(context, wrote)
+        self.after_write(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -172,18 +228,18 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let wrote = match &mut self.io {
+        let written = match &mut self.io {
             Io::Plain(stream) => Pin::new(stream).poll_flush(context),
             Io::Secure(stream) => Pin::new(stream).poll_flush(context),
         };
-        self.wrote(context, wrote)
+        self.after_write(context, written)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let wrote = match &mut self.io {
+        let written = match &mut self.io {
             Io::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Io::Secure(stream) => Pin::new(stream).poll_shutdown(context),
         };
-        self.wrote(context, wrote)
+        self.after_write(context, written)
     }
 }

@@ -1,10 +1,19 @@
-//! The ports: who is let in, how long they may take to say something, and what they hold meanwhile. Both doors stand on this.
+//! The listening sockets and their connections, for gRPC and HTTP alike.
+//!
+//! - `client_certificate`: whom the certificate of a client names
+//! - `connection`: one connection, its write and first-byte timeouts
+//! - `connection_limit`: the number of connections, and when one is closed for another
+//! - `connection_table`: which connection is closed
+//! - `frames`: what an HTTP/2 client makes a connection hold in memory
+//! - `max_connection_age`: when a connection is closed because of its age
+//! - `tls`: handshakes and certificates
 
+mod client_certificate;
 mod connection;
+mod connection_limit;
+mod connection_table;
 mod frames;
-mod lifetime;
-mod seats;
-mod table;
+mod max_connection_age;
 mod tls;
 
 use std::{
@@ -25,74 +34,97 @@ use tracing::{debug, warn};
 
 pub use self::tls::TlsError;
 pub(crate) use self::{
+    client_certificate::ClientCertificate,
     connection::{Connection, Peer},
-    lifetime::Lifetime,
-    seats::{Occupied, Offered, OpenCall, Place, Seat, Seats},
+    connection_limit::{
+        ConnectionLimit, ConnectionSlot, CountGuard, InFlight, PendingWrite, SlotRef,
+    },
+    max_connection_age::MaxConnectionAge,
     tls::{Protocol, Tls},
 };
 
-/// Handshakes of a port that compute at once, each of which may cost milliseconds of a core: half of the cores, so that those
-/// who come keep nobody waiting who is here.
-fn handshakes() -> usize {
+/// TLS handshakes of one listener that compute at the same time. Each costs milliseconds of a core.
+/// They get half of the cores, so that new clients do not slow down connected ones.
+fn concurrent_handshakes() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
-/// How long a client may take for one.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
-/// After an accept that failed: out of files, most likely, and the next one would fail at once.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// How long a client may take for its TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay after a failed accept. Most likely the process has no file descriptors left, and the next
+/// accept would fail at once.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A port, and how those who come are let in.
-pub(crate) struct Port {
-    pub(crate) listener: TcpListener,
+/// A listening socket, and the protocol, TLS and limit of its connections.
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
     pub(crate) tls: Option<Tls>,
     pub(crate) protocol: Protocol,
-    pub(crate) seats: Seats,
+    pub(crate) connection_limit: ConnectionLimit,
 }
 
-impl Port {
-    /// Its address.
+impl Listener {
+    /// The address that the socket is bound to. Fails if the system does not say.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.socket.local_addr()
     }
 
-    /// The connections that were let in, until `stop` is cancelled.
-    pub(crate) fn connections(self, stop: CancellationToken) -> impl Stream<Item = Connection> + Send + 'static {
-        let (entered, entering) = mpsc::channel(1);
-        tokio::spawn(stop.run_until_cancelled_owned(self.accept(entered)));
-        futures::stream::unfold(entering, |mut entering| async move { Some((entering.recv().await?, entering)) })
-            .boxed()
+    /// Accepts connections until `stop` is cancelled. With TLS the stream yields them after their
+    /// handshake.
+    pub(crate) fn accept_connections(
+        self,
+        stop: CancellationToken,
+    ) -> impl Stream<Item = Connection> + Send + 'static {
+        let (accepted, incoming) = mpsc::channel(1);
+        tokio::spawn(stop.run_until_cancelled_owned(self.accept(accepted)));
+        futures::stream::unfold(incoming, |mut incoming| async move {
+            Some((incoming.recv().await?, incoming))
+        })
+        .boxed()
     }
 
-    async fn accept(self, entered: mpsc::Sender<Connection>) {
-        let Self { listener, tls, protocol, seats } = self;
-        let tls = tls.map(|tls| Handshaker { tls, protocol, permits: Arc::new(Semaphore::new(handshakes())) });
+    async fn accept(self, accepted: mpsc::Sender<Connection>) {
+        let Self {
+            socket,
+            tls,
+            protocol,
+            connection_limit,
+        } = self;
+        let tls = tls.map(|tls| Handshaker {
+            tls,
+            protocol,
+            permits: Arc::new(Semaphore::new(concurrent_handshakes())),
+        });
         let tls = tls.map(Arc::new);
         loop {
-            let (stream, address) = match listener.accept().await {
+            let (stream, address) = match socket.accept().await {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     warn!("cannot take in a connection: {error}");
-                    tokio::time::sleep(AFTER_FAILURE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
             };
-            // Without it an answer's last frame waits 40 ms for the acknowledgement of its first.
+            // Without TCP_NODELAY the last frame of an answer waits 40 ms for the acknowledgement
+            // of its first.
             if let Err(error) = stream.set_nodelay(true) {
                 debug!("a connection was not let in: {error}");
                 continue;
             }
-            let seat = seats.take();
+            let slot = connection_limit.acquire();
             let Some(tls) = &tls else {
-                // Served before the next one is accepted: connections that wait here would be strangers, and the oldest of too
-                // many strangers is closed, whatever it wants.
-                let _ = entered.send(Connection::plain(stream, address, seat, protocol)).await;
+                // Wait until this connection is served before the next one is accepted. A
+                // connection that waited here would count as unauthenticated, and the oldest of too
+                // many unauthenticated connections is closed, whatever it sends.
+                let _ = accepted
+                    .send(Connection::plain(stream, address, slot, protocol))
+                    .await;
                 continue;
             };
-            let (tls, entered) = (Arc::clone(tls), entered.clone());
+            let (tls, accepted) = (Arc::clone(tls), accepted.clone());
             tokio::spawn(async move {
-                match tls.shake_hands(stream, address, seat).await {
+                match tls.handshake(stream, address, slot).await {
                     Ok(connection) => {
-                        let _ = entered.send(connection).await;
+                        let _ = accepted.send(connection).await;
                     }
                     Err(error) => debug!("a connection was not let in: {error}"),
                 }
@@ -101,7 +133,7 @@ impl Port {
     }
 }
 
-/// Makes connections secure.
+/// Makes TLS handshakes, `permits` of them at a time.
 struct Handshaker {
     tls: Tls,
     protocol: Protocol,
@@ -109,10 +141,23 @@ struct Handshaker {
 }
 
 impl Handshaker {
-    async fn shake_hands(&self, stream: TcpStream, address: IpAddr, seat: Seat) -> io::Result<Connection> {
-        let shaking = timeout(HANDSHAKE_WITHIN, self.tls.accept(stream, self.protocol, &self.permits));
-        let shaken = seat.leave().run_until_cancelled_owned(shaking).await;
-        let shaken = shaken.ok_or(io::ErrorKind::ConnectionAborted)?.map_err(|_| io::ErrorKind::TimedOut)?;
-        Ok(Connection::secure(shaken?, address, seat, self.protocol))
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        address: IpAddr,
+        slot: ConnectionSlot,
+    ) -> io::Result<Connection> {
+        let handshake = timeout(
+            HANDSHAKE_TIMEOUT,
+            self.tls.accept(stream, self.protocol, &self.permits),
+        );
+        let done = slot
+            .close_token()
+            .run_until_cancelled_owned(handshake)
+            .await;
+        let done = done
+            .ok_or(io::ErrorKind::ConnectionAborted)?
+            .map_err(|_| io::ErrorKind::TimedOut)?;
+        Ok(Connection::secure(done?, address, slot, self.protocol))
     }
 }

@@ -1,4 +1,5 @@
-//! What surrounds every call at both doors: its tab, its connection's place, and the bodies that come and go.
+//! The tower layer around every call of gRPC and HTTP: rates, waiting bytes, and the connection
+//! that a call keeps open.
 
 use std::{
     cell::Cell,
@@ -15,90 +16,105 @@ use http_body::Body;
 use tower::{Layer, Service};
 
 use super::{
-    Traffic,
-    accounts::WEIGHT,
-    coming::Coming,
-    going::{Cut, Going},
+    TrafficLimits,
+    accounting::OVERHEAD_BYTES,
+    request_body::RequestBody,
+    response_body::{ResponseBody, Truncate},
 };
 use crate::{
-    auth::OPEN,
-    content::Reservation,
-    listen::{Peer, Place},
-    polls::{Polled, Watched},
-    status::Failure,
+    failure::Failure,
+    limits::content_budget::Reservation,
+    listen::{Peer, SlotRef},
+    poll_watchdog::{PollWatchdog, WatchedFuture},
+    verbs::UNAUTHENTICATED_PATH,
 };
 
-/// The method that has room of its own for what comes (`server.concurrent_large_appends`).
-const ROOM_OF_ITS_OWN: &str = "/anneal.v1.MessageService/AppendLargeMessage";
-/// How long a request may take to come whole that anybody may make, and its bytes: it names a service.
-const OPEN_WITHIN: Duration = Duration::from_secs(10);
-const OPEN_BYTES: u64 = 4 * 1024;
-/// Such requests on one connection at once: one that has not come whole, or whose answer is not read, is memory that nobody's
-/// account pays for. Whoever asks again and again has one at a time.
-const OPEN_CALLS: u32 = 8;
-/// What is asked after a process over HTTP; the answer is a word.
-const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+/// AppendLargeMessage has a limit of its own for bodies (`server.concurrent_large_appends`).
+const LARGE_APPEND_PATH: &str = "/anneal.v1.MessageService/AppendLargeMessage";
+/// Time within which a request of the health service must arrive. It needs no credential.
+const UNAUTHENTICATED_RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of such a request: it only names a service.
+const UNAUTHENTICATED_MAX_BYTES: u64 = 4 * 1024;
+/// Such requests in flight on one connection. Until one has arrived and its answer is read, it
+/// takes memory that is charged to no tenant. Health checks send them one after the other.
+const UNAUTHENTICATED_CALLS_PER_CONNECTION: u32 = 8;
+/// Health probes over HTTP. Their answer is a single word.
+const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Counts what comes and goes, and keeps a connection while a call on it is under way.
+/// Charges what a call transfers to its tenant, and keeps its connection open while the call is in
+/// flight.
 pub(crate) struct TrafficLayer<A: Body> {
-    pub(crate) traffic: Traffic,
-    /// How this door says no.
+    pub(crate) limits: TrafficLimits,
+    /// Makes an answer of a refusal, in the protocol of this server.
     pub(crate) refuse: fn(Failure) -> Response<A>,
-    /// How it ends an answer that is cut short.
-    pub(crate) cut: Cut<A>,
+    /// Ends an answer that is cut short.
+    pub(crate) truncate: Truncate<A>,
 }
 
 impl<A: Body> Clone for TrafficLayer<A> {
     fn clone(&self) -> Self {
-        Self { traffic: self.traffic.clone(), refuse: self.refuse, cut: self.cut }
-    }
-}
-
-impl<S, A: Body> Layer<S> for TrafficLayer<A> {
-    type Service = Counting<S, A>;
-
-    fn layer(&self, inner: S) -> Counting<S, A> {
-        Counting { layer: self.clone(), inner }
-    }
-}
-
-/// How long a large answer may take to be read while others wait to read one, and in any case.
-const LARGE_WITHIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
-
-/// Closes the connection of a reader who takes too long to read an answer that keeps other large ones waiting.
-async fn close_if_slow(place: Place, answer: Weak<Reservation>) {
-    let (waited_for, most) = LARGE_WITHIN;
-    let begun = Instant::now();
-    let mut looks = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        looks.tick().await;
-        let Some(answer) = answer.upgrade() else { return };
-        let took = begun.elapsed();
-        if took > most || took > waited_for && answer.is_waited_for() {
-            return place.close_for_stalling();
+        Self {
+            limits: self.limits.clone(),
+            refuse: self.refuse,
+            truncate: self.truncate,
         }
     }
 }
 
-/// A service behind that layer.
-pub(crate) struct Counting<S, A: Body> {
+impl<S, A: Body> Layer<S> for TrafficLayer<A> {
+    type Service = TrafficService<S, A>;
+
+    fn layer(&self, inner: S) -> TrafficService<S, A> {
+        TrafficService {
+            layer: self.clone(),
+            inner,
+        }
+    }
+}
+
+/// How long a large answer may take to be read: while other calls wait for its memory, and at most.
+const LARGE_READ_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
+
+/// Closes the connection of a reader that takes longer than [`LARGE_READ_TIMEOUTS`] for a large
+/// answer.
+async fn close_slow_reader(slot: SlotRef, answer: Weak<Reservation>) {
+    let (contended, longest) = LARGE_READ_TIMEOUTS;
+    let begun = Instant::now();
+    let mut checks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        checks.tick().await;
+        let Some(answer) = answer.upgrade() else {
+            return;
+        };
+        let took = begun.elapsed();
+        if took > longest || took > contended && answer.large_slot_is_awaited() {
+            return slot.close_for_stalling();
+        }
+    }
+}
+
+/// The service that [`TrafficLayer`] makes.
+pub(crate) struct TrafficService<S, A: Body> {
     layer: TrafficLayer<A>,
     inner: S,
 }
 
-impl<S: Clone, A: Body> Clone for Counting<S, A> {
+impl<S: Clone, A: Body> Clone for TrafficService<S, A> {
     fn clone(&self) -> Self {
-        Self { layer: self.layer.clone(), inner: self.inner.clone() }
+        Self {
+            layer: self.layer.clone(),
+            inner: self.inner.clone(),
+        }
     }
 }
 
-impl<S, B, A> Service<Request<B>> for Counting<S, A>
+impl<S, B, A> Service<Request<B>> for TrafficService<S, A>
 where
-    S: Service<Request<Coming<B>>, Response = Response<A>>,
+    S: Service<Request<RequestBody<B>>, Response = Response<A>>,
     S::Future: Send + 'static,
     A: Body<Data = Bytes> + Send + 'static,
 {
-    type Response = Response<Going<A>>;
+    type Response = Response<ResponseBody<A>>;
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
@@ -107,50 +123,91 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let (tab, refuse, cut) = (self.layer.traffic.tab(), self.layer.refuse, self.layer.cut);
-        let place = request.extensions().get::<Peer>().map(|peer| peer.place.clone());
-        let polled = Polled::of(&request);
+        let (accounting, refuse, truncate) = (
+            self.layer.limits.accounting(),
+            self.layer.refuse,
+            self.layer.truncate,
+        );
+        let slot = request
+            .extensions()
+            .get::<Peer>()
+            .map(|peer| peer.slot.clone());
+        let watchdog = PollWatchdog::for_request(&request);
         let path = request.uri().path();
-        let (is_open, has_room) = (path.starts_with(OPEN), path == ROOM_OF_ITS_OWN);
-        let open_on = place.clone().filter(|_| is_open);
-        let open_call = place.as_ref().filter(|_| is_open).map(|place| place.begin_open_call(OPEN_CALLS));
-        if let Some(None) = open_call {
+        let (is_unauthenticated, has_own_limit) = (
+            path.starts_with(UNAUTHENTICATED_PATH),
+            path == LARGE_APPEND_PATH,
+        );
+        let unauthenticated_on = slot.clone().filter(|_| is_unauthenticated);
+        let unauthenticated_call = slot
+            .as_ref()
+            .filter(|_| is_unauthenticated)
+            .map(|slot| slot.begin_unauthenticated_call(UNAUTHENTICATED_CALLS_PER_CONNECTION));
+        if let Some(None) = unauthenticated_call {
             metrics::counter!("shed_total", "rpc" => "health").increment(1);
-            let refused = refuse(Failure::Overloaded).map(|body| Going::new((body, cut), (tab, polled), None, false));
+            let refused = refuse(Failure::Overloaded).map(|body| {
+                ResponseBody::new((body, truncate), (accounting, watchdog), None, false)
+            });
             return async move { Ok(refused) }.boxed();
         }
-        // What anybody may ask keeps no connection, and its answer waits for nobody: a probe fails for no stranger's sake.
-        let on = place.filter(|_| !is_open).map(|place| (place.clone(), place.occupy()));
-        let is_counted = !is_open && !PROBES.contains(&path);
-        let bounds = if is_open { (OPEN_WITHIN, Some(OPEN_BYTES)) } else { (tab.receive_within(), None) };
-        request.extensions_mut().insert(tab.clone());
-        let room = (!has_room).then(|| tab.request_room());
-        if let Some(room) = &room {
-            request.extensions_mut().insert(room.clone());
+        // A health check does not count as a call that keeps its connection, and its answer is not
+        // limited by waiting bytes: load of unauthenticated callers must not make a probe fail.
+        let on_connection = slot
+            .filter(|_| !is_unauthenticated)
+            .map(|slot| (slot.clone(), slot.begin_call()));
+        let is_counted = !is_unauthenticated && !PROBE_PATHS.contains(&path);
+        let bounds = if is_unauthenticated {
+            (
+                UNAUTHENTICATED_RECEIVE_TIMEOUT,
+                Some(UNAUTHENTICATED_MAX_BYTES),
+            )
+        } else {
+            (accounting.receive_timeout(), None)
+        };
+        request.extensions_mut().insert(accounting.clone());
+        let memory = (!has_own_limit).then(|| accounting.request_memory());
+        if let Some(memory) = &memory {
+            request.extensions_mut().insert(memory.clone());
         }
-        let held = room.clone();
-        let coming = |body| Coming::new(body, tab.clone(), room, bounds).open_on(open_on);
-        let answering = ENTRIES.scope(Cell::new(0), self.inner.call(request.map(coming)));
+        let held_memory = memory.clone();
+        let request_body = |body| {
+            RequestBody::new(body, accounting.clone(), memory, bounds)
+                .unauthenticated_on(unauthenticated_on)
+        };
+        let answering = ENTRIES.scope(Cell::new(0), self.inner.call(request.map(request_body)));
         async move {
-            let mut answer = Watched::new(polled.clone(), answering).await?;
-            drop(held);
+            let mut answer = WatchedFuture::new(watchdog.clone(), answering).await?;
+            drop(held_memory);
             let reservation = answer.extensions_mut().remove::<Arc<Reservation>>();
-            if let (Some(reservation), Some((place, _))) = (&reservation, &on)
+            if let (Some(reservation), Some((slot, _))) = (&reservation, &on_connection)
                 && reservation.is_large()
             {
-                tokio::spawn(close_if_slow(place.clone(), Arc::downgrade(reservation)));
+                tokio::spawn(close_slow_reader(slot.clone(), Arc::downgrade(reservation)));
             }
-            // An answer whose size is known before its head has gone can still be another one; a short one at that.
+            // While the headers are not sent yet, an answer of known size can still be replaced by
+            // a short refusal.
             let size = answer.body().size_hint().exact().filter(|_| is_counted);
-            let refused = size.and_then(|size| tab.waiting().grow(size + WEIGHT).err());
+            let refused = size.and_then(|size| {
+                accounting
+                    .waiting_bytes()
+                    .reserve(size + OVERHEAD_BYTES)
+                    .err()
+            });
             let (answer, is_counted) = match refused {
                 None => (answer, is_counted),
                 Some(failure) => (refuse(failure), false),
             };
-            let going = |body| {
-                Going::new((body, cut), (tab, polled), on, is_counted).within(reservation).during(open_call.flatten())
+            let response_body = |body| {
+                ResponseBody::new(
+                    (body, truncate),
+                    (accounting, watchdog),
+                    on_connection,
+                    is_counted,
+                )
+                .with_reservation(reservation)
+                .with_unauthenticated_call(unauthenticated_call.flatten())
             };
-            Ok(answer.map(going))
+            Ok(answer.map(response_body))
         }
         .boxed()
     }

@@ -1,17 +1,21 @@
-//! What callers take of this server: how often they call, how many bytes come and go for them, and how many of those wait
-//! here because somebody sends or reads slowly. The same for both doors.
+//! How much callers use of this server, for gRPC and HTTP alike: calls and bytes per second, and
+//! the bytes that wait in memory because a client sends or reads slowly.
+//!
+//! - `accounting`: one account for each tenant; admits calls and counts bytes
+//! - `layer`: the tower layer around every call
+//! - `rate`: rates with bursts
+//! - `request_body`: time, size and memory of a request
+//! - `response_body`: chunks of an answer, and the memory of what is not read yet
 
-mod accounts;
-mod coming;
-mod going;
+mod accounting;
 mod layer;
-mod meter;
-mod settings;
+mod rate;
+mod request_body;
+mod response_body;
 
-pub use self::settings::LimitSettings;
 pub(crate) use self::{
-    accounts::{RequestRoom, Tab, Traffic},
-    going::PIECE,
-    layer::{Counting, TrafficLayer},
-    meter::{Meter, Rate},
+    accounting::{RequestAccounting, RequestMemory, TrafficLimits},
+    layer::{TrafficLayer, TrafficService},
+    rate::{Rate, RateDebt},
+    response_body::CHUNK_BYTES,
 };

@@ -1,21 +1,23 @@
-//! How many older rows there are of each kind, and which of them stand in the way.
+//! How many older rows there are of each kind, and which of them cannot be moved.
 
 use anneal_core::limits::{ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, TITLE_BYTES};
 use sqlx::{FromRow, PgConnection};
 
 use super::Shape;
-use crate::migrate::MigrationsError;
+use crate::error::MigrationsError;
 
-/// What becomes of the rows of the older tables.
+/// What happens to the rows of the older tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LegacyCounts {
     /// Conversations that are moved.
     pub conversations: i64,
-    /// Of these: archived.
+    /// Archived ones among these.
     pub archived: i64,
-    /// Of these: with a row status that is not known. They are archived as well, with the status as a label.
+    /// Conversations among these whose row status is unknown. They are archived as well, with the
+    /// status as a label.
     pub unknown_status: i64,
-    /// Conversations whose titles are too long for one: shortened, and kept whole as a label.
+    /// Conversations whose titles are too long. They are shortened; the full title is kept as a
+    /// label.
     pub titles_shortened: i64,
     /// Users' messages that are moved.
     pub user_messages: i64,
@@ -23,35 +25,36 @@ pub struct LegacyCounts {
     pub assistant_messages: i64,
     /// The application's messages that are moved.
     pub system_messages: i64,
-    /// Of the messages: without content. They stay, as empty texts.
+    /// Messages among these without content. They are kept as empty texts.
     pub empty_messages: i64,
-    /// Users' separators, all of which are kept.
+    /// Users' separators, which are all kept.
     pub separators: i64,
-    /// Of these: at the place of another one, and so one mark with it.
+    /// Separators among these at the position of another one, with which they are merged.
     pub separators_joined: i64,
-    /// The system's separators, deleted.
+    /// Separators of the system, which are deleted.
     pub system_separators: i64,
-    /// Summaries among the messages, deleted.
+    /// Summaries stored among the messages, which are deleted.
     pub summaries: i64,
-    /// Checkpoints, deleted: what they were made from is no longer what is there.
+    /// Checkpoints, which are deleted: their sources no longer exist in the same form.
     pub checkpoints: i64,
-    /// Summaries beside large messages, deleted: they are made anew.
+    /// Summaries of large messages, which are deleted and made again.
     pub summary_caches: i64,
-    /// Messages and users' separators of conversations that are no longer there, deleted.
+    /// Messages and users' separators of conversations that no longer exist, which are deleted.
     pub orphans: i64,
-    /// Conversations and messages whose metadata exceed what labels may hold: only their old ids are kept.
+    /// Conversations and messages whose metadata exceeds the limit of labels: only their old ids
+    /// are kept.
     pub labels_left_out: i64,
-    /// What keeps rows from being moved, as sentences; empty when nothing does.
+    /// Why rows cannot be moved, as sentences; empty if all can.
     pub obstacles: Vec<String>,
 }
 
 impl LegacyCounts {
-    /// Messages that are moved.
+    /// Number of messages that are moved.
     pub const fn messages(&self) -> i64 {
         self.user_messages + self.assistant_messages + self.system_messages
     }
 
-    /// Refuses what would lose somebody's message.
+    /// Fails if moving would lose a message.
     pub fn check(&self) -> Result<(), MigrationsError> {
         if self.obstacles.is_empty() {
             return Ok(());
@@ -59,7 +62,7 @@ impl LegacyCounts {
         Err(MigrationsError::Unmovable(self.obstacles.join("; ")))
     }
 
-    fn stands_in_the_way(&mut self, rows: i64, what: &str, first: Option<i64>) {
+    fn add_obstacle(&mut self, rows: i64, what: &str, first: Option<i64>) {
         if rows > 0 {
             let first = first.map_or_else(String::new, |id| format!(" (the first has id {id})"));
             self.obstacles.push(format!("{rows} {what}{first}"));
@@ -76,16 +79,28 @@ impl LegacyCounts {
             ("summary", _) => self.summaries = row.rows,
             ("orphan", _) => self.orphans = row.rows,
             ("unknown_type", _) => {
-                self.stands_in_the_way(row.rows, "rows of ai_message have a type that is not known", row.first);
+                self.add_obstacle(
+                    row.rows,
+                    "rows of ai_message have a type that is not known",
+                    row.first,
+                );
             }
-            _ => self.stands_in_the_way(row.rows, "messages have a role that is not known", row.first),
+            _ => self.add_obstacle(
+                row.rows,
+                "messages have a role that is not known",
+                row.first,
+            ),
         }
         if row.fate == "message" {
             self.empty_messages += row.empty;
-            self.stands_in_the_way(row.too_long, "messages are longer than 64 MiB", row.first_too_long);
+            self.add_obstacle(
+                row.too_long,
+                "messages are longer than 64 MiB",
+                row.first_too_long,
+            );
         }
         if matches!(row.fate.as_str(), "message" | "separator") {
-            self.stands_in_the_way(
+            self.add_obstacle(
                 row.timeless,
                 "rows of ai_message have no time that can be read",
                 row.first_timeless,
@@ -129,18 +144,23 @@ struct ConversationCounts {
 }
 
 /// Counts the rows of the older tables, through their views.
-pub(super) async fn count(db: &mut PgConnection, shape: Shape) -> Result<LegacyCounts, MigrationsError> {
+pub(super) async fn count(
+    db: &mut PgConnection,
+    shape: Shape,
+) -> Result<LegacyCounts, MigrationsError> {
     let mut counts = count_conversations(db).await?;
-    let rows: Vec<MessageCounts> = sqlx::query_as(include_str!("../../sql/legacy_message_counts.sql"))
-        .bind(MESSAGE_BYTES as i64)
-        .fetch_all(&mut *db)
-        .await?;
+    let rows: Vec<MessageCounts> =
+        sqlx::query_as(include_str!("../../sql/legacy_message_counts.sql"))
+            .bind(MESSAGE_BYTES as i64)
+            .fetch_all(&mut *db)
+            .await?;
     for row in &rows {
         counts.add(row);
     }
     if shape.checkpoints {
-        counts.checkpoints =
-            sqlx::query_scalar("select count(*) from ai_conversation_checkpoint").fetch_one(&mut *db).await?;
+        counts.checkpoints = sqlx::query_scalar("select count(*) from ai_conversation_checkpoint")
+            .fetch_one(&mut *db)
+            .await?;
     }
     if shape.caches {
         let caches = "select count(*) from ai_message where summary_cache is not null";
@@ -149,14 +169,15 @@ pub(super) async fn count(db: &mut PgConnection, shape: Shape) -> Result<LegacyC
     Ok(counts)
 }
 
-/// What there is of conversations, and what of them only the whole tables show.
+/// Counts conversations, and what only the whole tables show.
 async fn count_conversations(db: &mut PgConnection) -> Result<LegacyCounts, MigrationsError> {
-    let all: ConversationCounts = sqlx::query_as(include_str!("../../sql/legacy_conversation_counts.sql"))
-        .bind(TITLE_BYTES as i64)
-        .bind(ID_BYTES as i64)
-        .bind(METADATA_BYTES as i64)
-        .fetch_one(db)
-        .await?;
+    let all: ConversationCounts =
+        sqlx::query_as(include_str!("../../sql/legacy_conversation_counts.sql"))
+            .bind(TITLE_BYTES as i64)
+            .bind(ID_BYTES as i64)
+            .bind(METADATA_BYTES as i64)
+            .fetch_one(db)
+            .await?;
     let mut counts = LegacyCounts {
         conversations: all.conversations,
         archived: all.archived,
@@ -166,14 +187,22 @@ async fn count_conversations(db: &mut PgConnection) -> Result<LegacyCounts, Migr
         labels_left_out: all.labels_left_out + all.message_labels_left_out,
         ..LegacyCounts::default()
     };
-    counts.stands_in_the_way(all.timeless, "conversations have no time that can be read", all.first_timeless);
-    counts.stands_in_the_way(all.repeated, "conversations have the id of another", None);
-    counts.stands_in_the_way(all.repeated_messages, "rows of ai_message have the id of another", None);
+    counts.add_obstacle(
+        all.timeless,
+        "conversations have no time that can be read",
+        all.first_timeless,
+    );
+    counts.add_obstacle(all.repeated, "conversations have the id of another", None);
+    counts.add_obstacle(
+        all.repeated_messages,
+        "rows of ai_message have the id of another",
+        None,
+    );
     let long = "conversations have a creator_id of more than 128 bytes";
-    counts.stands_in_the_way(all.long_creators, long, all.first_long_creator);
+    counts.add_obstacle(all.long_creators, long, all.first_long_creator);
     let long = "conversations have a title, uid or status too long for a label (4 kB)";
-    counts.stands_in_the_way(all.long_ids, long, all.first_long_ids);
+    counts.add_obstacle(all.long_ids, long, all.first_long_ids);
     let long = "rows of ai_message have a uid too long for a label (4 kB)";
-    counts.stands_in_the_way(all.long_message_ids, long, all.first_long_message_ids);
+    counts.add_obstacle(all.long_message_ids, long, all.first_long_message_ids);
     Ok(counts)
 }

@@ -1,22 +1,22 @@
-//! Whether the tables are the older ones: told by the names and types of their columns.
+//! Whether the tables are older ones, decided by names and types of their columns.
 
 use sqlx::{FromRow, PgConnection};
 
-use crate::migrate::MigrationsError;
+use crate::error::MigrationsError;
 
-/// What the older tables have beyond what all of them have.
+/// Which optional parts the older tables have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// A table of checkpoints.
+    /// There is a table of checkpoints.
     pub(crate) checkpoints: bool,
-    /// Summaries of large messages beside the messages.
+    /// Messages have a column of summaries.
     pub(crate) caches: bool,
 }
 
 #[derive(Debug, FromRow)]
 struct Column {
     schema_name: String,
-    /// Of the schema on the search path: 1 is the current one.
+    /// Position of the schema in the search path; 1 is the current schema.
     place: i64,
     table_name: String,
     plain: bool,
@@ -26,28 +26,28 @@ struct Column {
     required: bool,
 }
 
-/// What a column may hold.
+/// Which types a column may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holds {
-    /// A whole number, never null.
+enum ColumnKind {
+    /// An integer, not null.
     Id,
-    /// A whole number.
+    /// An integer.
     Number,
-    /// Text or a whole number.
+    /// Text, a uuid or an integer.
     Name,
     /// Text.
     Text,
-    /// Text, or one of a list of words.
+    /// Text or an enum.
     Word,
-    /// Yes or no.
+    /// A boolean.
     Flag,
     /// Seconds, milliseconds or a timestamp.
     Time,
-    /// JSON.
+    /// jsonb.
     Json,
 }
 
-impl Holds {
+impl ColumnKind {
     fn fits(self, column: &Column) -> bool {
         let number = matches!(column.type_name.as_str(), "int2" | "int4" | "int8");
         let text = matches!(column.type_name.as_str(), "text" | "varchar" | "bpchar");
@@ -64,52 +64,56 @@ impl Holds {
     }
 }
 
-/// A table, and the columns that it must have.
-type Table = (&'static str, &'static [(&'static str, Holds)]);
+/// Name of a table, and the columns that it must have.
+type Table = (&'static str, &'static [(&'static str, ColumnKind)]);
 
 const CONVERSATIONS: Table = (
     "ai_conversation",
     &[
-        ("id", Holds::Id),
-        ("uid", Holds::Name),
-        ("creator_id", Holds::Name),
-        ("title", Holds::Text),
-        ("pinned", Holds::Flag),
-        ("created_ts", Holds::Time),
-        ("updated_ts", Holds::Time),
-        ("row_status", Holds::Word),
+        ("id", ColumnKind::Id),
+        ("uid", ColumnKind::Name),
+        ("creator_id", ColumnKind::Name),
+        ("title", ColumnKind::Text),
+        ("pinned", ColumnKind::Flag),
+        ("created_ts", ColumnKind::Time),
+        ("updated_ts", ColumnKind::Time),
+        ("row_status", ColumnKind::Word),
     ],
 );
 const MESSAGES: Table = (
     "ai_message",
     &[
-        ("id", Holds::Id),
-        ("uid", Holds::Name),
-        ("conversation_id", Holds::Number),
-        ("type", Holds::Word),
-        ("role", Holds::Word),
-        ("content", Holds::Text),
-        ("metadata", Holds::Json),
-        ("created_ts", Holds::Time),
+        ("id", ColumnKind::Id),
+        ("uid", ColumnKind::Name),
+        ("conversation_id", ColumnKind::Number),
+        ("type", ColumnKind::Word),
+        ("role", ColumnKind::Word),
+        ("content", ColumnKind::Text),
+        ("metadata", ColumnKind::Json),
+        ("created_ts", ColumnKind::Time),
     ],
 );
 const CHECKPOINTS: Table = (
     "ai_conversation_checkpoint",
     &[
-        ("id", Holds::Id),
-        ("conversation_id", Holds::Number),
-        ("last_message_id", Holds::Number),
-        ("summary", Holds::Text),
-        ("token_usage", Holds::Number),
-        ("created_ts", Holds::Time),
+        ("id", ColumnKind::Id),
+        ("conversation_id", ColumnKind::Number),
+        ("last_message_id", ColumnKind::Number),
+        ("summary", ColumnKind::Text),
+        ("token_usage", ColumnKind::Number),
+        ("created_ts", ColumnKind::Time),
     ],
 );
 
-/// The older tables, if they are there. Asked only where the schema of today is not. Tables that lie elsewhere on the search path
-/// are refused if they are older ones, and left alone if they are somebody else's.
+/// Finds the older tables; called only if the present schema does not exist. Fails if a later
+/// schema of the search path has older tables, or if a table of the current schema is neither ours
+/// nor an older one.
 pub(crate) async fn find(db: &mut PgConnection) -> Result<Option<Shape>, MigrationsError> {
-    let columns: Vec<Column> = sqlx::query_as(include_str!("../../sql/legacy_columns.sql")).fetch_all(&mut *db).await?;
-    let (here, elsewhere): (Vec<_>, Vec<_>) = columns.into_iter().partition(|column| column.place == 1);
+    let columns: Vec<Column> = sqlx::query_as(include_str!("../../sql/legacy_columns.sql"))
+        .fetch_all(&mut *db)
+        .await?;
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        columns.into_iter().partition(|column| column.place == 1);
     let found = shape(&here).map_err(MigrationsError::Foreign)?;
     for behind in elsewhere.chunk_by(|one, next| one.schema_name == next.schema_name) {
         if let (Some(column), Ok(Some(_))) = (behind.first(), shape(behind)) {
@@ -118,11 +122,16 @@ pub(crate) async fn find(db: &mut PgConnection) -> Result<Option<Shape>, Migrati
     }
     let Some(shape) = found else { return Ok(None) };
     let dependants: Vec<String> =
-        sqlx::query_scalar(include_str!("../../sql/legacy_dependants.sql")).fetch_all(&mut *db).await?;
+        sqlx::query_scalar(include_str!("../../sql/legacy_dependants.sql"))
+            .fetch_all(&mut *db)
+            .await?;
     if dependants.is_empty() {
         return Ok(Some(shape));
     }
-    Err(MigrationsError::Unmovable(format!("the older tables cannot be dropped: {}", dependants.join(", "))))
+    Err(MigrationsError::Unmovable(format!(
+        "the older tables cannot be dropped: {}",
+        dependants.join(", ")
+    )))
 }
 
 fn misplaced(schema: &str) -> String {
@@ -143,14 +152,25 @@ fn shape(columns: &[Column]) -> Result<Option<Shape>, String> {
     if checkpoints {
         fits(columns, CHECKPOINTS)?;
     }
-    let caches = columns.iter().any(|column| column.table_name == MESSAGES.0 && column.name == "summary_cache");
-    Ok(Some(Shape { checkpoints, caches }))
+    let caches = columns
+        .iter()
+        .any(|column| column.table_name == MESSAGES.0 && column.name == "summary_cache");
+    Ok(Some(Shape {
+        checkpoints,
+        caches,
+    }))
 }
 
-/// Whether the table has what an older one has; if not, a sentence that says what is amiss.
+/// Checks that the table has the columns of an older one. The error is a sentence that says what
+/// differs.
 fn fits(columns: &[Column], (table, wanted): Table) -> Result<(), String> {
-    let own: Vec<&Column> = columns.iter().filter(|column| column.table_name == table).collect();
-    let Some(first) = own.first() else { return Err(format!("there is no table {table} beside the others")) };
+    let own: Vec<&Column> = columns
+        .iter()
+        .filter(|column| column.table_name == table)
+        .collect();
+    let Some(first) = own.first() else {
+        return Err(format!("there is no table {table} beside the others"));
+    };
     if !first.plain {
         return Err(format!("{table} is not a plain table"));
     }
@@ -158,8 +178,13 @@ fn fits(columns: &[Column], (table, wanted): Table) -> Result<(), String> {
         match own.iter().find(|column| column.name == *name) {
             None => return Err(format!("table {table} has no column {name}")),
             Some(column) if !holds.fits(column) => {
-                let (kind, null) = (&column.type_name, if column.required { "" } else { ", may be null" });
-                return Err(format!("column {name} of table {table} is of another type ({kind}{null})"));
+                let (kind, null) = (
+                    &column.type_name,
+                    if column.required { "" } else { ", may be null" },
+                );
+                return Err(format!(
+                    "column {name} of table {table} is of another type ({kind}{null})"
+                ));
             }
             Some(_) => {}
         }
@@ -172,13 +197,13 @@ mod tests {
     use super::*;
 
     fn columns((table, wanted): Table) -> Vec<Column> {
-        let column = |(name, holds): &(&str, Holds)| {
+        let column = |(name, holds): &(&str, ColumnKind)| {
             let type_name = match holds {
-                Holds::Id | Holds::Number | Holds::Name => "int4",
-                Holds::Text | Holds::Word => "text",
-                Holds::Flag => "bool",
-                Holds::Time => "int8",
-                Holds::Json => "jsonb",
+                ColumnKind::Id | ColumnKind::Number | ColumnKind::Name => "int4",
+                ColumnKind::Text | ColumnKind::Word => "text",
+                ColumnKind::Flag => "bool",
+                ColumnKind::Time => "int8",
+                ColumnKind::Json => "jsonb",
             };
             Column {
                 schema_name: "public".into(),
@@ -188,30 +213,49 @@ mod tests {
                 name: (*name).into(),
                 type_name: type_name.into(),
                 enumerated: false,
-                required: *holds == Holds::Id,
+                required: *holds == ColumnKind::Id,
             }
         };
         wanted.iter().map(column).collect()
     }
 
     #[test]
-    fn tables_are_told_by_their_columns_and_others_are_named() {
-        let together = |tables: &[Table]| tables.iter().copied().flat_map(columns).collect::<Vec<_>>();
+    fn older_tables_are_recognized_by_their_columns() {
+        let together =
+            |tables: &[Table]| tables.iter().copied().flat_map(columns).collect::<Vec<_>>();
         let older = || together(&[CONVERSATIONS, MESSAGES]);
         assert_eq!(shape(&[]), Ok(None));
-        assert_eq!(shape(&older()), Ok(Some(Shape { checkpoints: false, caches: false })));
+        assert_eq!(
+            shape(&older()),
+            Ok(Some(Shape {
+                checkpoints: false,
+                caches: false
+            }))
+        );
         let three = together(&[CONVERSATIONS, MESSAGES, CHECKPOINTS]);
-        assert_eq!(shape(&three), Ok(Some(Shape { checkpoints: true, caches: false })));
+        assert_eq!(
+            shape(&three),
+            Ok(Some(Shape {
+                checkpoints: true,
+                caches: false
+            }))
+        );
         let alone = shape(&columns(MESSAGES)).expect_err("one table is not enough");
         assert_eq!(alone, "there is no table ai_conversation beside the others");
         let mut odd = older();
         odd.retain(|column| column.name != "row_status");
-        assert_eq!(shape(&odd).expect_err("lacks one"), "table ai_conversation has no column row_status");
+        assert_eq!(
+            shape(&odd).expect_err("lacks one"),
+            "table ai_conversation has no column row_status"
+        );
         let mut odd = older();
         for column in odd.iter_mut().filter(|column| column.name == "metadata") {
             column.type_name = "bytea".into();
         }
         let sentence = shape(&odd).expect_err("another type");
-        assert_eq!(sentence, "column metadata of table ai_message is of another type (bytea, may be null)");
+        assert_eq!(
+            sentence,
+            "column metadata of table ai_message is of another type (bytea, may be null)"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The way through the older rows, conversation by conversation: each is made and appended to, by the statements that callers'
-//! conversations and messages are stored by, then given its own times.
+//! Moves older rows, conversation by conversation: creates each and appends to it with the
+//! statements that serve callers, then sets the original times.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,25 @@ use anneal_core::{
 use sqlx::{FromRow, PgConnection};
 
 use crate::{
-    append::{self, Append},
-    conversations::{ConversationStatus, NewConversation},
-    creation,
+    conversations::{
+        ConversationStatus, NewConversation,
+        insert::{derived_id, insert_conversation},
+    },
     error::{Entity, StoreError},
+    messages::append::{Append, append_in_transaction},
     rows,
 };
 
-/// Rows that the cursor gives at once: keys of about 100 bytes.
+/// Rows per fetch; each is a key of about 100 bytes.
 const FETCH: &str = "fetch 1000 from legacy_walk";
-/// Bytes of content that are in memory at once, unless one message alone has more.
+/// Bytes of content in memory at once, unless one message alone has more.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
-/// The older tables knew no tenants.
-const OWNER: Caller = Caller::of(TenantId::DEFAULT);
+/// The older tables had no tenants: everything goes to the default tenant.
+const DEFAULT_CALLER: Caller = Caller::of(TenantId::DEFAULT);
 
-/// A conversation, or one row of it that is kept.
+/// A conversation, or one of its rows that is kept.
 #[derive(Debug, FromRow)]
-struct Step {
+struct LegacyRow {
     conversation: i64,
     id: Option<i64>,
     fate: Option<String>,
@@ -36,9 +38,9 @@ struct Step {
     bytes: Option<i64>,
 }
 
-/// A message that waits to be stored.
+/// A message to be stored with the next append.
 #[derive(Debug)]
-struct Waiting {
+struct PendingMessage {
     id: i64,
     role: Role,
     created_us: i64,
@@ -46,59 +48,67 @@ struct Waiting {
 
 /// The conversation that is being moved.
 #[derive(Debug)]
-struct Open {
+struct OpenConversation {
     legacy_id: i64,
     id: ConversationId,
     status: ConversationStatus,
     created_us: i64,
-    /// Messages that are stored.
+    /// Messages stored so far.
     stored: i64,
     newest_us: Option<i64>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingMessage>,
     waiting_bytes: i64,
-    /// Separators that wait to be stored: after which message, and when they were put.
-    marks: Vec<(i64, i64)>,
-    /// Separators that are stored.
-    marked: i64,
+    /// Separators to be stored: the message before each, and its time in microseconds.
+    separators: Vec<(i64, i64)>,
+    /// Separators stored so far.
+    stored_separators: i64,
 }
 
-/// What is stored in the tables of today, by what the database says of each statement.
+/// Rows stored in the present tables, as the database reports them per statement.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Arrived {
+pub(super) struct MovedRows {
     pub(super) conversations: i64,
     pub(super) messages: i64,
     pub(super) separators: i64,
 }
 
-/// Moves everything; returns what has arrived, and says how many messages as it goes.
-pub(super) async fn walk(db: &mut PgConnection, watch: &(dyn Fn(i64) + Send + Sync)) -> Result<Arrived, StoreError> {
-    sqlx::query(include_str!("../../sql/legacy_walk.sql")).execute(&mut *db).await?;
-    let mut arrived = Arrived::default();
-    let mut open: Option<Open> = None;
+/// Moves all rows and returns how many. Reports the number of messages while it works.
+pub(super) async fn move_conversations(
+    db: &mut PgConnection,
+    watch: &(dyn Fn(i64) + Send + Sync),
+) -> Result<MovedRows, StoreError> {
+    sqlx::query(include_str!("../../sql/legacy_walk.sql"))
+        .execute(&mut *db)
+        .await?;
+    let mut moved = MovedRows::default();
+    let mut open: Option<OpenConversation> = None;
     loop {
-        let steps: Vec<Step> = sqlx::query_as(FETCH).fetch_all(&mut *db).await?;
+        let steps: Vec<LegacyRow> = sqlx::query_as(FETCH).fetch_all(&mut *db).await?;
         if steps.is_empty() {
             break;
         }
         for step in steps {
-            if open.as_ref().is_none_or(|open| open.legacy_id != step.conversation) {
+            if open
+                .as_ref()
+                .is_none_or(|open| open.legacy_id != step.conversation)
+            {
                 if let Some(done) = open.take() {
-                    close(db, done, &mut arrived).await?;
-                    watch(arrived.messages);
+                    finish_conversation(db, done, &mut moved).await?;
+                    watch(moved.messages);
                 }
-                open = Some(begin(db, step.conversation).await?);
+                open = Some(begin_conversation(db, step.conversation).await?);
             }
             if let Some(open) = &mut open {
-                take(db, open, &step).await?;
-                watch(arrived.messages + open.stored);
+                take_row(db, open, &step).await?;
+                watch(moved.messages + open.stored);
             }
         }
     }
     if let Some(done) = open {
-        close(db, done, &mut arrived).await?;
+        finish_conversation(db, done, &mut moved).await?;
     }
     sqlx::query("close legacy_walk").execute(db).await?;
-    Ok(arrived)
+    Ok(moved)
 }
 
 #[derive(Debug, FromRow)]
@@ -112,8 +122,11 @@ struct ConversationRow {
     labels: String,
 }
 
-/// Makes a conversation. Its id is derived from the old ones, so that every run gives it the same.
-async fn begin(db: &mut PgConnection, legacy_id: i64) -> Result<Open, StoreError> {
+/// Creates a conversation. Its id is derived from the old ids, so that every run gives it the same.
+async fn begin_conversation(
+    db: &mut PgConnection,
+    legacy_id: i64,
+) -> Result<OpenConversation, StoreError> {
     let row: ConversationRow = sqlx::query_as(
         "select uid, creator, title, pinned, status, created_us, coalesce(labels, ids)::text as labels
          from legacy_conversation where id = $1",
@@ -121,17 +134,24 @@ async fn begin(db: &mut PgConnection, legacy_id: i64) -> Result<Open, StoreError
     .bind(legacy_id)
     .fetch_one(&mut *db)
     .await?;
-    let id = creation::derived_id(OWNER, [b"legacy", format!("{legacy_id}:{}", row.uid).as_bytes()]);
+    let id = derived_id(
+        DEFAULT_CALLER,
+        [b"legacy", format!("{legacy_id}:{}", row.uid).as_bytes()],
+    );
     let new = NewConversation {
         user_id: row.creator,
-        title: fitting(row.title),
+        title: shortened(row.title),
         pinned: row.pinned,
         metadata: rows::labels(Some(&row.labels))?,
         ..NewConversation::default()
     };
-    creation::insert(db, OWNER, id, "", None, &new.counted()).await?;
-    let status = if row.status == "active" { ConversationStatus::Active } else { ConversationStatus::Archived };
-    Ok(Open {
+    insert_conversation(db, DEFAULT_CALLER, id, "", None, &new.counted()).await?;
+    let status = if row.status == "active" {
+        ConversationStatus::Active
+    } else {
+        ConversationStatus::Archived
+    };
+    Ok(OpenConversation {
         legacy_id,
         id: ConversationId(id),
         status,
@@ -140,13 +160,13 @@ async fn begin(db: &mut PgConnection, legacy_id: i64) -> Result<Open, StoreError
         newest_us: None,
         waiting: Vec::new(),
         waiting_bytes: 0,
-        marks: Vec::new(),
-        marked: 0,
+        separators: Vec::new(),
+        stored_separators: 0,
     })
 }
 
-/// The title within its limit; one that is cut says so.
-fn fitting(title: String) -> String {
+/// The title within its limit; a shortened one ends in an ellipsis.
+fn shortened(title: String) -> String {
     const CUT: char = '…';
     if title.len() <= TITLE_BYTES {
         return title;
@@ -156,14 +176,21 @@ fn fitting(title: String) -> String {
     cut
 }
 
-/// Takes one row on; what waits is stored when it is as much as an append may hold.
-async fn take(db: &mut PgConnection, open: &mut Open, step: &Step) -> Result<(), StoreError> {
-    // A conversation of which no row is kept.
-    let (Some(id), Some(created_us)) = (step.id, step.created_us) else { return Ok(()) };
+/// Takes one row. Stores the pending messages first if the row would exceed an append.
+async fn take_row(
+    db: &mut PgConnection,
+    open: &mut OpenConversation,
+    step: &LegacyRow,
+) -> Result<(), StoreError> {
+    // The conversation has no rows that are kept.
+    let (Some(id), Some(created_us)) = (step.id, step.created_us) else {
+        return Ok(());
+    };
     if step.fate.as_deref() == Some("separator") {
-        open.marks.push((open.stored + open.waiting.len() as i64, created_us));
-        if open.marks.len() >= MESSAGES_PER_APPEND {
-            put_marks(db, open).await?;
+        open.separators
+            .push((open.stored + open.waiting.len() as i64, created_us));
+        if open.separators.len() >= MESSAGES_PER_APPEND {
+            store_separators(db, open).await?;
         }
         return Ok(());
     }
@@ -171,7 +198,11 @@ async fn take(db: &mut PgConnection, open: &mut Open, step: &Step) -> Result<(),
     if open.waiting.len() >= MESSAGES_PER_APPEND || open.waiting_bytes + bytes > BATCH_BYTES {
         append_waiting(db, open).await?;
     }
-    open.waiting.push(Waiting { id, role: role(step.role.as_deref())?, created_us });
+    open.waiting.push(PendingMessage {
+        id,
+        role: role(step.role.as_deref())?,
+        created_us,
+    });
     open.waiting_bytes += bytes;
     Ok(())
 }
@@ -192,64 +223,90 @@ struct ContentRow {
     labels: String,
 }
 
-/// Appends what waits, as a caller's append would, and gives the messages their own times.
-async fn append_waiting(db: &mut PgConnection, open: &mut Open) -> Result<(), StoreError> {
+/// Appends the pending messages as a caller would, then sets their original times.
+async fn append_waiting(
+    db: &mut PgConnection,
+    open: &mut OpenConversation,
+) -> Result<(), StoreError> {
     let waiting = std::mem::take(&mut open.waiting);
     open.waiting_bytes = 0;
-    let Some(newest) = waiting.last() else { return Ok(()) };
+    let Some(newest) = waiting.last() else {
+        return Ok(());
+    };
     open.newest_us = Some(newest.created_us);
     let ids: Vec<i64> = waiting.iter().map(|message| message.id).collect();
-    let said: Vec<ContentRow> = sqlx::query_as(
+    let contents: Vec<ContentRow> = sqlx::query_as(
         "select id, content, coalesce(labels, ids)::text as labels from legacy_content where id = any($1)",
     )
     .bind(&ids)
     .fetch_all(&mut *db)
     .await?;
-    let mut said: HashMap<i64, ContentRow> = said.into_iter().map(|row| (row.id, row)).collect();
+    let mut contents: HashMap<i64, ContentRow> =
+        contents.into_iter().map(|row| (row.id, row)).collect();
     let messages = waiting.iter().map(|message| {
-        let row = said.remove(&message.id).ok_or(StoreError::NotFound(Entity::Message))?;
+        let row = contents
+            .remove(&message.id)
+            .ok_or(StoreError::NotFound(Entity::Message))?;
         let metadata = rows::labels(Some(&row.labels))?;
-        Ok(Message { role: message.role, parts: vec![Part::Text { text: row.content }], metadata })
+        Ok(Message {
+            role: message.role,
+            parts: vec![Part::Text { text: row.content }],
+            metadata,
+        })
     });
     let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
     let append = Append::new(open.id, None, None, &messages);
-    append::put(db, OWNER, &append, "{}").await?;
+    append_in_transaction(db, DEFAULT_CALLER, &append, "{}").await?;
     let times: Vec<i64> = waiting.iter().map(|message| message.created_us).collect();
-    sqlx::query_file!("sql/legacy_times.sql", OWNER.tenant().0, open.id.0, open.stored, &times)
-        .execute(&mut *db)
-        .await?;
+    sqlx::query_file!(
+        "sql/legacy_times.sql",
+        DEFAULT_CALLER.tenant().0,
+        open.id.0,
+        open.stored,
+        &times
+    )
+    .execute(&mut *db)
+    .await?;
     open.stored += messages.len() as i64;
     Ok(())
 }
 
-/// Stores the separators that wait. Several at one place are one mark, the first of them.
-async fn put_marks(db: &mut PgConnection, open: &mut Open) -> Result<(), StoreError> {
-    let (places, times): (Vec<i64>, Vec<i64>) = std::mem::take(&mut open.marks).into_iter().unzip();
+/// Stores the pending separators. Several at one position become one, the first of them.
+async fn store_separators(
+    db: &mut PgConnection,
+    open: &mut OpenConversation,
+) -> Result<(), StoreError> {
+    let (places, times): (Vec<i64>, Vec<i64>) =
+        std::mem::take(&mut open.separators).into_iter().unzip();
     let put = sqlx::query!(
         "insert into ai_separator (tenant_id, conversation_id, after_message_id, created_ts)
          select $1, $2, after_message_id, 'epoch'::timestamptz + created_us * interval '1 microsecond'
          from unnest($3::bigint[], $4::bigint[]) with ordinality as mark (after_message_id, created_us, place)
          order by place
          on conflict (conversation_id, after_message_id) do nothing",
-        OWNER.tenant().0,
+        DEFAULT_CALLER.tenant().0,
         open.id.0,
         &places,
         &times,
     )
     .execute(db)
     .await?;
-    open.marked += put.rows_affected() as i64;
+    open.stored_separators += put.rows_affected() as i64;
     Ok(())
 }
 
-/// Stores what waits and settles the conversation.
-async fn close(db: &mut PgConnection, mut open: Open, arrived: &mut Arrived) -> Result<(), StoreError> {
+/// Stores what is pending, then sets the conversation's status and times.
+async fn finish_conversation(
+    db: &mut PgConnection,
+    mut open: OpenConversation,
+    moved: &mut MovedRows,
+) -> Result<(), StoreError> {
     append_waiting(db, &mut open).await?;
-    put_marks(db, &mut open).await?;
+    store_separators(db, &mut open).await?;
     let last_activity = open.newest_us.unwrap_or(open.created_us);
     let settled = sqlx::query_file!(
         "sql/legacy_settle.sql",
-        OWNER.tenant().0,
+        DEFAULT_CALLER.tenant().0,
         open.id.0,
         open.status.code(),
         open.created_us,
@@ -257,8 +314,8 @@ async fn close(db: &mut PgConnection, mut open: Open, arrived: &mut Arrived) -> 
     )
     .execute(db)
     .await?;
-    arrived.conversations += settled.rows_affected() as i64;
-    arrived.messages += open.stored;
-    arrived.separators += open.marked;
+    moved.conversations += settled.rows_affected() as i64;
+    moved.messages += open.stored;
+    moved.separators += open.stored_separators;
     Ok(())
 }

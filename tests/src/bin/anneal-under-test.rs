@@ -5,7 +5,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    // What goes wrong where, from the environment: nothing where it says nothing.
+    // Reads the active failpoints from the environment. None is active if the variable is not set.
     #[cfg(feature = "failpoints")]
     let _faults = fail::FailScenario::setup();
     anneal_cli::main()

@@ -1,5 +1,5 @@
-//! A campaign: a database, servers, workers and a model; clients that write and read; a plan of faults; a checker that looks all
-//! the time, and once more in the end.
+//! A campaign: a database, servers, workers and a model; clients that write and read; a plan of
+//! faults; a checker that audits during the campaign and checks everything at its end.
 
 use std::{
     fmt,
@@ -12,62 +12,63 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::{
-    audit, checker,
+    audit,
+    campaign_state::CampaignState,
+    checker,
     client::Client,
     clocks::Clocks,
     cluster::{Cluster, Database},
-    crew::Crew,
-    findings::{Finding, Findings, Tally, held},
-    model::Witness,
-    nemesis::Nemesis,
+    fault_injector::FaultInjector,
+    findings::{Finding, Findings, Tally, lock},
+    model::RecordingModel,
     plan::{Plan, Step},
+    processes::Processes,
     reader::Reader,
-    scene::Scene,
 };
 use crate::Pooler;
 
-/// What takes part, and what is done to it.
+/// The settings of a campaign.
 #[derive(Clone)]
 pub struct Campaign {
-    /// The binary of servers and workers.
+    /// The path of the binary of servers and workers.
     pub binary: &'static str,
-    /// What is done.
+    /// The plan of faults.
     pub plan: Plan,
-    /// Servers.
+    /// Number of servers.
     pub servers: usize,
-    /// Workers, two at least.
+    /// Number of workers, at least two.
     pub workers: usize,
-    /// Clients that write.
+    /// Number of clients that append.
     pub writers: usize,
-    /// Clients that a model answers.
+    /// Number of clients whose conversations the model answers.
     pub chatting: usize,
-    /// Clients that read.
+    /// Number of clients that read.
     pub readers: usize,
-    /// Commits of a thousand that are cut.
+    /// Commits per thousand that are cut.
     pub cut: u32,
-    /// Commits of a thousand that are delayed.
+    /// Commits per thousand that are delayed.
     pub slow: u32,
-    /// How long a snapshot is held, beyond forty appends.
+    /// How long a snapshot is held after forty appends.
     pub snapshot: Duration,
-    /// Clocks of servers and workers that may jump; None: they have the system's.
+    /// Clocks of servers and workers that can jump; None: the system's clock.
     pub clocks: Option<Arc<Clocks>>,
-    /// Whether PgBouncer stands before the database.
+    /// Whether PgBouncer runs in front of the proxy.
     pub is_pooled: bool,
-    /// The promise that servers and workers are told to break.
+    /// The name of the promise that servers and workers are told to break.
     pub sabotage: Option<&'static str>,
 }
 
-/// What came of it.
+/// The outcome of a campaign.
 pub struct Report {
-    /// The seed from which all of it follows.
+    /// The seed of all choices.
     pub seed: u64,
-    /// Promises that were broken.
+    /// Broken promises.
     pub findings: Vec<Finding>,
-    /// What was done.
+    /// Counts of what was done.
     pub tally: Tally,
-    /// How long jobs took to end after the last fault.
+    /// The time from the last fault until all jobs had ended.
     pub settled: Duration,
-    /// How long everything took.
+    /// The duration of the campaign.
     pub took: Duration,
 }
 
@@ -85,7 +86,7 @@ impl fmt::Display for Report {
 }
 
 impl Campaign {
-    /// A campaign of the usual size.
+    /// A campaign with the usual numbers of processes and clients.
     pub const fn new(binary: &'static str, plan: Plan) -> Self {
         Self {
             binary,
@@ -104,31 +105,32 @@ impl Campaign {
         }
     }
 
-    /// Runs it in a database of its own on the cluster.
+    /// Runs the campaign in a new database of the cluster.
     pub async fn run(&self, cluster: &mut Cluster) -> Report {
-        let mut stage = Stage::set(self, cluster, Arc::default()).await;
-        stage.act(&self.plan.steps).await;
-        stage.end().await
+        let mut running = RunningCampaign::start(self, cluster, Arc::default()).await;
+        running.run_steps(&self.plan.steps).await;
+        running.finish().await
     }
 
-    /// Runs it until the first finding, or to its end. What the nemesis has begun it ends: the cluster is sound.
+    /// Runs the campaign until the first finding, or to its end. The fault injector completes a
+    /// fault that it has begun, so that the cluster stays usable.
     pub async fn first_finding(&self, cluster: &mut Cluster) -> Result<Finding, Report> {
         let findings = Arc::<Findings>::default();
-        let mut stage = Stage::set(self, cluster, Arc::clone(&findings)).await;
+        let mut running = RunningCampaign::start(self, cluster, Arc::clone(&findings)).await;
         for step in &self.plan.steps {
             tokio::select! {
                 biased;
-                finding = findings.first() => return Ok(finding),
-                goes_on = stage.nemesis.goes_on(step.after) => if !goes_on { break },
+                finding = findings.wait_for_first() => return Ok(finding),
+                go_on = running.injector.wait_for_appends(step.after) => if !go_on { break },
             }
-            stage.nemesis.does(*step).await;
+            running.injector.inject(*step).await;
         }
         tokio::select! {
             biased;
-            finding = findings.first() => return Ok(finding),
-            _ = stage.nemesis.goes_on(20) => {}
+            finding = findings.wait_for_first() => return Ok(finding),
+            _ = running.injector.wait_for_appends(20) => {}
         }
-        let report = stage.end().await;
+        let report = running.finish().await;
         match report.findings.first() {
             Some(finding) => Ok(finding.clone()),
             None => Err(report),
@@ -136,98 +138,158 @@ impl Campaign {
     }
 }
 
-/// A campaign under way.
-pub(super) struct Stage<'a> {
-    pub(super) nemesis: Nemesis<'a>,
-    /// What stands before the proxy, if anything does.
+/// A running campaign.
+pub(super) struct RunningCampaign<'a> {
+    pub(super) injector: FaultInjector<'a>,
+    /// PgBouncer in front of the proxy, if the campaign has one.
     pub(super) pooler: Option<Pooler>,
-    taking_part: JoinSet<()>,
+    participants: JoinSet<()>,
     seed: u64,
     began: Instant,
 }
 
-impl<'a> Stage<'a> {
-    /// Everything is there, and clients have begun.
-    pub(super) async fn set(campaign: &Campaign, cluster: &'a mut Cluster, findings: Arc<Findings>) -> Self {
+impl<'a> RunningCampaign<'a> {
+    /// Starts the processes and the clients.
+    pub(super) async fn start(
+        campaign: &Campaign,
+        cluster: &'a mut Cluster,
+        findings: Arc<Findings>,
+    ) -> Self {
         let (began, seed) = (Instant::now(), campaign.plan.seed);
-        let database = Database::make(cluster, &format!("campaign_{}", Uuid::new_v4().simple()), seed).await;
-        let foreign = another_tenants(&database.direct()).await;
-        let witness = Arc::new(Witness::start().await);
-        let pooler = if campaign.is_pooled { Pooler::before(&database.url()).await } else { None };
-        let url = pooler.as_ref().map_or_else(|| database.url(), |pooler| pooler.url.clone());
-        let processes = (campaign.servers, campaign.workers);
-        let mut crew = Crew::new(campaign.binary, &url, campaign.sabotage, processes, Arc::clone(&findings)).await;
+        let database = Database::create(
+            cluster,
+            &format!("campaign_{}", Uuid::new_v4().simple()),
+            seed,
+        )
+        .await;
+        let foreign = create_other_tenant(&database.direct_url()).await;
+        let model = Arc::new(RecordingModel::start().await);
+        let pooler = if campaign.is_pooled {
+            Pooler::start(&database.url()).await
+        } else {
+            None
+        };
+        let url = pooler
+            .as_ref()
+            .map_or_else(|| database.url(), |pooler| pooler.url.clone());
+        let counts = (campaign.servers, campaign.workers);
+        let mut processes = Processes::new(
+            campaign.binary,
+            &url,
+            campaign.sabotage,
+            counts,
+            Arc::clone(&findings),
+        )
+        .await;
         if pooler.is_some() {
-            crew.shares_sessions();
+            processes.use_transaction_pooling();
         }
-        crew.clocks.clone_from(&campaign.clocks);
-        crew.start_all(&witness).await;
-        let scene = Arc::new(Scene::new(findings, crew.channels(), foreign, PACE));
-        let (stalls, url) = (Arc::new(Mutex::default()), Arc::new(Mutex::new(database.direct())));
-        let mut taking_part = JoinSet::new();
+        processes.clocks.clone_from(&campaign.clocks);
+        processes.start_all(&model).await;
+        let state = Arc::new(CampaignState::new(
+            findings,
+            processes.channels(),
+            foreign,
+            PACE,
+        ));
+        let (stalls, url) = (
+            Arc::new(Mutex::default()),
+            Arc::new(Mutex::new(database.direct_url())),
+        );
+        let mut participants = JoinSet::new();
         for number in 0..campaign.writers {
-            taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run());
+            participants.spawn(Client::new(Arc::clone(&state), number, seed).run());
         }
         for number in (campaign.writers..).take(campaign.chatting) {
-            taking_part.spawn(Client::new(Arc::clone(&scene), number, seed).run_turns());
+            participants.spawn(Client::new(Arc::clone(&state), number, seed).run_turns());
         }
         for number in 0..campaign.readers {
-            taking_part.spawn(Reader::new(Arc::clone(&scene), number, seed).run());
+            participants.spawn(Reader::new(Arc::clone(&state), number, seed).run());
         }
-        taking_part.spawn({
-            let (scene, witness, stalls, url) =
-                (Arc::clone(&scene), Arc::clone(&witness), Arc::clone(&stalls), Arc::clone(&url));
-            async move { audit::watch(scene, &witness, &stalls, || held(&url).clone()).await }
+        participants.spawn({
+            let (state, model, stalls, url) = (
+                Arc::clone(&state),
+                Arc::clone(&model),
+                Arc::clone(&stalls),
+                Arc::clone(&url),
+            );
+            async move { audit::watch(state, &model, &stalls, || lock(&url).clone()).await }
         });
         database.proxy.disturb(campaign.cut, campaign.slow);
         let snapshot = campaign.snapshot;
-        let nemesis = Nemesis { cluster, database, crew, witness, scene, stalls, url, snapshot };
-        Self { nemesis, pooler, taking_part, seed, began }
+        let injector = FaultInjector {
+            cluster,
+            database,
+            processes,
+            model,
+            state,
+            stalls,
+            url,
+            snapshot,
+        };
+        Self {
+            injector,
+            pooler,
+            participants,
+            seed,
+            began,
+        }
     }
 
-    /// Does what the plan says while appends go on.
-    pub(super) async fn act(&mut self, steps: &[Step]) {
+    /// Injects the faults of these steps while appends continue.
+    pub(super) async fn run_steps(&mut self, steps: &[Step]) {
         for step in steps {
-            if !self.nemesis.goes_on(step.after).await {
+            if !self.injector.wait_for_appends(step.after).await {
                 return;
             }
-            self.nemesis.does(*step).await;
+            self.injector.inject(*step).await;
         }
-        self.nemesis.goes_on(20).await;
+        self.injector.wait_for_appends(20).await;
     }
 
-    /// Nothing disturbs any more; everything settles, and is looked at once more.
-    pub(super) async fn end(mut self) -> Report {
-        let scene = Arc::clone(&self.nemesis.scene);
-        self.nemesis.rests().await;
-        scene.end();
-        while let Some(ended) = self.taking_part.join_next().await {
-            ended.expect("who takes part does not panic");
+    /// Stops all faults and clients, waits for the jobs, and checks everything.
+    pub(super) async fn finish(mut self) -> Report {
+        let state = Arc::clone(&self.injector.state);
+        self.injector.stop_faults().await;
+        state.stop_clients();
+        while let Some(ended) = self.participants.join_next().await {
+            ended.expect("tasks do not panic");
         }
-        let direct = held(&self.nemesis.url).clone();
-        let settled = checker::settle(&scene, &direct).await;
-        let stalls = held(&self.nemesis.stalls).clone();
-        checker::check(&scene, &self.nemesis.witness, &stalls, &direct).await;
-        for code in self.nemesis.crew.stop_all().await {
-            scene.findings.add("draining", format!("a process that was asked to stop ended with {code:?}"));
+        let direct = lock(&self.injector.url).clone();
+        let settled = checker::wait_for_jobs(&state, &direct).await;
+        let stalls = lock(&self.injector.stalls).clone();
+        checker::check(&state, &self.injector.model, &stalls, &direct).await;
+        for code in self.injector.processes.stop_all().await {
+            state.findings.add(
+                "draining",
+                format!("a process that was asked to stop ended with {code:?}"),
+            );
         }
-        let commits = self.nemesis.database.proxy.commits();
+        let commits = self.injector.database.proxy.commits();
         let tally = Tally::default();
-        tally.take_in(&scene.tally);
+        tally.merge(&state.tally);
         tally.add("commits", commits.seen);
         tally.add("commits cut before", commits.cut_before);
         tally.add("commits cut after", commits.cut_after);
-        tally.add("model calls", self.nemesis.witness.calls() as u64);
-        Report { seed: self.seed, findings: scene.findings.all(), tally, settled, took: self.began.elapsed() }
+        tally.add("model calls", self.injector.model.calls() as u64);
+        Report {
+            seed: self.seed,
+            findings: state.findings.all(),
+            tally,
+            settled,
+            took: self.began.elapsed(),
+        }
     }
 }
 
-/// Between two calls of a client.
+/// The interval between two calls of a client.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A conversation with a message that belongs to another tenant.
-async fn another_tenants(url: &str) -> String {
-    let mut db = PgConnection::connect(url).await.expect("connects");
+/// Inserts a conversation of another tenant with one message. Returns its id.
+async fn create_other_tenant(url: &str) -> String {
+    let mut db = PgConnection::connect(url)
+        .await
+        .expect("the connection succeeds");
     let (tenant, conversation) = (Uuid::new_v4(), Uuid::new_v4());
     for (statement, ids) in [
         ("insert into tenant (tenant_id, name) values ($1, $2::text)", (tenant, tenant)),
@@ -246,6 +308,6 @@ async fn another_tenants(url: &str) -> String {
     ] {
         sqlx::query(statement).bind(ids.0).bind(ids.1).execute(&mut db).await.expect("another tenant's rows");
     }
-    db.close().await.expect("closes");
+    db.close().await.expect("the connection is closed");
     conversation.to_string()
 }

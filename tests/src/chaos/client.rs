@@ -1,98 +1,108 @@
-//! Clients that write: appends with request ids until they are acknowledged, repeated, doubled and misused ones, separators,
-//! compactions, deletions.
+//! Clients that write: appends with request ids until they are acknowledged; repeated, concurrent
+//! and misused request ids; separators, compactions, deletions.
 
 use std::sync::Arc;
 
 use pb::{
-    context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
+    context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
 };
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::{Code, Status, transport::Channel};
 
 use super::{
-    history::{Said, Talk},
-    scene::Scene,
+    campaign_state::CampaignState,
+    history::{RecordedAppend, RecordedConversation},
 };
 use crate::{assistant, call, pb, result, user};
 
-/// Conversations that are in use at a time.
-const TALKS: usize = 3;
+/// Conversations in use at the same time.
+const CONVERSATIONS: usize = 3;
 /// Messages of a tail at which a checkpoint is due.
 const MESSAGES: u32 = 25;
-/// Appends after which a conversation is left alone, and deleted every third time.
+/// Appends after which a client stops using a conversation, and deletes it every third time.
 const APPENDS: usize = 120;
-/// Tool input that a reader of JSON would write otherwise.
-const ODD_INPUT: &str = r#"{"z": 1e2, "a":123456789012345678901234567890, "n":1.0,  "b": {"y":0.10,"x":[]}}"#;
+/// A tool input that a JSON parser would not reproduce byte for byte.
+const ODD_INPUT: &str =
+    r#"{"z": 1e2, "a":123456789012345678901234567890, "n":1.0,  "b": {"y":0.10,"x":[]}}"#;
 
 /// One client.
 pub(super) struct Client {
-    pub(super) scene: Arc<Scene>,
+    pub(super) state: Arc<CampaignState>,
     pub(super) number: usize,
     pub(super) random: fastrand::Rng,
-    pub(super) said: usize,
+    pub(super) sent: usize,
 }
 
 impl Client {
-    pub(super) fn new(scene: Arc<Scene>, number: usize, seed: u64) -> Self {
-        Self { scene, number, random: fastrand::Rng::with_seed(seed.wrapping_add(number as u64)), said: 0 }
+    pub(super) fn new(state: Arc<CampaignState>, number: usize, seed: u64) -> Self {
+        Self {
+            state,
+            number,
+            random: fastrand::Rng::with_seed(seed.wrapping_add(number as u64)),
+            sent: 0,
+        }
     }
 
-    /// Goes on until it is enough.
+    /// Runs until the campaign is over.
     pub(super) async fn run(mut self) {
-        let mut pace = interval(self.scene.pace);
+        let mut pace = interval(self.state.pace);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.scene.is_over() {
+        while !self.state.is_over() {
             pace.tick().await;
-            let talk = match self.scene.ledger.alive(&mut self.random) {
-                Some(talk) if self.scene.ledger.alive_count() >= TALKS => talk,
+            let conversation = match self.state.history.random_alive(&mut self.random) {
+                Some(conversation) if self.state.history.alive_count() >= CONVERSATIONS => {
+                    conversation
+                }
                 _ => match self.create().await {
-                    Some(talk) => talk,
+                    Some(conversation) => conversation,
                     None => continue,
                 },
             };
-            if talk.appends() >= APPENDS {
-                self.leave(&talk).await;
+            if conversation.append_count() >= APPENDS {
+                self.close_or_delete(&conversation).await;
                 continue;
             }
             match self.random.u32(0..100) {
-                0..4 => self.append_twice_at_once(&talk).await,
-                4..9 => self.repeat(&talk).await,
-                9..11 => self.misuse(&talk).await,
-                11..14 => self.separate(&talk).await,
-                14..16 => self.join(&talk).await,
-                16..19 => self.compact(&talk).await,
-                19..21 => self.mention().await,
-                21..23 => self.append_in_pieces(&talk).await,
-                _ => self.append(&talk).await,
+                0..4 => self.append_twice_at_once(&conversation).await,
+                4..9 => self.repeat(&conversation).await,
+                9..11 => self.reuse_request_id(&conversation).await,
+                11..14 => self.insert_separator(&conversation).await,
+                14..16 => self.delete_separator(&conversation).await,
+                16..19 => self.compact(&conversation).await,
+                19..21 => self.create_and_delete().await,
+                21..23 => self.append_in_pieces(&conversation).await,
+                _ => self.append(&conversation).await,
             }
         }
     }
 
-    /// A conversation that is due for a checkpoint and a summary, and that nobody else has to do with.
-    pub(super) async fn bystander(&mut self) -> Option<Arc<Talk>> {
-        let talk = self.create().await?;
-        talk.close();
+    /// Creates a conversation that is due for a checkpoint and a summary, and that no other client
+    /// uses.
+    pub(super) async fn create_due_conversation(&mut self) -> Option<Arc<RecordedConversation>> {
+        let conversation = self.create().await?;
+        conversation.close();
         let mut messages = Vec::new();
         while messages.len() <= MESSAGES as usize + 10 {
             messages.extend(self.messages());
         }
-        let said = Said::new(self.request(), messages);
-        let place = talk.begin(&said);
-        match self.send(&talk, &said).await {
-            Some(Ok(done)) => self.told(&talk, place, &said, &done),
-            Some(Err(status)) => self.refused(&talk, "AppendMessages", &status),
-            None => talk.ended(),
+        let recorded = RecordedAppend::new(self.request(), messages);
+        let place = conversation.begin(&recorded);
+        match self.send(&conversation, &recorded).await {
+            Some(Ok(done)) => self.record_acknowledged(&conversation, place, &recorded, &done),
+            Some(Err(status)) => self.record_refused(&conversation, "AppendMessages", &status),
+            None => conversation.end_append(),
         }
-        Some(talk)
+        Some(conversation)
     }
 
-    /// The server that it asks first.
+    /// The index of the server that a call tries first.
     pub(super) fn first(&mut self) -> usize {
         self.random.usize(0..64)
     }
 
-    /// Checkpoints are due often, and summaries of what is not very large.
+    /// A policy under which checkpoints and summaries are due often.
     pub(super) fn policy() -> pb::Policy {
         pb::Policy {
             max_message_count: Some(MESSAGES),
@@ -103,170 +113,244 @@ impl Client {
         }
     }
 
-    async fn create(&mut self) -> Option<Arc<Talk>> {
-        self.said += 1;
+    async fn create(&mut self) -> Option<Arc<RecordedConversation>> {
+        self.sent += 1;
         let ask = pb::CreateConversationRequest {
             policy: Some(Self::policy()),
-            request_id: format!("make-{}-{}", self.number, self.said),
+            request_id: format!("make-{}-{}", self.number, self.sent),
             ..Default::default()
         };
         let first = self.first();
         let make = |channel: Channel| {
             let ask = ask.clone();
             async move {
-                ConversationServiceClient::new(channel).create_conversation(ask).await.map(tonic::Response::into_inner)
+                ConversationServiceClient::new(channel)
+                    .create_conversation(ask)
+                    .await
+                    .map(tonic::Response::into_inner)
             }
         };
-        match self.scene.answered("CreateConversation", first, make).await? {
+        match self
+            .state
+            .call_with_retries("CreateConversation", first, make)
+            .await?
+        {
             Ok(created) => {
-                let talk = Arc::new(Talk::new(created.conversation_id));
-                self.scene.ledger.add(Arc::clone(&talk));
-                Some(talk)
+                let conversation = Arc::new(RecordedConversation::new(created.conversation_id));
+                self.state.history.add(Arc::clone(&conversation));
+                Some(conversation)
             }
             Err(status) => {
-                self.scene.findings.add("right codes", format!("CreateConversation: {status:?}"));
+                self.state
+                    .findings
+                    .add("right codes", format!("CreateConversation: {status:?}"));
                 None
             }
         }
     }
 
-    /// What is said next: a text, a turn, a call of a tool with its result, something large.
+    /// The next messages: a text, a turn, a tool call with its result, or a large text.
     pub(super) fn messages(&mut self) -> Vec<pb::NewMessage> {
-        self.said += 1;
-        let mark = |place: usize| format!("mk{}x{}x{place}", self.number, self.said);
-        let sentence = |place: usize| format!("Somebody has asked about the weather in town, note {}.", mark(place));
-        match self.said % 10 {
+        self.sent += 1;
+        let mark = |place: usize| format!("mk{}x{}x{place}", self.number, self.sent);
+        let sentence = |place: usize| {
+            format!(
+                "Somebody has asked about the weather in town, note {}.",
+                mark(place)
+            )
+        };
+        match self.sent % 10 {
             9 => vec![
                 user(&sentence(0)),
-                assistant(&format!("{} {}", sentence(1), "The river rose again. ".repeat(120))),
+                assistant(&format!(
+                    "{} {}",
+                    sentence(1),
+                    "The river rose again. ".repeat(120)
+                )),
             ],
             4 => {
                 let id = mark(0);
                 vec![call(&id, ODD_INPUT), result(&id, &sentence(1))]
             }
-            2 | 7 => vec![user(&sentence(0)), assistant(&sentence(1)), assistant(&sentence(2))],
+            2 | 7 => vec![
+                user(&sentence(0)),
+                assistant(&sentence(1)),
+                assistant(&sentence(2)),
+            ],
             _ => vec![user(&sentence(0))],
         }
     }
 
     pub(super) fn request(&self) -> String {
-        format!("append-{}-{}", self.number, self.said)
+        format!("append-{}-{}", self.number, self.sent)
     }
 
-    /// A call that was refused for good: right only where its conversation is being deleted.
-    pub(super) fn wrong(&self, talk: &Talk, what: &'static str, status: &Status) {
-        let promise = match (status.code() == Code::NotFound, talk.is_there()) {
+    /// Reports a final refusal, unless the conversation is being deleted.
+    pub(super) fn report_refusal(
+        &self,
+        conversation: &RecordedConversation,
+        what: &'static str,
+        status: &Status,
+    ) {
+        let promise = match (status.code() == Code::NotFound, conversation.exists()) {
             (true, false) => return,
             (true, true) => "durability",
             (false, _) => "right codes",
         };
-        self.scene.findings.add(promise, format!("{what} of {}: {status:?}", talk.id));
+        self.state.findings.add(
+            promise,
+            format!("{what} of {}: {status:?}", conversation.id),
+        );
     }
 
-    async fn separate(&mut self, talk: &Talk) {
-        self.said += 1;
+    async fn insert_separator(&mut self, conversation: &RecordedConversation) {
+        self.sent += 1;
         let ask = pb::InsertSeparatorRequest {
-            conversation_id: talk.id.clone(),
-            request_id: format!("separate-{}-{}", self.number, self.said),
+            conversation_id: conversation.id.clone(),
+            request_id: format!("separate-{}-{}", self.number, self.sent),
             ..Default::default()
         };
         let first = self.first();
         let put = |channel: Channel| {
             let ask = ask.clone();
-            async move { MessageServiceClient::new(channel).insert_separator(ask).await.map(tonic::Response::into_inner) }
-        };
-        let mut marks = talk.marks.lock().await;
-        match self.scene.answered("InsertSeparator", first, put).await {
-            Some(Ok(put)) => {
-                self.scene.tally.one("separators");
-                marks.after.insert(put.after_message_id);
+            async move {
+                MessageServiceClient::new(channel)
+                    .insert_separator(ask)
+                    .await
+                    .map(tonic::Response::into_inner)
             }
-            Some(Err(status)) => self.wrong(talk, "InsertSeparator", &status),
-            None => marks.unsure = true,
+        };
+        let mut separators = conversation.separators.lock().await;
+        match self
+            .state
+            .call_with_retries("InsertSeparator", first, put)
+            .await
+        {
+            Some(Ok(put)) => {
+                self.state.tally.increment("separators");
+                separators.after.insert(put.after_message_id);
+            }
+            Some(Err(status)) => self.report_refusal(conversation, "InsertSeparator", &status),
+            None => separators.is_unknown = true,
         }
     }
 
-    async fn join(&mut self, talk: &Talk) {
-        self.said += 1;
-        let mut marks = talk.marks.lock().await;
-        let Some(after_message_id) = marks.after.pop_last() else { return };
+    async fn delete_separator(&mut self, conversation: &RecordedConversation) {
+        self.sent += 1;
+        let mut separators = conversation.separators.lock().await;
+        let Some(after_message_id) = separators.after.pop_last() else {
+            return;
+        };
         let ask = pb::DeleteSeparatorRequest {
-            conversation_id: talk.id.clone(),
+            conversation_id: conversation.id.clone(),
             after_message_id,
-            request_id: format!("join-{}-{}", self.number, self.said),
+            request_id: format!("join-{}-{}", self.number, self.sent),
         };
         let first = self.first();
         let delete = |channel: Channel| {
             let ask = ask.clone();
-            async move { MessageServiceClient::new(channel).delete_separator(ask).await.map(tonic::Response::into_inner) }
+            async move {
+                MessageServiceClient::new(channel)
+                    .delete_separator(ask)
+                    .await
+                    .map(tonic::Response::into_inner)
+            }
         };
-        match self.scene.answered("DeleteSeparator", first, delete).await {
+        match self
+            .state
+            .call_with_retries("DeleteSeparator", first, delete)
+            .await
+        {
             Some(Ok(_)) => {}
-            Some(Err(status)) => self.wrong(talk, "DeleteSeparator", &status),
-            None => marks.unsure = true,
+            Some(Err(status)) => self.report_refusal(conversation, "DeleteSeparator", &status),
+            None => separators.is_unknown = true,
         }
     }
 
-    async fn compact(&mut self, talk: &Talk) {
-        self.said += 1;
+    async fn compact(&mut self, conversation: &RecordedConversation) {
+        self.sent += 1;
         let ask = pb::CompactRequest {
-            conversation_id: talk.id.clone(),
-            request_id: format!("compact-{}-{}", self.number, self.said),
+            conversation_id: conversation.id.clone(),
+            request_id: format!("compact-{}-{}", self.number, self.sent),
             ..Default::default()
         };
         let first = self.first();
         let compact = |channel: Channel| {
             let ask = ask.clone();
-            async move { ContextServiceClient::new(channel).compact(ask).await.map(tonic::Response::into_inner) }
+            async move {
+                ContextServiceClient::new(channel)
+                    .compact(ask)
+                    .await
+                    .map(tonic::Response::into_inner)
+            }
         };
-        if let Some(Err(status)) = self.scene.answered("Compact", first, compact).await {
-            self.wrong(talk, "Compact", &status);
+        if let Some(Err(status)) = self
+            .state
+            .call_with_retries("Compact", first, compact)
+            .await
+        {
+            self.report_refusal(conversation, "Compact", &status);
         }
-        // Now and then the user marks an end while the summary is made.
+        // In half of the cases, inserts a separator while the summary is made.
         if self.random.bool() {
-            let mut pace = interval(self.scene.pace);
+            let mut pace = interval(self.state.pace);
             for _ in 0..self.random.u32(3..12) {
                 pace.tick().await;
             }
-            self.separate(talk).await;
+            self.insert_separator(conversation).await;
         }
     }
 
-    /// Lets a conversation be, or deletes it with whatever is under way in it.
-    async fn leave(&mut self, talk: &Talk) {
+    /// Stops using a conversation, or deletes it together with its running jobs.
+    async fn close_or_delete(&mut self, conversation: &RecordedConversation) {
         if self.random.u32(0..3) > 0 {
-            talk.close();
+            conversation.close();
         } else {
-            self.delete(talk).await;
+            self.delete(conversation).await;
         }
     }
 
-    /// A conversation that is deleted as soon as something was said in it.
-    async fn mention(&mut self) {
-        let Some(talk) = self.create().await else { return };
-        talk.close();
-        self.append(&talk).await;
-        self.delete(&talk).await;
+    /// Creates a conversation, appends once and deletes it.
+    async fn create_and_delete(&mut self) {
+        let Some(conversation) = self.create().await else {
+            return;
+        };
+        conversation.close();
+        self.append(&conversation).await;
+        self.delete(&conversation).await;
     }
 
-    async fn delete(&mut self, talk: &Talk) {
-        talk.die();
-        let ask = pb::DeleteConversationRequest { conversation_id: talk.id.clone(), ..Default::default() };
+    async fn delete(&mut self, conversation: &RecordedConversation) {
+        conversation.begin_deletion();
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: conversation.id.clone(),
+            ..Default::default()
+        };
         let first = self.first();
         let delete = |channel: Channel| {
             let ask = ask.clone();
             async move {
-                ConversationServiceClient::new(channel).delete_conversation(ask).await.map(tonic::Response::into_inner)
+                ConversationServiceClient::new(channel)
+                    .delete_conversation(ask)
+                    .await
+                    .map(tonic::Response::into_inner)
             }
         };
-        match self.scene.answered("DeleteConversation", first, delete).await {
+        match self
+            .state
+            .call_with_retries("DeleteConversation", first, delete)
+            .await
+        {
             Some(Ok(())) => {}
             // The answer to an earlier try was lost.
             Some(Err(status)) if status.code() == Code::NotFound => {}
-            Some(Err(status)) => self.scene.findings.add("right codes", format!("DeleteConversation: {status:?}")),
+            Some(Err(status)) => self
+                .state
+                .findings
+                .add("right codes", format!("DeleteConversation: {status:?}")),
             None => return,
         }
-        self.scene.tally.one("deleted");
-        talk.died();
+        self.state.tally.increment("deleted");
+        conversation.confirm_deletion();
     }
 }

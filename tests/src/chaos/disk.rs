@@ -1,17 +1,17 @@
-//! A disk that is full: a small file system of the test's own, where that can be mounted.
+//! A full disk: a small file system of the test, where one can be mounted.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{process::Command, time::timeout};
 
 use super::{
-    campaign::{Campaign, Report, Stage},
+    campaign::{Campaign, Report, RunningCampaign},
     cluster::Cluster,
     findings::Findings,
 };
 use crate::Folder;
 
-/// A file system of 200 MiB; unmounted when dropped.
+/// A mounted file system of 200 MiB. Dropping it unmounts it.
 struct SmallDisk(Folder);
 
 impl SmallDisk {
@@ -19,7 +19,9 @@ impl SmallDisk {
     async fn mount() -> Option<Self> {
         let folder = Folder::new();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=200m,mode=755", "tmpfs"]).arg(folder.path());
+        mount
+            .args(["-t", "tmpfs", "-o", "size=200m,mode=755", "tmpfs"])
+            .arg(folder.path());
         let mounted = mount.output().await.ok()?;
         mounted.status.success().then_some(Self(folder))
     }
@@ -28,15 +30,16 @@ impl SmallDisk {
         self.0.path().join("ballast")
     }
 
-    /// Takes all the room that is left.
+    /// Fills the file system.
     async fn fill(&self) {
         let path = self.ballast();
         let all = tokio::task::spawn_blocking(move || {
-            let mut ballast = std::fs::File::create(path).expect("there is room for a name");
+            let mut ballast =
+                std::fs::File::create(path).expect("creating an empty file needs no space");
             let piece = vec![0_u8; 64 * 1024];
             while std::io::Write::write_all(&mut ballast, &piece).is_ok() {}
         });
-        all.await.expect("writes until it cannot");
+        all.await.expect("writing stops only when the disk is full");
     }
 
     fn make_room(&self) {
@@ -46,28 +49,41 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0.path()).output();
+        let _ = std::process::Command::new("umount")
+            .arg("--lazy")
+            .arg(self.0.path())
+            .output();
     }
 }
 
-/// Fills PostgreSQL's disk under load, and makes room again. None where no file system can be mounted.
-pub async fn full_disk(campaign: &Campaign) -> Option<Report> {
+/// Fills PostgreSQL's disk under load and frees it again. None where no file system can be mounted.
+pub async fn fill_disk(campaign: &Campaign) -> Option<Report> {
     let disk = SmallDisk::mount().await?;
-    let small = [("max_wal_size", "48MB"), ("min_wal_size", "32MB"), ("wal_recycle", "off")];
+    let small = [
+        ("max_wal_size", "48MB"),
+        ("min_wal_size", "32MB"),
+        ("wal_recycle", "off"),
+    ];
     let mut cluster = Cluster::start_in(disk.0.path(), &small).await;
-    let mut stage = Stage::set(campaign, &mut cluster, Arc::<Findings>::default()).await;
-    stage.nemesis.goes_on(50).await;
+    let mut running =
+        RunningCampaign::start(campaign, &mut cluster, Arc::<Findings>::default()).await;
+    running.injector.wait_for_appends(50).await;
     disk.fill().await;
-    stage.nemesis.scene.tally.one("full disks");
-    // Long enough for what is left in open files to be used up; nothing tells when.
+    running.injector.state.tally.increment("full disks");
+    // Waits until preallocated files are used up. No event tells when.
     let _ = timeout(Duration::from_secs(5), std::future::pending::<()>()).await;
     disk.make_room();
-    let noticed = stage.nemesis.cluster.has_said("No space left on device");
-    stage.nemesis.scene.findings.demand(noticed, "disk", || "PostgreSQL has not noticed that its disk was full".into());
-    // It may have given itself up.
-    stage.nemesis.restart_database().await;
-    stage.nemesis.goes_on(50).await;
-    let report = stage.end().await;
+    let noticed = running
+        .injector
+        .cluster
+        .log_contains("No space left on device");
+    running.injector.state.findings.demand(noticed, "disk", || {
+        "PostgreSQL has not noticed that its disk was full".into()
+    });
+    // PostgreSQL may have shut down.
+    running.injector.restart_database().await;
+    running.injector.wait_for_appends(50).await;
+    let report = running.finish().await;
     drop(cluster);
     Some(report)
 }

@@ -1,4 +1,4 @@
-//! What was found broken, and what was counted, while it was found or not.
+//! Findings (broken promises) and counts of a campaign.
 
 use std::{
     borrow::Cow,
@@ -10,24 +10,31 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// A promise that was seen broken.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Which one, in a word or two.
+    /// The promise, in a word or two.
     pub promise: &'static str,
-    /// What was seen; ids and figures.
+    /// What was observed, with ids and figures.
     pub seen: String,
-    /// How long after the start.
+    /// The time since the start of the campaign.
     pub after: Duration,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} after {:.1} s: {}", self.promise, self.after.as_secs_f64(), self.seen)
+        write!(
+            f,
+            "{} after {:.1} s: {}",
+            self.promise,
+            self.after.as_secs_f64(),
+            self.seen
+        )
     }
 }
 
-/// What was found so far. One broken promise is seen by many: each description is kept once, and fifty in all.
+/// The findings so far. Several checks see one broken promise, so each description is kept once,
+/// and at most fifty in all.
 pub struct Findings {
     began: Instant,
     found: Mutex<Vec<Finding>>,
@@ -35,45 +42,54 @@ pub struct Findings {
     news: Notify,
 }
 
-/// Findings that are kept.
+/// The most findings that are kept.
 const MOST: usize = 50;
 
 impl Default for Findings {
     fn default() -> Self {
-        Self { began: Instant::now(), found: Mutex::default(), known: Mutex::default(), news: Notify::new() }
+        Self {
+            began: Instant::now(),
+            found: Mutex::default(),
+            known: Mutex::default(),
+            news: Notify::new(),
+        }
     }
 }
 
 impl Findings {
-    /// Notes a broken promise.
+    /// Adds a finding.
     pub(super) fn add(&self, promise: &'static str, seen: impl Into<String>) {
         let (seen, after) = (seen.into(), self.began.elapsed());
-        if held(&self.known).insert(format!("{promise}: {seen}")) {
-            let mut found = held(&self.found);
+        if lock(&self.known).insert(format!("{promise}: {seen}")) {
+            let mut found = lock(&self.found);
             if found.len() < MOST {
-                found.push(Finding { promise, seen, after });
+                found.push(Finding {
+                    promise,
+                    seen,
+                    after,
+                });
             }
             self.news.notify_waiters();
         }
     }
 
-    /// Notes it unless `holds`.
+    /// Adds a finding unless `holds`.
     pub(super) fn demand(&self, holds: bool, promise: &'static str, seen: impl FnOnce() -> String) {
         if !holds {
             self.add(promise, seen());
         }
     }
 
-    /// Everything found, in the order of finding.
+    /// All findings, in order.
     pub fn all(&self) -> Vec<Finding> {
-        held(&self.found).clone()
+        lock(&self.found).clone()
     }
 
-    /// Returns once something is found.
-    pub async fn first(&self) -> Finding {
+    /// Waits for the first finding.
+    pub async fn wait_for_first(&self) -> Finding {
         loop {
             let news = self.news.notified();
-            if let Some(first) = held(&self.found).first() {
+            if let Some(first) = lock(&self.found).first() {
                 return first.clone();
             }
             news.await;
@@ -81,27 +97,27 @@ impl Findings {
     }
 }
 
-/// What was done, by name.
+/// Counts by name.
 #[derive(Default)]
 pub struct Tally(Mutex<BTreeMap<Cow<'static, str>, u64>>);
 
 impl Tally {
     pub(super) fn add(&self, what: impl Into<Cow<'static, str>>, more: u64) {
-        *held(&self.0).entry(what.into()).or_default() += more;
+        *lock(&self.0).entry(what.into()).or_default() += more;
     }
 
-    pub(super) fn one(&self, what: impl Into<Cow<'static, str>>) {
+    pub(super) fn increment(&self, what: impl Into<Cow<'static, str>>) {
         self.add(what, 1);
     }
 
-    /// How often this was done.
-    pub fn of(&self, what: &str) -> u64 {
-        held(&self.0).get(what).copied().unwrap_or_default()
+    /// The count under this name.
+    pub fn count(&self, what: &str) -> u64 {
+        lock(&self.0).get(what).copied().unwrap_or_default()
     }
 
-    /// Adds what another has counted.
-    pub fn take_in(&self, other: &Self) {
-        for (what, more) in held(&other.0).iter() {
+    /// Adds all counts of another tally.
+    pub fn merge(&self, other: &Self) {
+        for (what, more) in lock(&other.0).iter() {
             self.add(what.clone(), *more);
         }
     }
@@ -109,12 +125,15 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted = held(&self.0);
-        let said: Vec<String> = counted.iter().map(|(what, times)| format!("{times} {what}")).collect();
-        f.write_str(&said.join(", "))
+        let counted = lock(&self.0);
+        let parts: Vec<String> = counted
+            .iter()
+            .map(|(what, times)| format!("{times} {what}"))
+            .collect();
+        f.write_str(&parts.join(", "))
     }
 }
 
-pub(super) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

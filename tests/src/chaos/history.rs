@@ -1,4 +1,5 @@
-//! What clients did and were told: the history that a checker compares with what is stored.
+//! The history of a campaign: what clients sent and what was acknowledged. The checker compares it
+//! with the stored rows.
 
 use std::{
     collections::BTreeSet,
@@ -8,47 +9,53 @@ use std::{
     },
 };
 
-use super::findings::held;
+use super::findings::lock;
 use crate::pb;
 
 /// One append, however often it was sent.
 #[derive(Debug, Clone)]
-pub(super) struct Said {
+pub(super) struct RecordedAppend {
     pub(super) request_id: String,
     pub(super) messages: Vec<pb::NewMessage>,
-    /// What its client was told; empty until then.
+    /// The acknowledged message ids; empty until the acknowledgement.
     pub(super) ids: Vec<i64>,
-    /// The newest message that anybody had been told of when it was begun: its own come after.
+    /// The newest message that was acknowledged to any client when the append began. The append's
+    /// own ids are larger.
     pub(super) after: i64,
 }
 
-impl Said {
-    /// What is about to be sent.
+impl RecordedAppend {
+    /// An append to be sent.
     pub(super) const fn new(request_id: String, messages: Vec<pb::NewMessage>) -> Self {
-        Self { request_id, messages, ids: Vec::new(), after: 0 }
+        Self {
+            request_id,
+            messages,
+            ids: Vec::new(),
+            after: 0,
+        }
     }
 }
 
 /// The separators of a conversation, as far as clients know.
 #[derive(Default)]
-pub(super) struct Marks {
-    /// Those that stand, by the message before each.
+pub(super) struct Separators {
+    /// The message id before each separator.
     pub(super) after: BTreeSet<i64>,
-    /// Somebody was never told what became of one: what stands is not known any more.
-    pub(super) unsure: bool,
+    /// The outcome of a change was never acknowledged, so the set is unknown.
+    pub(super) is_unknown: bool,
 }
 
 /// A conversation that clients share.
-pub(super) struct Talk {
+pub(super) struct RecordedConversation {
     pub(super) id: String,
-    said: Mutex<Vec<Said>>,
-    /// The newest message that anybody was told of.
+    appends: Mutex<Vec<RecordedAppend>>,
+    /// The newest message that was acknowledged to any client.
     newest: AtomicI64,
     life: AtomicU8,
-    /// Clients in the middle of an append.
+    /// Number of appends in progress.
     under_way: AtomicU32,
-    /// Who puts or takes away a separator holds them meanwhile.
-    pub(super) marks: tokio::sync::Mutex<Marks>,
+    /// A client holds this lock while it inserts or deletes a separator.
+    pub(super) separators: tokio::sync::Mutex<Separators>,
 }
 
 const ALIVE: u8 = 0;
@@ -56,90 +63,106 @@ const CLOSED: u8 = 1;
 const DYING: u8 = 2;
 const DEAD: u8 = 3;
 
-/// Whether a stored message is what was said.
-pub(super) fn is_as_said(stored: &pb::Message, said: &pb::NewMessage) -> bool {
-    said.role == stored.role && said.parts == stored.parts && said.metadata == stored.metadata
+/// Whether a stored message equals the sent one.
+pub(super) fn matches_sent(stored: &pb::Message, sent: &pb::NewMessage) -> bool {
+    sent.role == stored.role && sent.parts == stored.parts && sent.metadata == stored.metadata
 }
 
-impl Talk {
+impl RecordedConversation {
     pub(super) fn new(id: String) -> Self {
         Self {
             id,
-            said: Mutex::default(),
+            appends: Mutex::default(),
             newest: AtomicI64::new(0),
             life: AtomicU8::new(ALIVE),
             under_way: AtomicU32::new(0),
-            marks: tokio::sync::Mutex::default(),
+            separators: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Begins an append; its place in the history.
-    pub(super) fn begin(&self, append: &Said) -> usize {
+    /// Records the start of an append. Returns its index in the history.
+    pub(super) fn begin(&self, append: &RecordedAppend) -> usize {
         self.under_way.fetch_add(1, Ordering::SeqCst);
-        let mut said = held(&self.said);
-        said.push(Said { after: self.newest(), ..append.clone() });
-        said.len() - 1
+        let mut appends = lock(&self.appends);
+        appends.push(RecordedAppend {
+            after: self.newest(),
+            ..append.clone()
+        });
+        appends.len() - 1
     }
 
-    /// It was acknowledged; the newest message that anybody had been told of when it was begun.
+    /// Records an acknowledgement. Returns the newest message that was acknowledged when the append
+    /// began.
     pub(super) fn acknowledged(&self, place: usize, ids: &[i64]) -> i64 {
         let after = {
-            let said = &mut held(&self.said)[place];
-            said.ids = ids.to_vec();
-            said.after
+            let append = &mut lock(&self.appends)[place];
+            append.ids = ids.to_vec();
+            append.after
         };
         if let Some(last) = ids.last() {
             self.newest.fetch_max(*last, Ordering::SeqCst);
         }
-        self.ended();
+        self.end_append();
         after
     }
 
-    /// What was said in the message that somebody was told has this id; None: nobody was, yet.
-    pub(super) fn told(&self, id: i64) -> Option<pb::NewMessage> {
-        let said = held(&self.said);
-        let told = said.iter().rev().find(|said| said.ids.contains(&id))?;
-        told.messages.iter().zip(&told.ids).find_map(|(message, other)| (*other == id).then(|| message.clone()))
+    /// The sent message that was acknowledged under this id; None if there is none yet.
+    pub(super) fn find_message(&self, id: i64) -> Option<pb::NewMessage> {
+        let appends = lock(&self.appends);
+        let append = appends
+            .iter()
+            .rev()
+            .find(|append| append.ids.contains(&id))?;
+        append
+            .messages
+            .iter()
+            .zip(&append.ids)
+            .find_map(|(message, other)| (*other == id).then(|| message.clone()))
     }
 
-    /// It will not be sent again.
-    pub(super) fn ended(&self) {
+    /// Records that an append will not be sent again.
+    pub(super) fn end_append(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Everything said, acknowledged or not.
-    pub(super) fn said(&self) -> Vec<Said> {
-        held(&self.said).clone()
+    /// All appends, acknowledged or not.
+    pub(super) fn appends(&self) -> Vec<RecordedAppend> {
+        lock(&self.appends).clone()
     }
 
-    pub(super) fn appends(&self) -> usize {
-        held(&self.said).len()
+    pub(super) fn append_count(&self) -> usize {
+        lock(&self.appends).len()
     }
 
-    /// An earlier append that was acknowledged.
-    pub(super) fn earlier(&self, random: &mut fastrand::Rng) -> Option<Said> {
-        let said = held(&self.said);
-        let done: Vec<&Said> = said.iter().filter(|said| !said.ids.is_empty()).collect();
+    /// A random acknowledged append.
+    pub(super) fn random_acknowledged(&self, random: &mut fastrand::Rng) -> Option<RecordedAppend> {
+        let appends = lock(&self.appends);
+        let done: Vec<&RecordedAppend> = appends
+            .iter()
+            .filter(|append| !append.ids.is_empty())
+            .collect();
         random.choice(done).cloned()
     }
 
-    /// The newest message that anybody was told of: whoever reads from now on finds it.
+    /// The newest acknowledged message. Any later read must return it.
     pub(super) fn newest(&self) -> i64 {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// Nobody begins anything with it any more.
+    /// Excludes the conversation from further use.
     pub(super) fn close(&self) {
-        let _ = self.life.compare_exchange(ALIVE, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self
+            .life
+            .compare_exchange(ALIVE, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Its deletion is under way: it may be there or not.
-    pub(super) fn die(&self) {
+    /// Records that a deletion is in progress: the conversation may or may not exist.
+    pub(super) fn begin_deletion(&self) {
         self.life.store(DYING, Ordering::SeqCst);
     }
 
-    /// Its deletion was acknowledged.
-    pub(super) fn died(&self) {
+    /// Records that the deletion was acknowledged.
+    pub(super) fn confirm_deletion(&self) {
         self.life.store(DEAD, Ordering::SeqCst);
     }
 
@@ -147,8 +170,8 @@ impl Talk {
         self.life.load(Ordering::SeqCst) == ALIVE
     }
 
-    /// Whether it is there for certain.
-    pub(super) fn is_there(&self) -> bool {
+    /// Whether the conversation certainly exists.
+    pub(super) fn exists(&self) -> bool {
         self.life.load(Ordering::SeqCst) < DYING
     }
 
@@ -157,27 +180,36 @@ impl Talk {
     }
 }
 
-/// All conversations: those in use, and those that were.
+/// All conversations, in use or not.
 #[derive(Default)]
-pub(super) struct Ledger(Mutex<Vec<Arc<Talk>>>);
+pub(super) struct History(Mutex<Vec<Arc<RecordedConversation>>>);
 
-impl Ledger {
-    pub(super) fn add(&self, talk: Arc<Talk>) {
-        held(&self.0).push(talk);
+impl History {
+    pub(super) fn add(&self, conversation: Arc<RecordedConversation>) {
+        lock(&self.0).push(conversation);
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Talk>> {
-        held(&self.0).clone()
+    pub(super) fn all(&self) -> Vec<Arc<RecordedConversation>> {
+        lock(&self.0).clone()
     }
 
-    /// One of those in use.
-    pub(super) fn alive(&self, random: &mut fastrand::Rng) -> Option<Arc<Talk>> {
-        let all = held(&self.0);
-        let alive: Vec<&Arc<Talk>> = all.iter().filter(|talk| talk.is_alive()).collect();
+    /// A random conversation in use.
+    pub(super) fn random_alive(
+        &self,
+        random: &mut fastrand::Rng,
+    ) -> Option<Arc<RecordedConversation>> {
+        let all = lock(&self.0);
+        let alive: Vec<&Arc<RecordedConversation>> = all
+            .iter()
+            .filter(|conversation| conversation.is_alive())
+            .collect();
         random.choice(alive).map(Arc::clone)
     }
 
     pub(super) fn alive_count(&self) -> usize {
-        held(&self.0).iter().filter(|talk| talk.is_alive()).count()
+        lock(&self.0)
+            .iter()
+            .filter(|conversation| conversation.is_alive())
+            .count()
     }
 }

@@ -1,4 +1,5 @@
-//! Jobs whose worker died: when they run again, and what becomes of those that kill every worker.
+//! Jobs whose worker was killed: when they run again, and what happens to jobs that kill every
+//! worker.
 
 use std::{
     collections::HashSet,
@@ -14,58 +15,70 @@ use uuid::Uuid;
 
 use super::{
     audit::uuid,
-    campaign::{Campaign, Report, Stage},
+    campaign::{Campaign, Report, RunningCampaign},
+    campaign_state::CampaignState,
     checker::DEAD_JOB,
     client::Client,
-    cluster::{Cluster, look},
+    cluster::{Cluster, try_connect},
+    fault_injector::FaultInjector,
     findings::Findings,
-    model::Weather,
-    nemesis::Nemesis,
+    model::ModelBehavior,
     plan::Fault,
-    scene::Scene,
 };
 use crate::{eventually, pb};
 
-/// Conversations whose jobs are under way when workers die.
-const TALKS: usize = 40;
+/// Conversations whose jobs are running when workers are killed.
+const CONVERSATIONS: usize = 40;
 
-/// A job by its kind and conversation.
+/// A job's kind and conversation.
 type Job = (i16, Uuid);
 
-/// When the orphans of killed workers ran again.
+/// When the jobs of killed workers ran again.
 pub struct Orphans {
-    /// After the kill, the shortest time first.
+    /// Times since the kill, shortest first.
     pub after: Vec<Duration>,
-    /// What the campaign came to.
+    /// The report of the campaign.
     pub report: Report,
 }
 
 /// Kills all workers but one while all of them are in the middle of summaries.
-pub async fn orphans(campaign: &Campaign, cluster: &mut Cluster) -> Orphans {
-    let mut stage = Stage::set(campaign, cluster, Arc::<Findings>::default()).await;
-    let nemesis = &mut stage.nemesis;
-    let numbers: Vec<u32> = nemesis.crew.running().map(|worker| worker.number).collect();
+pub async fn orphan_jobs(campaign: &Campaign, cluster: &mut Cluster) -> Orphans {
+    let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
+    let injector = &mut running.injector;
+    let numbers: Vec<u32> = injector
+        .processes
+        .running()
+        .map(|worker| worker.number)
+        .collect();
     for number in &numbers {
-        nemesis.witness.hold_back(*number);
+        injector.model.hold_answers(*number);
     }
-    let mut client = Client::new(Arc::clone(&nemesis.scene), 0, campaign.plan.seed);
-    for _ in 0..TALKS {
-        client.bystander().await.expect("nothing disturbs it");
+    let mut client = Client::new(Arc::clone(&injector.state), 0, campaign.plan.seed);
+    for _ in 0..CONVERSATIONS {
+        client
+            .create_due_conversation()
+            .await
+            .expect("no fault is active");
     }
-    let mut db = look(&nemesis.database.direct()).await.expect("nothing disturbs it");
+    let mut db = try_connect(&injector.database.direct_url())
+        .await
+        .expect("no fault is active");
     let free = "select count(*) from ai_job where state = 0 or kind = 1";
     eventually("all jobs but counts are under way", async || {
-        sqlx::query_scalar::<_, i64>(free).fetch_one(&mut db).await.is_ok_and(|free| free == 0)
+        sqlx::query_scalar::<_, i64>(free)
+            .fetch_one(&mut db)
+            .await
+            .is_ok_and(|free| free == 0)
     })
     .await;
     let mut dead = Vec::new();
-    for place in 1..nemesis.crew.workers() {
-        dead.extend(nemesis.crew.kill_worker(place).await);
+    for place in 1..injector.processes.workers() {
+        dead.extend(injector.processes.kill_worker(place).await);
     }
     let killed = Instant::now();
-    let orphaned = held_by(&mut db, &dead).await;
+    let orphaned = jobs_held_by(&mut db, &dead).await;
     for number in numbers {
-        nemesis.witness.let_go(number);
+        injector.model.release_answers(number);
     }
     let mut left = orphaned;
     let mut after = Vec::new();
@@ -76,117 +89,192 @@ pub async fn orphans(campaign: &Campaign, cluster: &mut Cluster) -> Orphans {
         let ran = left.extract_if(|job| !still.contains(job)).count();
         after.extend(std::iter::repeat_n(killed.elapsed(), ran));
     }
-    nemesis.scene.findings.demand(left.is_empty(), "leases", || format!("{} orphans have not run again", left.len()));
-    Orphans { after, report: stage.end().await }
+    injector
+        .state
+        .findings
+        .demand(left.is_empty(), "leases", || {
+            format!("{} orphans have not run again", left.len())
+        });
+    Orphans {
+        after,
+        report: running.finish().await,
+    }
 }
 
-async fn held_by(db: &mut PgConnection, workers: &[String]) -> HashSet<Job> {
+async fn jobs_held_by(db: &mut PgConnection, workers: &[String]) -> HashSet<Job> {
     let held = "select kind, conversation_id from ai_job where state = 1 and worker = any ($1)";
-    let held: Vec<Job> = sqlx::query_as(held).bind(workers).fetch_all(db).await.expect("the database answers");
+    let held: Vec<Job> = sqlx::query_as(held)
+        .bind(workers)
+        .fetch_all(db)
+        .await
+        .expect("the database answers");
     held.into_iter().collect()
 }
 
-/// Jobs that dead workers hold, and those that were freed and that nobody has begun yet.
+/// Jobs that dead workers still hold, and freed jobs that no worker has started yet.
 async fn waiting_for_others(db: &mut PgConnection, dead: &[String]) -> HashSet<Job> {
     let waiting = "select kind, conversation_id from ai_job
         where state = 1 and worker = any ($1) or state = 0 and last_error = 'lease expired'";
-    let waiting: Vec<Job> = sqlx::query_as(waiting).bind(dead).fetch_all(db).await.expect("the database answers");
+    let waiting: Vec<Job> = sqlx::query_as(waiting)
+        .bind(dead)
+        .fetch_all(db)
+        .await
+        .expect("the database answers");
     waiting.into_iter().collect()
 }
 
-/// Connections fall silent while the results of many jobs are on their way, and are never closed: all must end all the same.
-pub async fn silence(campaign: &Campaign, cluster: &mut Cluster) -> Report {
-    let mut stage = Stage::set(campaign, cluster, Arc::<Findings>::default()).await;
-    let nemesis = &mut stage.nemesis;
-    nemesis.witness.turns(Weather::Hanging);
-    let mut client = Client::new(Arc::clone(&nemesis.scene), 0, campaign.plan.seed);
-    for _ in 0..TALKS {
-        client.bystander().await.expect("nothing disturbs it");
+/// Stalls connections while the results of many jobs are in flight, without closing them. All jobs
+/// must end nevertheless.
+pub async fn silence_connections(campaign: &Campaign, cluster: &mut Cluster) -> Report {
+    let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
+    let injector = &mut running.injector;
+    injector.model.set_behavior(ModelBehavior::Hanging);
+    let mut client = Client::new(Arc::clone(&injector.state), 0, campaign.plan.seed);
+    for _ in 0..CONVERSATIONS {
+        client
+            .create_due_conversation()
+            .await
+            .expect("no fault is active");
     }
-    let mut db = look(&nemesis.database.direct()).await.expect("nothing disturbs it");
-    let running = "select count(*) from ai_job where state = 1 and kind <> 1";
+    let mut db = try_connect(&injector.database.direct_url())
+        .await
+        .expect("no fault is active");
+    let running_jobs = "select count(*) from ai_job where state = 1 and kind <> 1";
     eventually("summaries are under way", async || {
-        sqlx::query_scalar::<_, i64>(running).fetch_one(&mut db).await.is_ok_and(|running| running >= 20)
+        sqlx::query_scalar::<_, i64>(running_jobs)
+            .fetch_one(&mut db)
+            .await
+            .is_ok_and(|jobs| jobs >= 20)
     })
     .await;
-    nemesis.witness.turns(Weather::Calm);
+    injector.model.set_behavior(ModelBehavior::Normal);
     let mut moments = interval(Duration::from_millis(40));
     for _ in 0..10 {
         moments.tick().await;
-        nemesis.database.proxy.fall_silent();
-        nemesis.scene.tally.one(Fault::FallSilent.name());
+        injector.database.proxy.fall_silent();
+        injector.state.tally.increment(Fault::FallSilent.name());
     }
-    stage.end().await
+    running.finish().await
 }
 
-/// What a job did that kills whoever works on it.
+/// The outcome of a job that kills every worker.
 pub struct Poison {
-    /// Workers that died of it.
+    /// Workers that were killed.
     pub killed: u32,
-    /// Its starts, as an operator sees them once it is given up; None: it never was.
+    /// The number of starts that an operator sees once the job is dead; None if it never was.
     pub starts: Option<u32>,
-    /// What the campaign came to, another conversation's jobs included that ended after it was given up.
+    /// The report of the campaign, including another conversation's jobs that ended after the job
+    /// was dead.
     pub report: Report,
 }
 
-/// Kills every worker that begins to summarise one conversation, until nobody does any more. So that this does not take five
-/// minutes, the dead workers' leases end at once.
-pub async fn poison(campaign: &Campaign, cluster: &mut Cluster) -> Poison {
-    let mut stage = Stage::set(campaign, cluster, Arc::<Findings>::default()).await;
-    let nemesis = &mut stage.nemesis;
-    let scene = Arc::clone(&nemesis.scene);
-    let mut client = Client::new(scene, 0, campaign.plan.seed);
-    nemesis.witness.hold_all_back();
-    let talk = uuid(&client.bystander().await.expect("nothing disturbs it"));
-    let mut db = look(&nemesis.database.direct()).await.expect("nothing disturbs it");
+/// Kills every worker that begins to summarise one conversation, until none does. The leases of the
+/// dead workers are ended at once; otherwise this would take five minutes.
+pub async fn run_poison_job(campaign: &Campaign, cluster: &mut Cluster) -> Poison {
+    let mut running = RunningCampaign::start(campaign, cluster, Arc::<Findings>::default()).await;
+    let injector = &mut running.injector;
+    let state = Arc::clone(&injector.state);
+    let mut client = Client::new(state, 0, campaign.plan.seed);
+    injector.model.hold_all_answers();
+    let conversation = uuid(
+        &client
+            .create_due_conversation()
+            .await
+            .expect("no fault is active"),
+    );
+    let mut db = try_connect(&injector.database.direct_url())
+        .await
+        .expect("no fault is active");
     let mut looks = interval(Duration::from_millis(20));
     let (mut killed, mut starts) = (0, None);
     let began = Instant::now();
     while starts.is_none() && began.elapsed() < Duration::from_secs(150) {
         looks.tick().await;
-        if kill_holder(nemesis, &mut db, talk).await {
+        if kill_holder(injector, &mut db, conversation).await {
             killed += 1;
         }
-        starts = given_up(&nemesis.scene, talk).await;
+        starts = find_given_up_job(&injector.state, conversation).await;
     }
-    // From now on it kills nobody: whoever works gets through what others need, or is found to have ended.
-    nemesis.witness.turns(Weather::Calm);
-    client.bystander().await.expect("nothing disturbs it");
-    let mut report = stage.end().await;
-    // The one that was given up, and no other.
-    let given_up = report.findings.iter().position(|finding| finding.promise == DEAD_JOB);
+    // From now on workers survive. They must process the other jobs.
+    injector.model.set_behavior(ModelBehavior::Normal);
+    client
+        .create_due_conversation()
+        .await
+        .expect("no fault is active");
+    let mut report = running.finish().await;
+    // Removes the expected dead job from the findings; any other one stays.
+    let given_up = report
+        .findings
+        .iter()
+        .position(|finding| finding.promise == DEAD_JOB);
     given_up.map(|place| report.findings.remove(place));
-    Poison { killed, starts, report }
+    Poison {
+        killed,
+        starts,
+        report,
+    }
 }
 
-/// The starts of the conversation's checkpoint, if an operator sees that it was given up.
-async fn given_up(scene: &Scene, talk: Uuid) -> Option<u32> {
+/// The number of starts of the conversation's dead checkpoint job, if there is one.
+async fn find_given_up_job(state: &CampaignState, conversation: Uuid) -> Option<u32> {
     let ask = pb::ListJobsRequest {
         kind: pb::JobKind::Checkpoint.into(),
         state: pb::JobState::Dead.into(),
-        conversation_id: talk.to_string(),
+        conversation_id: conversation.to_string(),
         ..Default::default()
     };
     let list = |channel: Channel| {
         let ask = ask.clone();
-        async move { OperatorServiceClient::new(channel).list_jobs(ask).await.map(tonic::Response::into_inner) }
+        async move {
+            OperatorServiceClient::new(channel)
+                .list_jobs(ask)
+                .await
+                .map(tonic::Response::into_inner)
+        }
     };
-    let listed = scene.answered("ListJobs", 0, list).await?.expect("jobs are listed");
+    let listed = state
+        .call_with_retries("ListJobs", 0, list)
+        .await?
+        .expect("jobs are listed");
     listed.jobs.first().map(|job| job.attempts.unsigned_abs())
 }
 
-/// Kills the worker that has the conversation's checkpoint, if one has, and starts another.
-async fn kill_holder(nemesis: &mut Nemesis<'_>, db: &mut PgConnection, talk: Uuid) -> bool {
+/// Kills the worker that holds the conversation's checkpoint job, if any, and starts another.
+async fn kill_holder(
+    injector: &mut FaultInjector<'_>,
+    db: &mut PgConnection,
+    conversation: Uuid,
+) -> bool {
     let holder = "select worker from ai_job where conversation_id = $1 and kind = 2 and state = 1";
-    let holder: Option<String> = sqlx::query_scalar(holder).bind(talk).fetch_optional(&mut *db).await.expect("answers");
-    let place = holder.and_then(|holder| nemesis.crew.place_of(&holder));
+    let holder: Option<String> = sqlx::query_scalar(holder)
+        .bind(conversation)
+        .fetch_optional(&mut *db)
+        .await
+        .expect("the query succeeds");
+    let place = holder.and_then(|holder| injector.processes.place_of(&holder));
     let Some(place) = place else { return false };
-    let dead: Vec<String> = nemesis.crew.kill_worker(place).await.into_iter().collect();
-    // Its other jobs are not the ones that kill: they are as if it had not had them.
+    let dead: Vec<String> = injector
+        .processes
+        .kill_worker(place)
+        .await
+        .into_iter()
+        .collect();
+    // The worker's other jobs do not kill workers and are removed.
     let free = "delete from ai_job where kind <> 2 and worker = any ($1)";
-    sqlx::query(free).bind(&dead).execute(&mut *db).await.expect("answers");
+    sqlx::query(free)
+        .bind(&dead)
+        .execute(&mut *db)
+        .await
+        .expect("the query succeeds");
     let ends = "update ai_job set lease_until_ts = now() where worker = any ($1)";
-    sqlx::query(ends).bind(&dead).execute(&mut *db).await.expect("answers");
-    nemesis.crew.start_worker(place, &nemesis.witness).await;
+    sqlx::query(ends)
+        .bind(&dead)
+        .execute(&mut *db)
+        .await
+        .expect("the query succeeds");
+    injector
+        .processes
+        .start_worker(place, &injector.model)
+        .await;
     true
 }

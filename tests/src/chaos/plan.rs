@@ -1,44 +1,44 @@
-//! What is done to the service, and when: all of it follows from one seed.
+//! The plan of a campaign: which faults, and when. All of it follows from one seed.
 
 use std::fmt;
 
-/// Something that is done to the service.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// PostgreSQL is stopped at once, and started again.
+    /// PostgreSQL is shut down immediately and started again.
     StopDatabase,
-    /// kill -9 of the postmaster.
+    /// The postmaster is killed with SIGKILL.
     KillPostmaster,
-    /// kill -9 of one backend: PostgreSQL throws everybody out and recovers.
+    /// One backend is killed with SIGKILL: PostgreSQL ends all sessions and runs recovery.
     KillBackend,
-    /// Sessions are terminated at random.
+    /// Random sessions are terminated.
     TerminateSessions,
-    /// kill -9 of a server, which is started again.
+    /// A server is killed with SIGKILL and started again.
     KillServer,
-    /// kill -9 of a worker, which is started again.
+    /// A worker is killed with SIGKILL and started again.
     KillWorker,
-    /// A worker is stopped in the middle of a summary, past its lease, and goes on.
+    /// A worker is stopped in the middle of a summary, past its lease, and continues.
     StallWorker,
-    /// What was connected to PostgreSQL stays connected, and nothing comes through.
+    /// Connections to PostgreSQL stall: they stay open, but no byte passes.
     FallSilent,
-    /// The model limits, fails, hangs, speaks nonsense.
+    /// The model is rate-limited, fails, hangs, or answers with nonsense.
     Storm,
-    /// PostgreSQL has no connection left.
+    /// All connections of PostgreSQL are taken.
     TakeConnections,
-    /// Somebody holds the rows of all conversations, until every connection of the servers' pools waits for them.
+    /// The rows of all conversations are locked until every pooled connection waits for them.
     HoldRows,
-    /// Somebody reads one snapshot for a while.
+    /// A snapshot is kept open.
     HoldSnapshot,
-    /// Servers are asked to stop, one after the other, and others start.
+    /// Servers are terminated and started, one after the other.
     RestartServers,
-    /// Two migrators start at once.
+    /// Two migrations run at the same time.
     MigrateTwice,
-    /// Clocks of servers and workers jump by an hour, each somewhere else.
+    /// Clocks of servers and workers jump by an hour, each in its own direction.
     JumpClocks,
 }
 
 impl Fault {
-    /// Every kind.
+    /// All faults.
     pub const ALL: [Self; 15] = [
         Self::StopDatabase,
         Self::KillPostmaster,
@@ -57,7 +57,7 @@ impl Fault {
         Self::JumpClocks,
     ];
 
-    /// What it is called where it is counted.
+    /// The name under which it is counted.
     pub const fn name(self) -> &'static str {
         match self {
             Self::StopDatabase => "immediate stops",
@@ -79,45 +79,55 @@ impl Fault {
     }
 }
 
-/// One step: after so many more appends were acknowledged, this is done.
+/// A step: the fault is injected after this many further acknowledged appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Appends acknowledged before it.
+    /// Acknowledged appends before the fault.
     pub after: u64,
-    /// What is done.
+    /// The fault.
     pub fault: Fault,
-    /// Which process, session or weather: whatever the fault chooses from.
+    /// A number from which the fault chooses its process, session or model behaviour.
     pub choice: u32,
 }
 
 /// The steps of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// All that is chosen, here and in clients and proxies, follows from it.
+    /// The seed of all choices, including those of clients and proxies.
     pub seed: u64,
-    /// In this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Plan {
-    /// These faults, so often each, in an order and at times that follow from the seed.
+    /// A plan with each of these faults this many times. Order and times follow from the seed.
     pub fn of(seed: u64, faults: &[(Fault, usize)]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut all: Vec<Fault> =
-            faults.iter().flat_map(|(fault, times)| std::iter::repeat_n(*fault, *times)).collect();
+        let mut all: Vec<Fault> = faults
+            .iter()
+            .flat_map(|(fault, times)| std::iter::repeat_n(*fault, *times))
+            .collect();
         random.shuffle(&mut all);
         let first: u32 = random.u32(..u32::MAX / 2);
-        // Faults of a kind choose one after the other: several of them leave nothing out.
+        // Faults of one kind get consecutive choices, so that several of them cover all targets.
         let step = |(place, fault)| {
             let before = all[..place].iter().filter(|other| **other == fault).count();
-            Step { after: random.u64(5..30), fault, choice: first + before as u32 }
+            Step {
+                after: random.u64(5..30),
+                fault,
+                choice: first + before as u32,
+            }
         };
-        Self { seed, steps: all.iter().copied().enumerate().map(step).collect() }
+        Self {
+            seed,
+            steps: all.iter().copied().enumerate().map(step).collect(),
+        }
     }
 }
 
 impl Plan {
-    /// The same with so many times as many appends between its steps: what takes long has time to end between two crashes.
+    /// The same plan with `times` as many appends between its steps, so that long operations can
+    /// complete between two crashes.
     #[must_use]
     pub fn slower(mut self, times: u64) -> Self {
         self.steps.iter_mut().for_each(|step| step.after *= times);
@@ -128,7 +138,12 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}:", self.seed)?;
-        for Step { after, fault, choice } in &self.steps {
+        for Step {
+            after,
+            fault,
+            choice,
+        } in &self.steps
+        {
             write!(f, " +{after} {fault:?}({})", choice % 100)?;
         }
         Ok(())
@@ -145,7 +160,11 @@ mod tests {
         let plan = Plan::of(7, &ask);
         assert_eq!(plan, Plan::of(7, &ask));
         assert_ne!(plan.steps, Plan::of(8, &ask).steps);
-        let stops = plan.steps.iter().filter(|step| step.fault == Fault::StopDatabase).count();
+        let stops = plan
+            .steps
+            .iter()
+            .filter(|step| step.fault == Fault::StopDatabase)
+            .count();
         assert_eq!((plan.steps.len(), stops), (13, 10));
     }
 }

@@ -1,5 +1,6 @@
-//! What stands between anneal and PostgreSQL: forwards everything, knows which message commits, and cuts the connection before
-//! that message arrives, or after it was executed and before its answer is delivered. Open connections can be made to fall silent.
+//! The proxy between anneal and PostgreSQL. It forwards everything, recognises the messages that
+//! commit, and can cut a connection before such a message arrives, or after it was executed and
+//! before its answer is delivered. It can also stall open connections.
 
 use std::{
     io,
@@ -21,14 +22,14 @@ use tokio::{
     time::sleep,
 };
 
-use super::wire::{self, Frame, Session};
+use super::postgres_protocol::{self, Frame, Session};
 
-/// Of a thousand commits.
+/// The unit of the shares of commits.
 const THOUSAND: u32 = 1_000;
-/// How long a slow commit waits.
+/// The delay of a slow commit.
 const SLOW: Duration = Duration::from_millis(40);
 
-/// The proxy; it and its connections are gone when dropped.
+/// The proxy. Dropping it closes its connections.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -36,12 +37,12 @@ pub struct Proxy {
 }
 
 struct Shared {
-    far: AtomicU16,
-    /// Commits of a thousand that are cut, and that are delayed.
+    target: AtomicU16,
+    /// Commits per thousand that are cut, and that are delayed.
     cut: AtomicU32,
     slow: AtomicU32,
     random: Mutex<fastrand::Rng>,
-    ends: watch::Sender<End>,
+    faults: watch::Sender<ConnectionFault>,
     counts: Counts,
 }
 
@@ -52,76 +53,82 @@ struct Counts {
     after: AtomicU64,
 }
 
-/// What was done to commits.
+/// Counts of commits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Commits {
-    /// Commits on their way to PostgreSQL.
+    /// Commits that were forwarded or cut.
     pub seen: u64,
-    /// Of these: cut before they arrived.
+    /// Commits that were cut before they arrived.
     pub cut_before: u64,
-    /// Cut after they were executed.
+    /// Commits that were cut after they were executed.
     pub cut_after: u64,
 }
 
-/// What became of the connections that were open so far.
+/// What happened to the connections that were open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ConnectionFault {
     Cut,
     Silent,
 }
 
-/// What becomes of one commit.
-enum Fate {
-    Passes,
-    Waits,
-    NeverArrives,
-    IsNotAnswered,
+/// What happens to a commit.
+enum CommitFault {
+    None,
+    Delay,
+    CutBefore,
+    CutAfter,
 }
 
 impl Proxy {
-    /// A proxy to this port of this machine, whose choices follow from the seed.
-    pub async fn to(far: u16, seed: u64) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("some port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+    /// A proxy to this port. Its choices follow from the seed.
+    pub async fn start(target: u16, seed: u64) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .expect("some port is free");
+        let port = listener.local_addr().expect("the socket is bound").port();
         let shared = Arc::new(Shared {
-            far: AtomicU16::new(far),
+            target: AtomicU16::new(target),
             cut: AtomicU32::new(0),
             slow: AtomicU32::new(0),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
-            ends: watch::Sender::new(End::Cut),
+            faults: watch::Sender::new(ConnectionFault::Cut),
             counts: Counts::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared))).abort_handle();
-        Self { port, shared, accepting }
+        Self {
+            port,
+            shared,
+            accepting,
+        }
     }
 
-    /// Where it listens.
+    /// The proxy's own port.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// New connections lead to this port from now on.
-    pub fn leads_to(&self, far: u16) {
-        self.shared.far.store(far, Ordering::SeqCst);
+    /// Forwards new connections to this port.
+    pub fn set_target(&self, target: u16) {
+        self.shared.target.store(target, Ordering::SeqCst);
     }
 
-    /// Cuts so many of a thousand commits from now on, and delays so many.
+    /// Sets how many commits per thousand are cut and delayed.
     pub fn disturb(&self, cut: u32, slow: u32) {
         self.shared.cut.store(cut, Ordering::SeqCst);
         self.shared.slow.store(slow, Ordering::SeqCst);
     }
 
-    /// From now on nothing comes through the connections that are open, and nobody is told; new ones work.
+    /// Stalls the open connections: they stay open, but no byte passes. New connections work.
     pub fn fall_silent(&self) {
-        self.shared.ends.send_replace(End::Silent);
+        self.shared.faults.send_replace(ConnectionFault::Silent);
     }
 
-    /// The connections that are open are lost, silent ones too; others may be made.
+    /// Closes all open connections, including stalled ones. New connections work.
     pub fn cut_all(&self) {
-        self.shared.ends.send_replace(End::Cut);
+        self.shared.faults.send_replace(ConnectionFault::Cut);
     }
 
-    /// What was done to commits so far.
+    /// The counts so far.
     pub fn commits(&self) -> Commits {
         let counts = &self.shared.counts;
         Commits {
@@ -140,39 +147,51 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    fn fate(&self) -> Fate {
+    fn draw_commit_fault(&self) -> CommitFault {
         self.counts.commits.fetch_add(1, Ordering::SeqCst);
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cut, slow) = (self.cut.load(Ordering::SeqCst), self.slow.load(Ordering::SeqCst));
+        let (cut, slow) = (
+            self.cut.load(Ordering::SeqCst),
+            self.slow.load(Ordering::SeqCst),
+        );
         match random.u32(0..THOUSAND) {
             drawn if drawn < cut && random.bool() => {
                 self.counts.before.fetch_add(1, Ordering::SeqCst);
-                Fate::NeverArrives
+                CommitFault::CutBefore
             }
             drawn if drawn < cut => {
                 self.counts.after.fetch_add(1, Ordering::SeqCst);
-                Fate::IsNotAnswered
+                CommitFault::CutAfter
             }
-            drawn if drawn < cut + slow => Fate::Waits,
-            _ => Fate::Passes,
+            drawn if drawn < cut + slow => CommitFault::Delay,
+            _ => CommitFault::None,
         }
     }
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        let Ok((near, _)) = listener.accept().await else { continue };
-        let (shared, mut ends) = (Arc::clone(&shared), shared.ends.subscribe());
-        ends.mark_unchanged();
+        let Ok((client, _)) = listener.accept().await else {
+            continue;
+        };
+        let (shared, mut faults) = (Arc::clone(&shared), shared.faults.subscribe());
+        faults.mark_unchanged();
         tokio::spawn(async move {
-            // Where nobody listens the caller is let go.
-            let Ok(far) = TcpStream::connect(("127.0.0.1", shared.far.load(Ordering::SeqCst))).await else { return };
-            let _ = (near.set_nodelay(true), far.set_nodelay(true));
-            let mut line = Line { near: halves(near), far: halves(far) };
+            // If nothing listens on the target port, the connection is closed.
+            let Ok(server) =
+                TcpStream::connect(("127.0.0.1", shared.target.load(Ordering::SeqCst))).await
+            else {
+                return;
+            };
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
+            let mut connection = ProxiedConnection {
+                client: halves(client),
+                server: halves(server),
+            };
             tokio::select! {
-                _ = line.forward(&shared) => {}
-                // Both sockets of a silent line stay open until it is cut.
-                _ = ends.changed() => { let _ = ends.wait_for(|end| *end == End::Cut).await; }
+                _ = connection.forward(&shared) => {}
+                // Both sockets of a stalled connection stay open until it is cut.
+                _ = faults.changed() => { let _ = faults.wait_for(|end| *end == ConnectionFault::Cut).await; }
             }
         });
     }
@@ -186,73 +205,83 @@ fn halves(socket: TcpStream) -> (Reader, Writer) {
     (BufReader::new(reader), BufWriter::new(writer))
 }
 
-struct Line {
-    near: (Reader, Writer),
-    far: (Reader, Writer),
+struct ProxiedConnection {
+    client: (Reader, Writer),
+    server: (Reader, Writer),
 }
 
-/// What both directions of a line know.
+/// State shared by both directions of a connection.
 #[derive(Default)]
-struct Known {
+struct SharedProgress {
     /// No transaction is open.
     idle: AtomicBool,
-    /// What the server says now is not delivered any more.
+    /// The server's messages are no longer delivered.
     severed: AtomicBool,
 }
 
-impl Line {
-    /// Forwards until one end closes, or the line is to be cut.
+impl ProxiedConnection {
+    /// Forwards until one side closes or the connection is to be cut.
     async fn forward(&mut self, shared: &Shared) -> io::Result<()> {
         loop {
-            let (bytes, is_answered) = wire::first(&mut self.near.0).await?;
-            send(&mut self.far.1, &bytes, true).await?;
+            let (bytes, is_answered) =
+                postgres_protocol::read_startup_message(&mut self.client.0).await?;
+            send(&mut self.server.1, &bytes, true).await?;
             if !is_answered {
                 break;
             }
-            let answer = self.far.0.read_u8().await?;
-            send(&mut self.near.1, &[answer], true).await?;
+            let answer = self.server.0.read_u8().await?;
+            send(&mut self.client.1, &[answer], true).await?;
         }
-        let known = Known::default();
-        let up = up(&mut self.near.0, &mut self.far.1, &known, shared);
-        let down = down(&mut self.far.0, &mut self.near.1, &known);
+        let progress = SharedProgress::default();
+        let requests = forward_requests(&mut self.client.0, &mut self.server.1, &progress, shared);
+        let answers = forward_answers(&mut self.server.0, &mut self.client.1, &progress);
         tokio::select! {
-            ended = up => ended,
-            ended = down => ended,
+            ended = requests => ended,
+            ended = answers => ended,
         }
     }
 }
 
-/// What the client says. Returns where the line is to be cut before a commit arrives.
-async fn up(from: &mut Reader, to: &mut Writer, known: &Known, shared: &Shared) -> io::Result<()> {
+/// Forwards the client's messages. Returns where the connection is to be cut before a commit.
+async fn forward_requests(
+    from: &mut Reader,
+    to: &mut Writer,
+    progress: &SharedProgress,
+    shared: &Shared,
+) -> io::Result<()> {
     let mut session = Session::default();
     loop {
         let frame = Frame::read(from).await?;
-        if session.commits(&frame, known.idle.load(Ordering::SeqCst)) {
-            match shared.fate() {
-                Fate::Passes => {}
+        if session.commits(&frame, progress.idle.load(Ordering::SeqCst)) {
+            match shared.draw_commit_fault() {
+                CommitFault::None => {}
                 // tidy: allow(sleep): a slow network is what is made here
-                Fate::Waits => sleep(SLOW).await,
-                Fate::NeverArrives => return Ok(()),
-                Fate::IsNotAnswered => known.severed.store(true, Ordering::SeqCst),
+                CommitFault::Delay => sleep(SLOW).await,
+                CommitFault::CutBefore => return Ok(()),
+                CommitFault::CutAfter => progress.severed.store(true, Ordering::SeqCst),
             }
         }
         send(to, frame.bytes(), from.buffer().is_empty()).await?;
     }
 }
 
-/// Passes bytes on: at once, or with those that follow.
+/// Sends bytes now, or together with the following ones.
 async fn send(to: &mut Writer, bytes: &[u8], now: bool) -> io::Result<()> {
     to.write_all(bytes).await?;
     if now { to.flush().await } else { Ok(()) }
 }
 
-/// What the server says. Returns where the line is to be cut once a commit was executed.
-async fn down(from: &mut Reader, to: &mut Writer, known: &Known) -> io::Result<()> {
+/// Forwards the server's messages. Returns where the connection is to be cut after a commit.
+async fn forward_answers(
+    from: &mut Reader,
+    to: &mut Writer,
+    progress: &SharedProgress,
+) -> io::Result<()> {
     loop {
         let frame = Frame::read(from).await?;
-        let severed = known.severed.load(Ordering::SeqCst);
+        let severed = progress.severed.load(Ordering::SeqCst);
         if let Some(idle) = frame.ready() {
-            known.idle.store(idle, Ordering::SeqCst);
+            progress.idle.store(idle, Ordering::SeqCst);
             if severed {
                 return Ok(());
             }

@@ -1,119 +1,174 @@
-//! Clients that read: each goes on from what it saw last, and now and then reads everything again. Whoever has seen a message
-//! never sees a new one before it, never misses one that somebody was told of, and never learns of another tenant's.
+//! Clients that read. Each continues after the last message that it saw, and sometimes reads
+//! everything again. A reader must never see a new message before one that it has seen, never miss
+//! an acknowledged message, and never see another tenant's data.
 
 use std::{collections::HashMap, sync::Arc};
 
 use pb::{
-    context_service_client::ContextServiceClient, conversation_service_client::ConversationServiceClient,
+    context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
 };
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::{Code, Status, transport::Channel};
 
 use super::{
-    history::{Talk, is_as_said},
-    scene::Scene,
+    campaign_state::CampaignState,
+    history::{RecordedConversation, matches_sent},
 };
 use crate::{pb, user};
 
 /// One reader.
 pub(super) struct Reader {
-    scene: Arc<Scene>,
+    state: Arc<CampaignState>,
     random: fastrand::Rng,
-    /// Conversations by id: what each message said when it was first seen.
+    /// By conversation: the content of each message when it was first seen.
     seen: HashMap<String, Vec<String>>,
 }
 
 impl Reader {
-    pub(super) fn new(scene: Arc<Scene>, number: usize, seed: u64) -> Self {
+    pub(super) fn new(state: Arc<CampaignState>, number: usize, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number as u64));
-        Self { scene, random, seen: HashMap::new() }
+        Self {
+            state,
+            random,
+            seen: HashMap::new(),
+        }
     }
 
-    /// Goes on until it is enough.
+    /// Runs until the campaign is over.
     pub(super) async fn run(mut self) {
-        let mut pace = interval(self.scene.pace * 2);
+        let mut pace = interval(self.state.pace * 2);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.scene.is_over() {
+        while !self.state.is_over() {
             pace.tick().await;
-            let Some(talk) = self.scene.ledger.alive(&mut self.random) else { continue };
+            let Some(conversation) = self.state.history.random_alive(&mut self.random) else {
+                continue;
+            };
             match self.random.u32(0..20) {
-                0 => self.read(&talk, true).await,
-                1..4 => self.build(&talk).await,
-                4 => self.look_abroad().await,
-                _ => self.read(&talk, false).await,
+                0 => self.read(&conversation, true).await,
+                1..4 => self.build(&conversation).await,
+                4 => self.read_other_tenant().await,
+                _ => self.read(&conversation, false).await,
             }
         }
     }
 
-    /// Reads what is new, or everything again.
-    async fn read(&mut self, talk: &Talk, again: bool) {
+    /// Reads new messages, or all messages again.
+    async fn read(&mut self, conversation: &RecordedConversation, again: bool) {
         let first = self.random.usize(0..64);
-        let told = talk.newest();
-        let seen = self.seen.get(&talk.id).map_or(0, Vec::len);
+        let newest = conversation.newest();
+        let seen = self.seen.get(&conversation.id).map_or(0, Vec::len);
         let mut after = if again { 0 } else { seen as i64 };
         loop {
             let ask = pb::ListMessagesRequest {
-                conversation_id: talk.id.clone(),
+                conversation_id: conversation.id.clone(),
                 page_size: 500,
                 after_message_id: after,
                 ..Default::default()
             };
             let list = |channel: Channel| {
                 let ask = ask.clone();
-                async move { MessageServiceClient::new(channel).list_messages(ask).await.map(tonic::Response::into_inner) }
+                async move {
+                    MessageServiceClient::new(channel)
+                        .list_messages(ask)
+                        .await
+                        .map(tonic::Response::into_inner)
+                }
             };
-            let Some(page) = self.scene.answered("ListMessages", first, list).await else { return };
+            let Some(page) = self
+                .state
+                .call_with_retries("ListMessages", first, list)
+                .await
+            else {
+                return;
+            };
             let page = match page {
                 Ok(page) => page.messages,
-                Err(status) => return self.refused(talk, "ListMessages", &status),
+                Err(status) => return self.report_refusal(conversation, "ListMessages", &status),
             };
-            self.scene.tally.add("messages read", page.len() as u64);
+            self.state.tally.add("messages read", page.len() as u64);
             if page.is_empty() {
                 break;
             }
             for message in &page {
                 after += 1;
-                self.take(talk, message, after);
+                self.check_message(conversation, message, after);
             }
             after = page.last().map_or(after, |last| last.message_id);
         }
-        self.scene.findings.demand(after >= told || !talk.is_there(), "durability", || {
-            format!("{} ends at {after}, and somebody was told of {told}", talk.id)
-        });
+        self.state.findings.demand(
+            after >= newest || !conversation.exists(),
+            "durability",
+            || {
+                format!(
+                    "{} ends at {after}, but {newest} was acknowledged",
+                    conversation.id
+                )
+            },
+        );
     }
 
-    /// One message, which is to be the one with this id, and what it was before if it was seen before.
-    fn take(&mut self, talk: &Talk, message: &pb::Message, expected: i64) {
+    /// Checks that a message has the expected id, and the same content as when it was first seen.
+    fn check_message(
+        &mut self,
+        conversation: &RecordedConversation,
+        message: &pb::Message,
+        expected: i64,
+    ) {
         let id = message.message_id;
-        self.scene
-            .findings
-            .demand(id == expected, "order", || format!("{}: message {id} came where {expected} was to be", talk.id));
-        let said = format!("{} {:?} {:?}", message.role, message.parts, message.turn);
-        let as_said = talk.told(id).is_none_or(|said| is_as_said(message, &said));
-        self.scene.findings.demand(as_said, "content", || format!("{}: message {id} is not what was said", talk.id));
-        let seen = self.seen.entry(talk.id.clone()).or_default();
+        self.state.findings.demand(id == expected, "order", || {
+            format!(
+                "{}: message {id} came where {expected} was to be",
+                conversation.id
+            )
+        });
+        let content = format!("{} {:?} {:?}", message.role, message.parts, message.turn);
+        let is_as_sent = conversation
+            .find_message(id)
+            .is_none_or(|sent| matches_sent(message, &sent));
+        self.state.findings.demand(is_as_sent, "content", || {
+            format!("{}: message {id} is not what was sent", conversation.id)
+        });
+        let seen = self.seen.entry(conversation.id.clone()).or_default();
         match seen.get((id - 1).max(0) as usize) {
             Some(before) => self
-                .scene
+                .state
                 .findings
-                .demand(*before == said, "prefix", || format!("{}: message {id} is another one than before", talk.id)),
-            None => seen.push(said),
+                .demand(*before == content, "prefix", || {
+                    format!(
+                        "{}: message {id} is another one than before",
+                        conversation.id
+                    )
+                }),
+            None => seen.push(content),
         }
     }
 
-    /// A context stands for every message, once each.
-    async fn build(&mut self, talk: &Talk) {
+    /// Builds a context and checks that its manifest covers every message once.
+    async fn build(&mut self, conversation: &RecordedConversation) {
         let first = self.random.usize(0..64);
-        let told = talk.newest();
-        let ask = pb::BuildContextRequest { conversation_id: talk.id.clone(), ..Default::default() };
+        let newest = conversation.newest();
+        let ask = pb::BuildContextRequest {
+            conversation_id: conversation.id.clone(),
+            ..Default::default()
+        };
         let build = |channel: Channel| {
             let ask = ask.clone();
-            async move { ContextServiceClient::new(channel).build_context(ask).await.map(tonic::Response::into_inner) }
+            async move {
+                ContextServiceClient::new(channel)
+                    .build_context(ask)
+                    .await
+                    .map(tonic::Response::into_inner)
+            }
         };
-        match self.scene.answered("BuildContext", first, build).await {
+        match self
+            .state
+            .call_with_retries("BuildContext", first, build)
+            .await
+        {
             Some(Ok(context)) => {
-                self.scene.tally.one("contexts");
+                self.state.tally.increment("contexts");
                 let mut next = 1;
                 let mut whole = true;
                 for entry in &context.manifest {
@@ -121,50 +176,107 @@ impl Reader {
                     next = entry.last_message_id + 1;
                 }
                 whole &= next == context.last_message_id + 1;
-                self.scene.findings.demand(whole, "coverage", || format!("{}: {:?}", talk.id, context.manifest));
-                self.scene.findings.demand(context.last_message_id >= told, "durability", || {
-                    format!("a context of {} ends at {}, and {told} was told", talk.id, context.last_message_id)
+                self.state.findings.demand(whole, "coverage", || {
+                    format!("{}: {:?}", conversation.id, context.manifest)
                 });
+                self.state
+                    .findings
+                    .demand(context.last_message_id >= newest, "durability", || {
+                        format!(
+                            "a context of {} ends at {}, but {newest} was acknowledged",
+                            conversation.id, context.last_message_id
+                        )
+                    });
             }
-            Some(Err(status)) => self.refused(talk, "BuildContext", &status),
+            Some(Err(status)) => self.report_refusal(conversation, "BuildContext", &status),
             None => {}
         }
     }
 
-    fn refused(&self, talk: &Talk, what: &'static str, status: &Status) {
-        let deleted = status.code() == Code::NotFound && !talk.is_there();
-        self.scene.findings.demand(deleted, "right codes", || format!("{what} of {}: {status:?}", talk.id));
+    fn report_refusal(
+        &self,
+        conversation: &RecordedConversation,
+        what: &'static str,
+        status: &Status,
+    ) {
+        let deleted = status.code() == Code::NotFound && !conversation.exists();
+        self.state.findings.demand(deleted, "right codes", || {
+            format!("{what} of {}: {status:?}", conversation.id)
+        });
     }
 
-    /// Another tenant's conversation is not there.
-    async fn look_abroad(&mut self) {
+    /// Checks that another tenant's conversation is not found.
+    async fn read_other_tenant(&mut self) {
         let first = self.random.usize(0..64);
-        let foreign = &self.scene.foreign;
+        let foreign = &self.state.foreign;
         let get = |channel: Channel| {
-            let ask = pb::GetConversationRequest { conversation_id: foreign.clone() };
-            async move { ConversationServiceClient::new(channel).get_conversation(ask).await.map(|_| ()) }
+            let ask = pb::GetConversationRequest {
+                conversation_id: foreign.clone(),
+            };
+            async move {
+                ConversationServiceClient::new(channel)
+                    .get_conversation(ask)
+                    .await
+                    .map(|_| ())
+            }
         };
         let list = |channel: Channel| {
-            let ask = pb::ListMessagesRequest { conversation_id: foreign.clone(), ..Default::default() };
-            async move { MessageServiceClient::new(channel).list_messages(ask).await.map(|_| ()) }
+            let ask = pb::ListMessagesRequest {
+                conversation_id: foreign.clone(),
+                ..Default::default()
+            };
+            async move {
+                MessageServiceClient::new(channel)
+                    .list_messages(ask)
+                    .await
+                    .map(|_| ())
+            }
         };
         let build = |channel: Channel| {
-            let ask = pb::BuildContextRequest { conversation_id: foreign.clone(), ..Default::default() };
-            async move { ContextServiceClient::new(channel).build_context(ask).await.map(|_| ()) }
+            let ask = pb::BuildContextRequest {
+                conversation_id: foreign.clone(),
+                ..Default::default()
+            };
+            async move {
+                ContextServiceClient::new(channel)
+                    .build_context(ask)
+                    .await
+                    .map(|_| ())
+            }
         };
         let append = |channel: Channel| {
             let (conversation_id, messages) = (foreign.clone(), vec![user("from abroad")]);
-            let ask = pb::AppendMessagesRequest { conversation_id, messages, ..Default::default() };
-            async move { MessageServiceClient::new(channel).append_messages(ask).await.map(|_| ()) }
+            let ask = pb::AppendMessagesRequest {
+                conversation_id,
+                messages,
+                ..Default::default()
+            };
+            async move {
+                MessageServiceClient::new(channel)
+                    .append_messages(ask)
+                    .await
+                    .map(|_| ())
+            }
         };
         for outcome in [
-            self.scene.answered("GetConversation", first, get).await,
-            self.scene.answered("ListMessages", first, list).await,
-            self.scene.answered("BuildContext", first, build).await,
-            self.scene.answered("AppendMessages", first, append).await,
+            self.state
+                .call_with_retries("GetConversation", first, get)
+                .await,
+            self.state
+                .call_with_retries("ListMessages", first, list)
+                .await,
+            self.state
+                .call_with_retries("BuildContext", first, build)
+                .await,
+            self.state
+                .call_with_retries("AppendMessages", first, append)
+                .await,
         ] {
-            let hidden = outcome.is_none_or(|outcome| outcome.is_err_and(|status| status.code() == Code::NotFound));
-            self.scene.findings.demand(hidden, "tenants", || format!("{foreign} is another tenant's, and was shown"));
+            let hidden = outcome
+                .is_none_or(|outcome| outcome.is_err_and(|status| status.code() == Code::NotFound));
+            self.state.findings.demand(hidden, "tenants", || {
+                format!("{foreign} is another tenant's, and was shown")
+            });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A standby that takes over while the old primary is still there.
+//! A standby that takes over while the old primary still runs.
 
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
@@ -7,14 +7,14 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
 
 use super::{
-    campaign::{Campaign, Report, Stage},
+    campaign::{Campaign, Report, RunningCampaign},
     cluster::Cluster,
-    findings::{Findings, held},
+    findings::{Findings, lock},
 };
 use crate::{Folder, eventually, postgres_binaries};
 
 impl Cluster {
-    /// A standby of this cluster, for which every commit waits from now on.
+    /// Starts a synchronous standby of this cluster. From then on every commit waits for it.
     async fn standby(&self) -> Self {
         let folder = Folder::new();
         let mut settings = Settings::new(folder.path().join("postgres"), postgres_binaries());
@@ -24,25 +24,50 @@ impl Cluster {
         let url = PathBuf::from(self.url("postgres"));
         let url = url.to_str().expect("a URL");
         let backup = settings.binaries.program("pg_basebackup");
-        run(Command::new(backup).args(["-R", "-X", "stream", "-c", "fast", "-d", url, "-D"]).arg(&data)).await;
-        // What stands beside the data says whose folder it is; its port is another's.
-        for entry in std::fs::read_dir(self.folder()).expect("the primary's folder").flatten() {
+        run(Command::new(backup)
+            .args(["-R", "-X", "stream", "-c", "fast", "-d", url, "-D"])
+            .arg(&data))
+        .await;
+        // The files next to the data directory mark the folder's owner; the port file is not
+        // copied.
+        for entry in std::fs::read_dir(self.folder())
+            .expect("the primary's folder")
+            .flatten()
+        {
             let name = entry.file_name();
             if entry.path().is_file() && name != "port" && name != "postgres.log" {
-                std::fs::copy(entry.path(), settings.folder.join(name)).expect("copies");
+                std::fs::copy(entry.path(), settings.folder.join(name)).expect("the copy succeeds");
             }
         }
         let like = format!("--reference={}", self.folder().join("data").display());
-        run(Command::new("chown").args(["-R", &like]).arg(&settings.folder)).await;
-        run(Command::new("chmod").arg("700").arg(&settings.folder).arg(&data)).await;
-        let standby = Self::of(settings, folder).await;
-        let mut primary = PgConnection::connect(&self.url("postgres")).await.expect("the primary answers");
-        for setting in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
-            sqlx::query(AssertSqlSafe(setting)).execute(&mut primary).await.expect("sets");
+        run(Command::new("chown")
+            .args(["-R", &like])
+            .arg(&settings.folder))
+        .await;
+        run(Command::new("chmod")
+            .arg("700")
+            .arg(&settings.folder)
+            .arg(&data))
+        .await;
+        let standby = Self::start_from(settings, folder).await;
+        let mut primary = PgConnection::connect(&self.url("postgres"))
+            .await
+            .expect("the primary answers");
+        for setting in [
+            "alter system set synchronous_standby_names = '*'",
+            "select pg_reload_conf()",
+        ] {
+            sqlx::query(AssertSqlSafe(setting))
+                .execute(&mut primary)
+                .await
+                .expect("the setting is changed");
         }
         eventually("commits wait for the standby", async || {
             let waits = "select count(*) from pg_stat_replication where sync_state = 'sync'";
-            sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut primary).await.is_ok_and(|waits| waits == 1)
+            sqlx::query_scalar::<_, i64>(waits)
+                .fetch_one(&mut primary)
+                .await
+                .is_ok_and(|waits| waits == 1)
         })
         .await;
         standby
@@ -50,23 +75,39 @@ impl Cluster {
 }
 
 async fn run(command: &mut Command) {
-    let ran = command.stdin(Stdio::null()).output().await.expect("the program is there");
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let ran = command
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .expect("the program is installed");
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
 }
 
-/// Promotes a standby under load. The old primary stays, and whoever is connected to it stays connected.
-pub async fn takeover(campaign: &Campaign, primary: &mut Cluster) -> Report {
-    let mut stage = Stage::set(campaign, primary, Arc::<Findings>::default()).await;
-    let standby = stage.nemesis.cluster.standby().await;
-    stage.nemesis.goes_on(100).await;
-    let mut db = PgConnection::connect(&standby.url("postgres")).await.expect("the standby answers");
-    sqlx::query("select pg_promote()").execute(&mut db).await.expect("takes over");
-    stage.nemesis.scene.tally.one("takeovers");
-    stage.nemesis.database.moved(&standby);
-    *held(&stage.nemesis.url) = stage.nemesis.database.direct();
-    // Each connection to the old primary is found out by one call, at its deadline.
-    stage.nemesis.goes_on_within(Duration::from_mins(3), 100).await;
-    // Whoever only reads must not read there for ever.
-    stage.nemesis.database.proxy.cut_all();
-    stage.end().await
+/// Promotes a standby under load. The old primary keeps running, with its connections.
+pub async fn promote_standby(campaign: &Campaign, primary: &mut Cluster) -> Report {
+    let mut running = RunningCampaign::start(campaign, primary, Arc::<Findings>::default()).await;
+    let standby = running.injector.cluster.standby().await;
+    running.injector.wait_for_appends(100).await;
+    let mut db = PgConnection::connect(&standby.url("postgres"))
+        .await
+        .expect("the standby answers");
+    sqlx::query("select pg_promote()")
+        .execute(&mut db)
+        .await
+        .expect("the standby is promoted");
+    running.injector.state.tally.increment("takeovers");
+    running.injector.database.follow(&standby);
+    *lock(&running.injector.url) = running.injector.database.direct_url();
+    // Each connection to the old primary is detected by one call, at its deadline.
+    running
+        .injector
+        .wait_for_appends_within(Duration::from_mins(3), 100)
+        .await;
+    // Connections that only read would otherwise stay on the old primary.
+    running.injector.database.proxy.cut_all();
+    running.finish().await
 }

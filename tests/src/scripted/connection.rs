@@ -1,4 +1,4 @@
-//! One connection of the scripted provider: HTTP/1.1, one request, one answer, closed.
+//! One connection of the scripted provider: HTTP/1.1 with one request and one answer.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,9 +11,9 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Asked, Shared, script::Step};
+use super::{ModelRequest, Shared, script::Step};
 
-/// Answers until aborted; the connections end with it.
+/// Accepts connections until the task is aborted. Its connections are aborted with it.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
@@ -23,12 +23,19 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(socket: TcpStream, shared: Arc<Shared>) {
-    // The test reads pieces as they are written, not when the kernel finds them worth a packet.
-    socket.set_nodelay(true).expect("a fresh socket takes the option");
+    // Each piece goes out when it is written, without Nagle's delay.
+    socket
+        .set_nodelay(true)
+        .expect("a fresh socket takes the option");
     let (mut reader, mut writer) = socket.into_split();
-    let Some(mut asked) = request(&mut reader).await else { return };
+    let Some(mut asked) = request(&mut reader).await else {
+        return;
+    };
     let script = {
-        let mut all = shared.asked.lock().expect("nobody panics while holding it");
+        let mut all = shared
+            .requests
+            .lock()
+            .expect("no thread panics while holding the lock");
         asked.nth = all.len();
         if shared.keeps_requests {
             all.push(asked.clone());
@@ -43,12 +50,13 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
                 shared.counts.send_modify(|counts| counts.closed_by_client += 1);
             }
         }
-        // A client sends nothing after its request: what comes is its end.
+        // A client sends nothing after its request, so a completed read means that it has closed
+        // the connection.
         _ = reader.read(&mut byte) => shared.counts.send_modify(|counts| counts.closed_by_client += 1),
     }
 }
 
-/// A call that is being answered.
+/// Counts a call as open while it lives.
 struct Open<'a>(&'a Shared);
 
 impl<'a> Open<'a> {
@@ -76,7 +84,9 @@ async fn play(writer: &mut OwnedWriteHalf, steps: Vec<Step>) -> std::io::Result<
             Step::Flood(bytes) => {
                 let nonsense = vec![b'x'; 64 * 1024];
                 for start in (0..bytes).step_by(nonsense.len()) {
-                    writer.write_all(&nonsense[..nonsense.len().min(bytes - start)]).await?;
+                    writer
+                        .write_all(&nonsense[..nonsense.len().min(bytes - start)])
+                        .await?;
                 }
             }
             Step::Wait(gate) => gate.pass().await,
@@ -96,8 +106,8 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// The request; None where the client left before it was whole.
-async fn request(reader: &mut OwnedReadHalf) -> Option<Asked> {
+/// Reads the request; None if the client leaves before it is complete.
+async fn request(reader: &mut OwnedReadHalf) -> Option<ModelRequest> {
     let mut bytes = Vec::new();
     let head = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -112,13 +122,21 @@ async fn request(reader: &mut OwnedReadHalf) -> Option<Asked> {
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
         .collect();
-    let length: usize = headers.get("content-length").map_or(Some(0), |length| length.parse().ok())?;
+    let length: usize = headers
+        .get("content-length")
+        .map_or(Some(0), |length| length.parse().ok())?;
     while bytes.len() < head + 4 + length {
         more(reader, &mut bytes).await?;
     }
     let raw = String::from_utf8_lossy(&bytes[head + 4..]).into_owned();
     let body = serde_json::from_str(&raw).unwrap_or_default();
-    Some(Asked { path, headers, body, raw, nth: 0 })
+    Some(ModelRequest {
+        path,
+        headers,
+        body,
+        raw,
+        nth: 0,
+    })
 }
 
 async fn more(reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Option<()> {

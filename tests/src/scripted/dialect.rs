@@ -1,32 +1,32 @@
-//! What a model says, written as the events of each protocol.
+//! A model's output, written as the events of each provider's protocol.
 
 use anneal_llm::provider::Api;
 use serde_json::{Value, json};
 
-use super::Asked;
+use super::ModelRequest;
 
-/// Something that a model says.
+/// A piece of a model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Say {
     /// A piece of text.
     Text(String),
-    /// A piece of readable thoughts.
+    /// A piece of readable reasoning.
     Thought(String),
-    /// The provider's signature under the thoughts before it.
+    /// The provider's signature of the preceding reasoning.
     Signature(String),
-    /// Thoughts that the provider hides: their ciphertext. Only Anthropic's protocol has them.
+    /// Reasoning that the provider hides, as ciphertext. Only Anthropic's protocol has it.
     Redacted(String),
-    /// A call of a tool; its input is sent in two fragments where the protocol has fragments.
+    /// A tool call. Its input is sent in two fragments where the protocol has fragments.
     ToolUse {
-        /// The call's id; empty: none is given.
+        /// The id of the call; empty: no id.
         id: String,
         /// The tool's name.
         name: String,
-        /// Its input: JSON text.
+        /// Its input, as JSON text.
         input: String,
     },
-    /// It stops at its output limit.
-    OutOfRoom,
+    /// The model stops at its output limit.
+    OutputLimit,
 }
 
 impl Say {
@@ -40,43 +40,54 @@ impl Say {
         pieces.iter().map(|piece| Self::text(piece)).collect()
     }
 
-    /// A piece of readable thoughts.
+    /// A piece of readable reasoning.
     pub fn thought(text: &str) -> Self {
         Self::Thought(text.to_owned())
     }
 
-    /// A call of a tool.
+    /// A tool call.
     pub fn tool(id: &str, name: &str, input: &str) -> Self {
-        Self::ToolUse { id: id.to_owned(), name: name.to_owned(), input: input.to_owned() }
+        Self::ToolUse {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            input: input.to_owned(),
+        }
     }
 
-    fn said(&self) -> &str {
+    fn content(&self) -> &str {
         match self {
-            Self::Text(said) | Self::Thought(said) | Self::Signature(said) | Self::Redacted(said) => said,
+            Self::Text(content)
+            | Self::Thought(content)
+            | Self::Signature(content)
+            | Self::Redacted(content) => content,
             Self::ToolUse { input, .. } => input,
-            Self::OutOfRoom => "",
+            Self::OutputLimit => "",
         }
     }
 }
 
-/// What the provider says that it counted.
+/// The token usage that the provider reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counted {
-    /// All input.
+pub struct ReportedUsage {
+    /// All input tokens.
     pub input: u64,
-    /// Of it: read from the cache.
+    /// Input tokens read from the cache.
     pub cached: u64,
-    /// Of it: written to the cache (only Anthropic says).
+    /// Input tokens written to the cache. Only Anthropic reports them.
     pub written: u64,
-    /// What the model wrote.
+    /// Output tokens.
     pub output: u64,
 }
 
-impl Counted {
-    /// A token for four bytes, nothing cached.
-    pub(super) fn of(asked: &Asked, says: &[Say]) -> Self {
-        let output: usize = says.iter().map(|say| say.said().len()).sum();
-        Self { input: tokens(asked.raw.len()), output: tokens(output), ..Self::default() }
+impl ReportedUsage {
+    /// One token per four bytes, nothing cached.
+    pub(super) fn of(asked: &ModelRequest, says: &[Say]) -> Self {
+        let output: usize = says.iter().map(|say| say.content().len()).sum();
+        Self {
+            input: tokens(asked.raw.len()),
+            output: tokens(output),
+            ..Self::default()
+        }
     }
 }
 
@@ -84,8 +95,8 @@ fn tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(4)
 }
 
-/// The events of an answer, its end included.
-pub(super) fn events(api: Api, says: &[Say], counted: Counted) -> Vec<String> {
+/// The events of an answer, including its end.
+pub(super) fn events(api: Api, says: &[Say], counted: ReportedUsage) -> Vec<String> {
     match api {
         Api::OpenAi => openai(says, counted),
         Api::Anthropic => anthropic(says, counted),
@@ -98,17 +109,22 @@ fn data(value: &Value) -> String {
 }
 
 fn named(value: &Value) -> String {
-    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
+    format!(
+        "event: {}\ndata: {value}\n\n",
+        value["type"].as_str().unwrap_or_default()
+    )
 }
 
 fn calls(says: &[Say]) -> bool {
     says.iter().any(|say| matches!(say, Say::ToolUse { .. }))
 }
 
-fn openai(says: &[Say], counted: Counted) -> Vec<String> {
+fn openai(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     let chunk = |delta: Value, stop: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": stop});
-        data(&json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}))
+        data(
+            &json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}),
+        )
     };
     let mut events = vec![chunk(json!({"role": "assistant", "content": null}), None)];
     let mut call = 0;
@@ -118,8 +134,7 @@ fn openai(says: &[Say], counted: Counted) -> Vec<String> {
             Say::Thought(text) => events.push(chunk(json!({"reasoning_content": text}), None)),
             Say::ToolUse { id, name, input } => {
                 let (first, rest) = halves(input);
-                let mut function =
-                    json!({"index": call, "type": "function", "function": {"name": name, "arguments": first}});
+                let mut function = json!({"index": call, "type": "function", "function": {"name": name, "arguments": first}});
                 if !id.is_empty() {
                     function["id"] = json!(id);
                 }
@@ -128,18 +143,27 @@ fn openai(says: &[Say], counted: Counted) -> Vec<String> {
                 events.push(chunk(json!({"tool_calls": [more]}), None));
                 call += 1;
             }
-            Say::Signature(_) | Say::Redacted(_) | Say::OutOfRoom => {}
+            Say::Signature(_) | Say::Redacted(_) | Say::OutputLimit => {}
         }
     }
-    let stop = if says.contains(&Say::OutOfRoom) { "length" } else { "stop" };
-    events.push(chunk(json!({}), Some(if calls(says) { "tool_calls" } else { stop })));
+    let stop = if says.contains(&Say::OutputLimit) {
+        "length"
+    } else {
+        "stop"
+    };
+    events.push(chunk(
+        json!({}),
+        Some(if calls(says) { "tool_calls" } else { stop }),
+    ));
     let usage = json!({
         "prompt_tokens": counted.input,
         "completion_tokens": counted.output,
         "total_tokens": counted.input + counted.output,
         "prompt_tokens_details": {"cached_tokens": counted.cached},
     });
-    events.push(data(&json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": usage})));
+    events.push(data(
+        &json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": usage}),
+    ));
     events.push("data: [DONE]\n\n".to_owned());
     events
 }
@@ -148,14 +172,15 @@ fn halves(text: &str) -> (&str, &str) {
     text.split_at(text.floor_char_boundary(text.len() / 2))
 }
 
-fn anthropic(says: &[Say], counted: Counted) -> Vec<String> {
+fn anthropic(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     let usage = json!({
         "input_tokens": counted.input - counted.cached - counted.written,
         "cache_read_input_tokens": counted.cached,
         "cache_creation_input_tokens": counted.written,
         "output_tokens": 1,
     });
-    let message = json!({"id": "m1", "type": "message", "role": "assistant", "content": [], "usage": usage});
+    let message =
+        json!({"id": "m1", "type": "message", "role": "assistant", "content": [], "usage": usage});
     let mut events = vec![named(&json!({"type": "message_start", "message": message}))];
     events.push(named(&json!({"type": "ping"})));
     let mut blocks = Blocks::default();
@@ -164,7 +189,11 @@ fn anthropic(says: &[Say], counted: Counted) -> Vec<String> {
     }
     blocks.close();
     events.append(&mut blocks.events);
-    let stop = if says.contains(&Say::OutOfRoom) { "max_tokens" } else { "end_turn" };
+    let stop = if says.contains(&Say::OutputLimit) {
+        "max_tokens"
+    } else {
+        "end_turn"
+    };
     let stop = if calls(says) { "tool_use" } else { stop };
     let delta = json!({"stop_reason": stop, "stop_sequence": null});
     events.push(named(&json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": counted.output}})));
@@ -172,7 +201,7 @@ fn anthropic(says: &[Say], counted: Counted) -> Vec<String> {
     events
 }
 
-/// Content blocks under way: pieces of one kind share a block.
+/// Content blocks in progress. Consecutive pieces of one kind share a block.
 #[derive(Default)]
 struct Blocks {
     events: Vec<String>,
@@ -188,53 +217,70 @@ impl Blocks {
                 self.delta(&json!({"type": "text_delta", "text": text}));
             }
             Say::Thought(text) => {
-                self.within("thinking", &json!({"type": "thinking", "thinking": "", "signature": ""}));
+                self.within(
+                    "thinking",
+                    &json!({"type": "thinking", "thinking": "", "signature": ""}),
+                );
                 self.delta(&json!({"type": "thinking_delta", "thinking": text}));
             }
             Say::Signature(signature) => {
-                self.within("thinking", &json!({"type": "thinking", "thinking": "", "signature": ""}));
+                self.within(
+                    "thinking",
+                    &json!({"type": "thinking", "thinking": "", "signature": ""}),
+                );
                 self.delta(&json!({"type": "signature_delta", "signature": signature}));
                 self.close();
             }
             Say::Redacted(cipher) => {
                 self.close();
-                self.within("redacted", &json!({"type": "redacted_thinking", "data": cipher}));
+                self.within(
+                    "redacted",
+                    &json!({"type": "redacted_thinking", "data": cipher}),
+                );
                 self.close();
             }
             Say::ToolUse { id, name, input } => {
                 self.close();
-                self.within("tool", &json!({"type": "tool_use", "id": id, "name": name, "input": {}}));
+                self.within(
+                    "tool",
+                    &json!({"type": "tool_use", "id": id, "name": name, "input": {}}),
+                );
                 let (first, rest) = halves(input);
                 self.delta(&json!({"type": "input_json_delta", "partial_json": first}));
                 self.delta(&json!({"type": "input_json_delta", "partial_json": rest}));
                 self.close();
             }
-            Say::OutOfRoom => {}
+            Say::OutputLimit => {}
         }
     }
 
     fn within(&mut self, kind: &'static str, block: &Value) {
         if self.open != Some(kind) {
             self.close();
-            let start = json!({"type": "content_block_start", "index": self.index, "content_block": block});
+            let start =
+                json!({"type": "content_block_start", "index": self.index, "content_block": block});
             self.events.push(named(&start));
             self.open = Some(kind);
         }
     }
 
     fn delta(&mut self, delta: &Value) {
-        self.events.push(named(&json!({"type": "content_block_delta", "index": self.index, "delta": delta})));
+        self.events.push(named(
+            &json!({"type": "content_block_delta", "index": self.index, "delta": delta}),
+        ));
     }
 
     fn close(&mut self) {
         if self.open.take().is_some() {
-            self.events.push(named(&json!({"type": "content_block_stop", "index": self.index})));
+            self.events.push(named(
+                &json!({"type": "content_block_stop", "index": self.index}),
+            ));
             self.index += 1;
         }
     }
 }
 
-fn gemini(says: &[Say], counted: Counted) -> Vec<String> {
+fn gemini(says: &[Say], counted: ReportedUsage) -> Vec<String> {
     let chunk = |part: &str, stop: Option<&str>| {
         let stop = stop.map_or_else(String::new, |stop| format!(",\"finishReason\":\"{stop}\""));
         let usage = json!({
@@ -251,17 +297,30 @@ fn gemini(says: &[Say], counted: Counted) -> Vec<String> {
         let part = match say {
             Say::Text(text) => json!({"text": text}).to_string(),
             Say::Thought(text) => json!({"text": text, "thought": true}).to_string(),
-            Say::Signature(signature) => json!({"text": "", "thoughtSignature": signature}).to_string(),
-            // The input is spliced in, so that it arrives as the test wrote it.
-            Say::ToolUse { id, name, input } => {
-                let id = if id.is_empty() { String::new() } else { format!("\"id\":{},", json!(id)) };
-                format!("{{\"functionCall\":{{{id}\"name\":{},\"args\":{input}}}}}", json!(name))
+            Say::Signature(signature) => {
+                json!({"text": "", "thoughtSignature": signature}).to_string()
             }
-            Say::Redacted(_) | Say::OutOfRoom => continue,
+            // The input is spliced in as text, so that it arrives exactly as the test wrote it.
+            Say::ToolUse { id, name, input } => {
+                let id = if id.is_empty() {
+                    String::new()
+                } else {
+                    format!("\"id\":{},", json!(id))
+                };
+                format!(
+                    "{{\"functionCall\":{{{id}\"name\":{},\"args\":{input}}}}}",
+                    json!(name)
+                )
+            }
+            Say::Redacted(_) | Say::OutputLimit => continue,
         };
         events.push(chunk(&part, None));
     }
-    let stop = if says.contains(&Say::OutOfRoom) { "MAX_TOKENS" } else { "STOP" };
+    let stop = if says.contains(&Say::OutputLimit) {
+        "MAX_TOKENS"
+    } else {
+        "STOP"
+    };
     events.push(chunk("{\"text\":\"\"}", Some(stop)));
     events
 }

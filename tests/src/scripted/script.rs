@@ -1,4 +1,4 @@
-//! What the scripted provider does with one request.
+//! The steps of the scripted provider's answer to one request.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use anneal_llm::provider::Api;
 use tokio::sync::Semaphore;
 
 use super::{
-    Asked,
-    dialect::{self, Counted, Say},
+    ModelRequest,
+    dialect::{self, ReportedUsage, Say},
 };
 
-/// What a test holds closed, so that an answer waits for it. Clones are the same gate.
+/// A gate that answers wait for until the test opens it. Clones are the same gate.
 #[derive(Clone)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -32,7 +32,7 @@ impl Gate {
     }
 
     pub(super) async fn pass(&self) {
-        // Closed means open for ever.
+        // A closed semaphore means that the gate is open for ever.
         if let Ok(permit) = self.0.acquire().await {
             permit.forget();
         }
@@ -40,21 +40,21 @@ impl Gate {
 }
 
 pub(super) enum Step {
-    /// Bytes as they are.
+    /// Sends raw bytes.
     Raw(Vec<u8>),
-    /// Bytes as one chunk of a chunked body.
+    /// Sends bytes as one chunk of a chunked body.
     Chunk(Vec<u8>),
-    /// This many bytes of nonsense.
+    /// Sends this many filler bytes.
     Flood(usize),
-    /// Until the gate lets one pass.
+    /// Waits until the gate lets one piece pass.
     Wait(Gate),
-    /// Until the client is gone.
+    /// Waits until the client is gone.
     Hang,
-    /// This chunk, over and over, until the client is gone.
+    /// Sends this chunk repeatedly until the client is gone.
     Endless(Vec<u8>),
 }
 
-/// One answer, step by step: the head, the pieces of the body, its end.
+/// One answer: its head, the pieces of its body, its end.
 pub struct Script {
     pub(super) steps: Vec<Step>,
 }
@@ -62,74 +62,104 @@ pub struct Script {
 const END: &[u8] = b"0\r\n\r\n";
 
 impl Script {
-    /// A streamed answer in the protocol of the request, its usage computed: a token for four bytes.
-    pub fn says(asked: &Asked, says: impl IntoIterator<Item = Say>) -> Self {
+    /// A streamed answer in the protocol of the request. Its usage is one token per four bytes.
+    pub fn says(asked: &ModelRequest, says: impl IntoIterator<Item = Say>) -> Self {
         let says: Vec<Say> = says.into_iter().collect();
-        let counted = Counted::of(asked, &says);
+        let counted = ReportedUsage::of(asked, &says);
         Self::says_counted(asked.api(), &says, counted)
     }
 
     /// A streamed answer in this protocol with this usage.
-    pub fn says_counted(api: Api, says: &[Say], counted: Counted) -> Self {
+    pub fn says_counted(api: Api, says: &[Say], counted: ReportedUsage) -> Self {
         Self::events(dialect::events(api, says, counted))
     }
 
-    /// OpenAI's protocol: this text in these pieces.
-    pub fn openai(pieces: &[&str], counted: Counted) -> Self {
+    /// An answer in OpenAI's protocol with this text in pieces.
+    pub fn openai(pieces: &[&str], counted: ReportedUsage) -> Self {
         Self::says_counted(Api::OpenAi, &Say::texts(pieces), counted)
     }
 
-    /// Anthropic's protocol: this text in these pieces.
-    pub fn anthropic(pieces: &[&str], counted: Counted) -> Self {
+    /// An answer in Anthropic's protocol with this text in pieces.
+    pub fn anthropic(pieces: &[&str], counted: ReportedUsage) -> Self {
         Self::says_counted(Api::Anthropic, &Say::texts(pieces), counted)
     }
 
-    /// Gemini's protocol: this text in these pieces.
-    pub fn gemini(pieces: &[&str], counted: Counted) -> Self {
+    /// An answer in Gemini's protocol with this text in pieces.
+    pub fn gemini(pieces: &[&str], counted: ReportedUsage) -> Self {
         Self::says_counted(Api::Gemini, &Say::texts(pieces), counted)
     }
 
-    /// Server-sent events as they are, one chunk each: each text with its `data:` and its blank line.
+    /// Server-sent events as given, one chunk each. Each text includes `data:` and its blank line.
     pub fn events(events: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let head = head(200, &[("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]);
-        let chunks = events.into_iter().map(|event| Step::Chunk(event.into().into_bytes()));
-        Self { steps: std::iter::once(head).chain(chunks).chain([Step::Raw(END.to_vec())]).collect() }
+        let head = head(
+            200,
+            &[
+                ("content-type", "text/event-stream"),
+                ("transfer-encoding", "chunked"),
+            ],
+        );
+        let chunks = events
+            .into_iter()
+            .map(|event| Step::Chunk(event.into().into_bytes()));
+        Self {
+            steps: std::iter::once(head)
+                .chain(chunks)
+                .chain([Step::Raw(END.to_vec())])
+                .collect(),
+        }
     }
 
-    /// A whole body with its length.
+    /// An answer with this status, these headers and this body.
     pub fn status(status: u16, headers: &[(&str, &str)], body: &str) -> Self {
         let length = body.len().to_string();
         let mut all = vec![("content-length", length.as_str())];
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        if !headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
+        {
             all.push(("content-type", "application/json"));
         }
         all.extend_from_slice(headers);
-        Self { steps: vec![head(status, &all), Step::Raw(body.as_bytes().to_vec())] }
+        Self {
+            steps: vec![head(status, &all), Step::Raw(body.as_bytes().to_vec())],
+        }
     }
 
-    /// Bytes instead of HTTP, and the connection closed.
+    /// Sends these bytes instead of an HTTP answer and closes the connection.
     pub fn raw(bytes: &[u8]) -> Self {
-        Self { steps: vec![Step::Raw(bytes.to_vec())] }
+        Self {
+            steps: vec![Step::Raw(bytes.to_vec())],
+        }
     }
 
-    /// A body of this many bytes of nonsense.
+    /// An answer with a body of this many filler bytes.
     pub fn bytes(status: u16, bytes: usize) -> Self {
-        let headers = [("content-length", bytes.to_string()), ("content-type", "application/json".to_owned())];
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        Self { steps: vec![head(status, &headers), Step::Flood(bytes)] }
+        let headers = [
+            ("content-length", bytes.to_string()),
+            ("content-type", "application/json".to_owned()),
+        ];
+        let headers: Vec<(&str, &str)> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        Self {
+            steps: vec![head(status, &headers), Step::Flood(bytes)],
+        }
     }
 
-    /// Nothing at all, until the client is gone.
+    /// Sends nothing until the client is gone.
     pub fn hang() -> Self {
-        Self { steps: vec![Step::Hang] }
+        Self {
+            steps: vec![Step::Hang],
+        }
     }
 
-    /// This event over and over, until the client is gone.
+    /// Sends this event repeatedly until the client is gone.
     pub fn endless(event: &str) -> Self {
         Self::events(Vec::<String>::new()).then_endless(event)
     }
 
-    /// The same head, then this chunk over and over, until the client is gone.
+    /// The same head, then this chunk repeatedly until the client is gone.
     #[must_use]
     pub fn then_endless(self, chunk: &str) -> Self {
         let mut endless = self.cut_after(0);
@@ -137,7 +167,7 @@ impl Script {
         endless
     }
 
-    /// The same, cut off after this many pieces: the connection closes without the body's end.
+    /// The same, cut off after this many pieces: the connection closes before the body's end.
     #[must_use]
     pub fn cut_after(mut self, pieces: usize) -> Self {
         self.steps.truncate(1 + pieces);
@@ -152,7 +182,7 @@ impl Script {
         cut
     }
 
-    /// The same, each piece and the end waiting for the gate to let one pass; the head is sent at once.
+    /// The same, with each piece and the end waiting for the gate. The head is sent at once.
     #[must_use]
     pub fn gated(self, gate: &Gate) -> Self {
         let mut steps = Vec::new();
@@ -165,26 +195,38 @@ impl Script {
         Self { steps }
     }
 
-    /// The same, nothing of it, not even the head, before the gate lets one pass.
+    /// The same, with the whole answer, including its head, waiting for the gate once.
     #[must_use]
     pub fn after(mut self, gate: &Gate) -> Self {
         self.steps.insert(0, Step::Wait(gate.clone()));
         self
     }
 
-    /// The same bytes, in chunks of this many.
+    /// The same bytes, in chunks of this size.
     #[must_use]
     pub fn in_chunks_of(self, bytes: usize) -> Self {
         let resized = |step| match step {
-            Step::Chunk(chunk) => chunk.chunks(bytes).map(|piece| Step::Chunk(piece.to_vec())).collect(),
+            Step::Chunk(chunk) => chunk
+                .chunks(bytes)
+                .map(|piece| Step::Chunk(piece.to_vec()))
+                .collect(),
             other => vec![other],
         };
-        Self { steps: self.steps.into_iter().flat_map(resized).collect() }
+        Self {
+            steps: self.steps.into_iter().flat_map(resized).collect(),
+        }
     }
 }
 
 fn head(status: u16, headers: &[(&str, &str)]) -> Step {
-    let mut lines = vec![format!("HTTP/1.1 {status} Said"), "connection: close".to_owned()];
-    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    let mut lines = vec![
+        format!("HTTP/1.1 {status} Said"),
+        "connection: close".to_owned(),
+    ];
+    lines.extend(
+        headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}")),
+    );
     Step::Raw(format!("{}\r\n\r\n", lines.join("\r\n")).into_bytes())
 }

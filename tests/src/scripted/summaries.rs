@@ -1,29 +1,33 @@
-//! A scripted model that writes summaries which can be stored.
+//! Summaries of the scripted model that pass every check.
 
 use serde_json::{Value, json};
 
-use super::{Asked, Counted, Say, Script};
+use super::{ModelRequest, ReportedUsage, Say, Script};
 
 impl Script {
-    /// A good summary: short, of its own words, with every string that it must hold.
-    pub fn summarizes(asked: &Asked) -> Self {
+    /// A valid summary: short, in its own words, with every string that must be kept.
+    pub fn summarizes(asked: &ModelRequest) -> Self {
         Self::summarizes_as(asked, SUMMARY)
     }
 
-    /// The same in these words.
-    pub fn summarizes_as(asked: &Asked, summary: &str) -> Self {
+    /// The same with this text.
+    pub fn summarizes_as(asked: &ModelRequest, summary: &str) -> Self {
         Self::says(asked, [Say::text(&good_summary(asked, summary))])
     }
 
-    /// The same with these figures of the provider.
-    pub fn summarizes_counted(asked: &Asked, counted: Counted) -> Self {
-        Self::says_counted(asked.api(), &[Say::text(&good_summary(asked, SUMMARY))], counted)
+    /// The same with this reported usage.
+    pub fn summarizes_counted(asked: &ModelRequest, counted: ReportedUsage) -> Self {
+        Self::says_counted(
+            asked.api(),
+            &[Say::text(&good_summary(asked, SUMMARY))],
+            counted,
+        )
     }
 }
 
 const SUMMARY: &str = "Several things were asked about, and each of them was answered.";
 
-fn good_summary(asked: &Asked, summary: &str) -> String {
+fn good_summary(asked: &ModelRequest, summary: &str) -> String {
     json!({
         "summary": summary,
         "decisions": [],
@@ -34,10 +38,13 @@ fn good_summary(asked: &Asked, summary: &str) -> String {
     .to_string()
 }
 
-/// The strings that this prompt wants to find in the summary: a line of its data names them.
-fn must_keep(asked: &Asked) -> Value {
+/// The strings that the summary must keep. A line of the prompt's data lists them.
+fn must_keep(asked: &ModelRequest) -> Value {
     let texts = asked.texts();
-    let mut lines = texts.iter().flat_map(|text| text.lines()).filter_map(|line| serde_json::from_str(line).ok());
+    let mut lines = texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(|line| serde_json::from_str(line).ok());
     let line = lines.find(|line: &Value| line["kind"] == "must_keep");
     line.map_or_else(|| json!([]), |line| line["strings"].clone())
 }

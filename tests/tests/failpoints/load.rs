@@ -1,48 +1,55 @@
-//! A small load that comes by every place: one client, each call with one request id until it is answered.
+//! A small load that reaches every failpoint outside the migrations. One client repeats each call
+//! with the same request id until it is answered.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anneal_tests::{CONVERSATION, House, assistant, pb, prose, refusal, sentence, user};
+use anneal_tests::{
+    LOCK_CONVERSATION, TestApp, assistant, pb, prose, sentence, status_details, user,
+};
 use pb::{
-    chat_response::Event, chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
-    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
+    chat_response::Event, chat_service_client::ChatServiceClient,
+    context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient,
 };
 use tonic::{Code, Status};
 use uuid::Uuid;
 
 use crate::stack::Stack;
 
-/// What the client was told.
+/// The effects that the server has acknowledged.
 #[derive(Default)]
-pub(crate) struct Told {
-    /// By conversation: its messages' ids and texts.
-    pub(crate) said: BTreeMap<String, Vec<(i64, String)>>,
-    /// The conversation that is deleted.
+pub(crate) struct Acknowledged {
+    /// Ids and texts of the messages, by conversation id.
+    pub(crate) messages: BTreeMap<String, Vec<(i64, String)>>,
+    /// Id of the deleted conversation.
     pub(crate) deleted: String,
 }
 
-/// What the model is asked, and what it says.
+/// The prompt of the turn, and the answer of the scripted model.
 const QUESTION: &str = "And then?";
 pub(crate) const ANSWER: &str = "Then this.";
 
-/// The client.
+/// The client that performs the calls.
 pub(crate) struct Load<'a> {
-    house: &'a House,
+    app: &'a TestApp,
+    /// Whether another transaction locks the conversation during the large append.
     contended: bool,
-    told: Told,
+    acknowledged: Acknowledged,
     requests: usize,
 }
 
 /// The first text of a message.
-pub(crate) fn text_of(message: &pb::Message) -> String {
+pub(crate) fn first_text(message: &pb::Message) -> String {
     match message.parts.first().and_then(|part| part.part.as_ref()) {
-        Some(pb::part::Part::Text(said)) => said.text.clone(),
+        Some(pb::part::Part::Text(part)) => part.text.clone(),
         other => panic!("a text, not {other:?}"),
     }
 }
 
-/// Calls until the answer is not one that a client may try again.
-async fn until_answered<T>(
+/// Repeats the call until it succeeds or fails with an error that a client may not retry. Processes
+/// that have died are started again.
+async fn call_until_answer<T>(
     stack: &mut Stack,
     mut call: impl AsyncFnMut(tonic::transport::Channel) -> Result<tonic::Response<T>, Status>,
 ) -> Result<T, Status> {
@@ -54,17 +61,27 @@ async fn until_answered<T>(
             Ok(answer) => return Ok(answer.into_inner()),
             Err(status) => status,
         };
-        let gone = [Code::Unavailable, Code::Cancelled, Code::Unknown, Code::DeadlineExceeded];
-        if !gone.contains(&status.code()) && !refusal(&status).retry {
+        let retryable = [
+            Code::Unavailable,
+            Code::Cancelled,
+            Code::Unknown,
+            Code::DeadlineExceeded,
+        ];
+        if !retryable.contains(&status.code()) && !status_details(&status).retry {
             return Err(status);
         }
-        stack.revive().await;
+        stack.restart_dead_processes().await;
     }
 }
 
 impl<'a> Load<'a> {
-    pub(crate) fn new(house: &'a House, contended: bool) -> Self {
-        Self { house, contended, told: Told::default(), requests: 0 }
+    pub(crate) fn new(app: &'a TestApp, contended: bool) -> Self {
+        Self {
+            app,
+            contended,
+            acknowledged: Acknowledged::default(),
+            requests: 0,
+        }
     }
 
     fn request_id(&mut self) -> String {
@@ -72,31 +89,42 @@ impl<'a> Load<'a> {
         format!("r{}", self.requests)
     }
 
-    /// Says and does everything.
-    pub(crate) async fn run(mut self, stack: &mut Stack) -> Told {
-        let (talk, marked, doomed) = (self.create(stack).await, self.create(stack).await, self.create(stack).await);
+    /// Performs all calls and returns what was acknowledged.
+    pub(crate) async fn run(mut self, stack: &mut Stack) -> Acknowledged {
+        let conversation = self.create(stack).await;
+        let separated = self.create(stack).await;
+        let doomed = self.create(stack).await;
         for turn in 0..4 {
-            for id in [&talk, &marked, &doomed] {
-                let said = vec![user(&sentence(2 * turn)), assistant(&sentence(2 * turn + 1))];
-                self.append(stack, id, said).await;
+            for id in [&conversation, &separated, &doomed] {
+                let messages = vec![
+                    user(&sentence(2 * turn)),
+                    assistant(&sentence(2 * turn + 1)),
+                ];
+                self.append(stack, id, messages).await;
             }
         }
-        // Too much to be stored, or counted, with others.
+        // Too large to be stored or counted in one batch with others.
         let large = assistant(&prose(0, 800));
         if self.contended {
-            self.append_contended(stack, &talk, large).await;
+            self.append_under_contention(stack, &conversation, large)
+                .await;
         } else {
-            self.append(stack, &talk, vec![large]).await;
+            self.append(stack, &conversation, vec![large]).await;
         }
         self.delete(stack, &doomed).await;
-        let after = self.separate(stack, &marked).await;
-        self.append(stack, &marked, vec![user("And now?"), assistant("Now this.")]).await;
-        self.join(stack, &marked, after).await;
-        self.compact(stack, &talk).await;
-        self.ask(stack, &marked).await;
-        self.told.said.remove(&doomed);
-        self.told.deleted = doomed;
-        self.told
+        let after = self.insert_separator(stack, &separated).await;
+        self.append(
+            stack,
+            &separated,
+            vec![user("And now?"), assistant("Now this.")],
+        )
+        .await;
+        self.delete_separator(stack, &separated, after).await;
+        self.compact(stack, &conversation).await;
+        self.run_turn(stack, &separated).await;
+        self.acknowledged.messages.remove(&doomed);
+        self.acknowledged.deleted = doomed;
+        self.acknowledged
     }
 
     async fn create(&mut self, stack: &mut Stack) -> String {
@@ -106,10 +134,15 @@ impl<'a> Load<'a> {
             large_message_threshold: Some(2_000),
             ..Default::default()
         };
-        let ask =
-            pb::CreateConversationRequest { request_id: self.request_id(), policy: Some(policy), ..Default::default() };
-        let made = until_answered(stack, async |channel| {
-            ConversationServiceClient::new(channel).create_conversation(ask.clone()).await
+        let ask = pb::CreateConversationRequest {
+            request_id: self.request_id(),
+            policy: Some(policy),
+            ..Default::default()
+        };
+        let made = call_until_answer(stack, async |channel| {
+            ConversationServiceClient::new(channel)
+                .create_conversation(ask.clone())
+                .await
         });
         made.await.expect("creates").conversation_id
     }
@@ -121,42 +154,61 @@ impl<'a> Load<'a> {
             messages,
             ..Default::default()
         };
-        let done = until_answered(stack, async |channel| {
-            MessageServiceClient::new(channel).append_messages(ask.clone()).await
+        let done = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .append_messages(ask.clone())
+                .await
         });
         let done = done.await.expect("appends");
-        let said = ask
-            .messages
-            .into_iter()
-            .map(|message| text_of(&pb::Message { parts: message.parts, ..Default::default() }));
+        let texts = ask.messages.into_iter().map(|message| {
+            first_text(&pb::Message {
+                parts: message.parts,
+                ..Default::default()
+            })
+        });
         let ids = done.messages.iter().map(|message| message.message_id);
-        self.told.said.entry(id.to_owned()).or_default().extend(ids.zip(said));
+        self.acknowledged
+            .messages
+            .entry(id.to_owned())
+            .or_default()
+            .extend(ids.zip(texts));
     }
 
-    /// The same while another transaction holds the conversation, until the append waits for it.
-    async fn append_contended(&mut self, stack: &mut Stack, id: &str, message: pb::NewMessage) {
-        let house = self.house;
-        // Nobody but the append may be the one that waits.
+    /// Appends while another transaction locks the conversation, which it releases as soon as the
+    /// append waits for the lock.
+    async fn append_under_contention(
+        &mut self,
+        stack: &mut Stack,
+        id: &str,
+        message: pb::NewMessage,
+    ) {
+        let app = self.app;
+        // The append must be the only statement that waits for a lock.
         stack.signal_worker("STOP").await;
-        house.answered().await;
-        let held = house.holding(CONVERSATION, id.parse::<Uuid>().expect("an id")).await;
+        app.wait_until_statements_end().await;
+        let held = app
+            .hold_lock(LOCK_CONVERSATION, id.parse::<Uuid>().expect("an id"))
+            .await;
         tokio::join!(self.append(stack, id, vec![message]), async {
-            house.waiting(1).await;
-            held.let_go().await;
+            app.wait_for_lock_waiters(1).await;
+            held.rollback().await;
         });
         stack.signal_worker("CONT").await;
     }
 
-    /// A turn, until the model has answered it.
-    async fn ask(&mut self, stack: &mut Stack, id: &str) {
+    /// Repeats a turn until the model has answered it.
+    async fn run_turn(&mut self, stack: &mut Stack, id: &str) {
         let ask = pb::ChatRequest {
             conversation_id: id.to_owned(),
             request_id: self.request_id(),
             messages: vec![user(QUESTION)],
             ..Default::default()
         };
-        let answered = until_answered(stack, async |channel| {
-            let mut events = ChatServiceClient::new(channel).chat(ask.clone()).await?.into_inner();
+        let answered = call_until_answer(stack, async |channel| {
+            let mut events = ChatServiceClient::new(channel)
+                .chat(ask.clone())
+                .await?
+                .into_inner();
             while let Some(event) = events.message().await? {
                 if let Some(Event::Done(done)) = event.event {
                     return Ok(tonic::Response::new(done.message_ids));
@@ -165,50 +217,69 @@ impl<'a> Load<'a> {
             Err(Status::unknown("the turn broke off"))
         });
         let ids = answered.await.expect("is answered");
-        let said = [QUESTION, ANSWER].map(str::to_owned);
-        assert_eq!(ids.len(), said.len());
-        self.told.said.entry(id.to_owned()).or_default().extend(ids.into_iter().zip(said));
+        let texts = [QUESTION, ANSWER].map(str::to_owned);
+        assert_eq!(ids.len(), texts.len());
+        self.acknowledged
+            .messages
+            .entry(id.to_owned())
+            .or_default()
+            .extend(ids.into_iter().zip(texts));
     }
 
     async fn delete(&mut self, stack: &mut Stack, id: &str) {
-        let ask = pb::DeleteConversationRequest { conversation_id: id.to_owned(), request_id: self.request_id() };
-        let deleted = until_answered(stack, async |channel| {
-            ConversationServiceClient::new(channel).delete_conversation(ask.clone()).await
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.request_id(),
+        };
+        let deleted = call_until_answer(stack, async |channel| {
+            ConversationServiceClient::new(channel)
+                .delete_conversation(ask.clone())
+                .await
         });
-        // A first call that was not answered may have deleted it.
+        // An earlier call whose answer was lost may have deleted it.
         let gone = deleted.await.map_err(|status| status.code());
         assert!(matches!(gone, Ok(()) | Err(Code::NotFound)), "{gone:?}");
     }
 
-    async fn separate(&mut self, stack: &mut Stack, id: &str) -> i64 {
+    async fn insert_separator(&mut self, stack: &mut Stack, id: &str) -> i64 {
         let ask = pb::InsertSeparatorRequest {
             conversation_id: id.to_owned(),
             request_id: self.request_id(),
             ..Default::default()
         };
-        let put = until_answered(stack, async |channel| {
-            MessageServiceClient::new(channel).insert_separator(ask.clone()).await
+        let put = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .insert_separator(ask.clone())
+                .await
         });
-        put.await.expect("separates").after_message_id
+        put.await.expect("inserts").after_message_id
     }
 
-    async fn join(&mut self, stack: &mut Stack, id: &str, after_message_id: i64) {
+    async fn delete_separator(&mut self, stack: &mut Stack, id: &str, after_message_id: i64) {
         let ask = pb::DeleteSeparatorRequest {
             conversation_id: id.to_owned(),
             request_id: self.request_id(),
             after_message_id,
         };
-        let joined = until_answered(stack, async |channel| {
-            MessageServiceClient::new(channel).delete_separator(ask.clone()).await
+        let joined = call_until_answer(stack, async |channel| {
+            MessageServiceClient::new(channel)
+                .delete_separator(ask.clone())
+                .await
         });
-        joined.await.expect("joins");
+        joined.await.expect("deletes");
     }
 
     async fn compact(&mut self, stack: &mut Stack, id: &str) {
-        let ask =
-            pb::CompactRequest { conversation_id: id.to_owned(), request_id: self.request_id(), ..Default::default() };
-        let asked =
-            until_answered(stack, async |channel| ContextServiceClient::new(channel).compact(ask.clone()).await);
+        let ask = pb::CompactRequest {
+            conversation_id: id.to_owned(),
+            request_id: self.request_id(),
+            ..Default::default()
+        };
+        let asked = call_until_answer(stack, async |channel| {
+            ContextServiceClient::new(channel)
+                .compact(ask.clone())
+                .await
+        });
         asked.await.expect("queues");
     }
 }

@@ -1,13 +1,20 @@
-//! Every place where a process can go wrong (`failpoint!` in the store and the worker), each with each fault: a call fails
-//! there, waits there beyond what bounds it, or the process dies there. Real processes under a small load; afterwards every
-//! acknowledged append is there once, every job has ended, and every promise is kept.
+//! Every failpoint (`failpoint!` in the sources) with every fault: the call fails there, it waits
+//! there for longer than its time limit, or the process dies there. The tests run real processes
+//! under a small load. Afterwards every acknowledged append is stored once, every job has ended,
+//! and every promise is kept.
 //!
-//! The list of places is read from the source: one that the load does not come by fails the matrix. `ANNEAL_FAILPOINTS=word`
-//! visits only places whose names hold the word.
+//! - `points.rs`: the failpoints, read from the source, and what the load must do to reach each.
+//! - `stack.rs`: a server and a worker with one fault, and the checks after the load.
+//! - `load.rs`: the client calls that reach every failpoint outside the migrations.
+//! - `migrations.rs`: `anneal migrate` with one fault, and a second run without it.
+//! - `model_calls.rs`: the lease of a model call when the database's answer is lost.
+//!
+//! A failpoint that the load does not reach fails the test. `ANNEAL_FAILPOINTS=word` selects the
+//! failpoints whose names contain the word.
 
-mod calls;
 mod load;
 mod migrations;
+mod model_calls;
 mod points;
 mod stack;
 
@@ -20,59 +27,70 @@ use crate::points::{Fault, Point};
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 
-/// Stacks of processes that are under way at once: most of them wait.
-const AT_ONCE: usize = 10;
+/// Failpoints that are tested at the same time. Most of the processes wait.
+const CONCURRENCY: usize = 10;
 
-/// Visits every place with this fault.
-async fn visit(fault: Fault) {
-    // The places of appends that share a transaction are not come by without them.
+/// Tests every failpoint with this fault.
+async fn inject_everywhere(fault: Fault) {
+    // Without batching, no append reaches the failpoints of the batches.
     if grouping() == Grouping::Off {
         println!("skipped: appends share nothing here");
         return;
     }
     let points = points::all();
     assert!(!points.is_empty());
-    let visited = points.len();
-    // Each on a thread and a runtime of its own, so that a panic says where.
-    let visits = stream::iter(points).map(|point| tokio::task::spawn_blocking(move || visit_one(&point, fault)));
-    let failed: Vec<_> =
-        visits.buffer_unordered(AT_ONCE).filter(|visit| std::future::ready(visit.is_err())).collect().await;
-    assert!(failed.is_empty(), "{} of {visited} places broke a promise with {fault:?}", failed.len());
+    let count = points.len();
+    // Each failpoint has its own thread and runtime, so that a panic belongs to one failpoint.
+    let runs = stream::iter(points)
+        .map(|point| tokio::task::spawn_blocking(move || inject_one(&point, fault)));
+    let failed: Vec<_> = runs
+        .buffer_unordered(CONCURRENCY)
+        .filter(|run| std::future::ready(run.is_err()))
+        .collect()
+        .await;
+    assert!(
+        failed.is_empty(),
+        "{} of {count} failpoints broke a promise with {fault:?}",
+        failed.len()
+    );
 }
 
-fn visit_one(point: &Point, fault: Fault) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+fn inject_one(point: &Point, fault: Fault) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
-        if point.is_of_migrations() {
-            migrations::visit(point, fault).await;
+        if point.is_in_migrations() {
+            migrations::inject(point, fault).await;
         } else {
-            stack::visit(point, fault).await;
+            stack::inject(point, fault).await;
         }
     });
     println!("{fault:?} at {}: every promise is kept", point.name);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failure_anywhere_breaks_no_promise() {
-    visit(Fault::Error).await;
+async fn a_failure_at_any_failpoint_breaks_no_promise() {
+    inject_everywhere(Fault::Error).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_wait_anywhere_breaks_no_promise() {
-    visit(Fault::Delay).await;
+async fn a_long_wait_at_any_failpoint_breaks_no_promise() {
+    inject_everywhere(Fault::Delay).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_anywhere_breaks_no_promise() {
-    visit(Fault::Abort).await;
+async fn a_process_that_dies_at_any_failpoint_breaks_no_promise() {
+    inject_everywhere(Fault::Abort).await;
 }
 
 #[test]
-fn there_are_many_places_and_no_two_have_one_name() {
-    let mut names: Vec<String> = points::in_source();
+fn failpoint_names_are_unique_and_at_least_25() {
+    let mut names: Vec<String> = points::names_in_source();
     names.sort_unstable();
     let count = names.len();
     names.dedup();
-    assert_eq!(names.len(), count, "a name that stands twice is two places");
-    assert!(count >= 25, "{count} places");
+    assert_eq!(names.len(), count, "two failpoints share a name");
+    assert!(count >= 25, "{count} failpoints");
 }

@@ -1,36 +1,52 @@
-//! `anneal migrate` goes wrong, and is run again.
+//! `anneal migrate` fails at a failpoint, and a second run completes.
 
-use anneal_tests::{Anneal, Folder, House, OldRow, OldTables, empty_database, migrated, recount};
+use anneal_tests::{
+    AnnealBinary, Folder, OldRow, OldTables, TestApp, empty_database, expected_migration,
+    read_migrated_conversations,
+};
 
 use crate::{
     BINARY,
     points::{Fault, Point},
 };
 
-/// The older tables' rows.
+/// Rows of the older tables.
 fn rows() -> Vec<OldRow> {
-    let row = |place: i64| {
-        let role = if place % 2 == 0 { "USER" } else { "ASSISTANT" };
-        OldRow { conversation: 1 + place % 3, ..OldRow::said(role, &format!("said {place}"), 1_600_000_000 + place) }
+    let row = |number: i64| {
+        let role = if number % 2 == 0 { "USER" } else { "ASSISTANT" };
+        OldRow {
+            conversation: 1 + number % 3,
+            ..OldRow::message(role, &format!("said {number}"), 1_600_000_000 + number)
+        }
     };
     (1..=60).map(row).collect()
 }
 
-/// A visit of one place with one fault.
-pub(crate) async fn visit(point: &Point, fault: Fault) {
+/// Runs `anneal migrate` with the fault at one failpoint, then without it, and checks the result.
+pub(crate) async fn inject(point: &Point, fault: Fault) {
     let folder = Folder::new();
-    let old = if point.is_of_older_tables() { Some(OldTables::with(3, &rows()).await) } else { None };
+    let old = if point.is_in_legacy_migration() {
+        Some(OldTables::with(3, &rows()).await)
+    } else {
+        None
+    };
     let url = match &old {
         Some(old) => old.url.clone(),
         None => empty_database().await,
     };
-    let anneal = Anneal::new(BINARY, &folder, &url);
-    let first = anneal.failing(&point.configuration(fault)).run(&["migrate"]).await;
-    assert!(first.err.contains(&format!("failpoint {}: ", point.name)), "nobody came by: {first:?}");
+    let anneal = AnnealBinary::new(BINARY, &folder, &url);
+    let first = anneal
+        .with_failpoints(&point.configuration(fault))
+        .run(&["migrate"])
+        .await;
+    assert!(
+        first.err.contains(&format!("failpoint {}: ", point.name)),
+        "the failpoint was not reached: {first:?}"
+    );
     match fault {
         Fault::Error => assert_eq!(first.code, Some(1), "{first:?}"),
         Fault::Abort => assert_eq!(first.code, None, "{first:?}"),
-        // It has gone on, or its transaction was ended for being idle.
+        // It has continued, or PostgreSQL has ended its idle transaction.
         Fault::Delay => assert!(first.code.is_some(), "{first:?}"),
     }
     let again = anneal.run(&["migrate"]).await;
@@ -38,13 +54,16 @@ pub(crate) async fn visit(point: &Point, fault: Fault) {
     let checked = anneal.run(&["migrate", "--check"]).await;
     assert_eq!(checked.code, Some(0), "{checked:?}");
     if old.is_some() {
-        assert_eq!(migrated(&url).await, recount(3, &rows()).kept);
+        assert_eq!(
+            read_migrated_conversations(&url).await,
+            expected_migration(3, &rows()).kept
+        );
     }
-    let house = House::at(&url).await;
-    let talk = house.conversation().await;
-    talk.turn("a", "b").await;
-    house.run_jobs_until_idle().await;
-    talk.verify().await;
+    let app = TestApp::on_database(&url).await;
+    let conversation = app.conversation().await;
+    conversation.turn("a", "b").await;
+    app.run_jobs_until_idle().await;
+    conversation.verify().await;
     drop(old);
-    house.demolish().await;
+    app.drop_database().await;
 }

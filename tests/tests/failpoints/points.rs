@@ -1,61 +1,62 @@
-//! The places, as the source has them, and what each needs to be come by.
+//! The failpoints, read from the source, and what the load must do to reach each.
 
 use std::path::Path;
 
-/// What goes wrong.
+/// The injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The call fails as if its connection were lost; twice, so that a retry inside fails as well.
+    /// The call fails as if its connection were lost. It fails twice, so that an internal retry
+    /// fails as well.
     Error,
-    /// The call waits, once, for longer than what bounds it.
+    /// The call waits once, for longer than its time limit.
     Delay,
-    /// The process is gone.
+    /// The process aborts.
     Abort,
 }
 
-/// A place in the source.
+/// A `failpoint!` in the source.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
-    /// Its name.
     pub(crate) name: String,
 }
 
 impl Point {
-    fn begins(&self, words: &[&str]) -> bool {
-        words.iter().any(|word| self.name.starts_with(word))
+    fn has_prefix(&self, prefixes: &[&str]) -> bool {
+        prefixes.iter().any(|prefix| self.name.starts_with(prefix))
     }
 
-    /// Whether only `anneal migrate` comes by.
-    pub(crate) fn is_of_migrations(&self) -> bool {
-        self.begins(&["migrate."])
+    /// Whether only `anneal migrate` reaches it.
+    pub(crate) fn is_in_migrations(&self) -> bool {
+        self.has_prefix(&["migrate."])
     }
 
-    /// Whether only `anneal migrate` on a database with the older tables comes by.
-    pub(crate) fn is_of_older_tables(&self) -> bool {
-        self.begins(&["migrate.legacy."])
+    /// Whether only `anneal migrate` on a database with the older tables reaches it.
+    pub(crate) fn is_in_legacy_migration(&self) -> bool {
+        self.has_prefix(&["migrate.legacy."])
     }
 
-    /// Whether an append comes by only when another transaction holds its conversation.
+    /// Whether an append reaches it only while another transaction locks its conversation.
     pub(crate) fn needs_contention(&self) -> bool {
-        self.begins(&["append.alone.locked", "append.alone.written"])
+        self.has_prefix(&["append.alone.locked", "append.alone.written"])
     }
 
-    /// Whether a worker comes by only when another has left a job behind.
-    pub(crate) fn needs_orphan(&self) -> bool {
-        self.begins(&["rescue.freed"])
+    /// Whether a worker reaches it only when another worker has left a job behind.
+    pub(crate) fn needs_orphan_job(&self) -> bool {
+        self.has_prefix(&["rescue.freed"])
     }
 
-    /// The fault, as `FAILPOINTS` says it, with what else must go wrong so that somebody comes by.
+    /// The value of `FAILPOINTS` for this fault. It includes other faults that are necessary for
+    /// the load to reach this failpoint.
     pub(crate) fn configuration(&self, fault: Fault) -> String {
         let action = match fault {
             Fault::Error => "2*return(error)".to_owned(),
             Fault::Delay => format!("1*return(delay:{})", self.delay_ms()),
             Fault::Abort => "1*return(abort)".to_owned(),
         };
-        let also = if self.begins(&["heartbeat."]) {
-            // A job that is under way at the second beat still.
+        let also = if self.has_prefix(&["heartbeat."]) {
+            // The job must still run at the second heartbeat.
             ";job.begun=1*return(delay:14000)"
-        } else if self.begins(&["fail."]) {
+        } else if self.has_prefix(&["fail."]) {
             ";job.begun=1*return(error)"
         } else {
             ""
@@ -63,12 +64,19 @@ impl Point {
         format!("{}={action}{also}", self.name)
     }
 
-    /// A wait that passes what bounds it: a claim's patience and a lease of 15 s, the 10 s of a group of appends and of a
-    /// caller, the 5 s after which PostgreSQL ends an idle transaction and a heartbeat is given up.
+    /// A wait, in milliseconds, that is longer than the time limit at this failpoint: 15 s for a
+    /// claim and for a lease, 10 s for a batch of appends and for a caller, 5 s after which
+    /// PostgreSQL ends an idle transaction and a heartbeat is given up.
     fn delay_ms(&self) -> u32 {
-        if self.begins(&["claim.", "job.", "checkpoint.summarized", "summary.made", "counting.read"]) {
+        if self.has_prefix(&[
+            "claim.",
+            "job.",
+            "checkpoint.summarized",
+            "summary.made",
+            "counting.read",
+        ]) {
             17_000
-        } else if self.begins(&["append.group."]) {
+        } else if self.has_prefix(&["append.group."]) {
             12_000
         } else {
             6_000
@@ -76,17 +84,29 @@ impl Point {
     }
 }
 
-/// The places to visit: all, or those whose names hold the word in `ANNEAL_FAILPOINTS`.
+/// All failpoints, or those whose names contain the word in `ANNEAL_FAILPOINTS`.
 pub(crate) fn all() -> Vec<Point> {
     let word = std::env::var("ANNEAL_FAILPOINTS").unwrap_or_default();
-    in_source().into_iter().filter(|name| name.contains(&word)).map(|name| Point { name }).collect()
+    names_in_source()
+        .into_iter()
+        .filter(|name| name.contains(&word))
+        .map(|name| Point { name })
+        .collect()
 }
 
-/// The names of all places in the crates that have any, as often as they stand there.
-pub(crate) fn in_source() -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in the workspace");
+/// The names of all failpoints in the crates that may have any, with repetitions.
+pub(crate) fn names_in_source() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the tests are in the workspace");
     let mut names = Vec::new();
-    for folder in ["store/src", "worker/src", "server/src", "llm/src", "cli/src"] {
+    for folder in [
+        "store/src",
+        "worker/src",
+        "server/src",
+        "llm/src",
+        "cli/src",
+    ] {
         collect(&root.join(folder), &mut names);
     }
     names
@@ -100,7 +120,11 @@ fn collect(folder: &Path, names: &mut Vec<String>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let source = std::fs::read_to_string(&path).expect("is text");
             let calls = source.split("failpoint!(\"").skip(1);
-            names.extend(calls.filter_map(|after| after.split('"').next()).map(str::to_owned));
+            names.extend(
+                calls
+                    .filter_map(|after| after.split('"').next())
+                    .map(str::to_owned),
+            );
         }
     }
 }

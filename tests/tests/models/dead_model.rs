@@ -1,45 +1,63 @@
-//! A model that is dead costs its own jobs time, and nobody else anything.
+//! A dead model delays only the jobs that call it.
 
 use anneal_core::admission::BreakerSettings;
-use anneal_tests::{House, Script, ScriptedModel, eventually};
+use anneal_tests::{Script, ScriptedModel, TestApp, eventually};
 use anneal_worker::Fallback;
 use tokio_util::sync::CancellationToken;
 
-use crate::trouble::{checkpoint_jobs, impatient, ripe};
+use crate::due_checkpoints::{
+    conversation_due_for_checkpoint, list_checkpoint_jobs, settings_with_short_timeouts,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_that_wait_for_a_dead_model_are_left_alone() {
+async fn jobs_waiting_for_a_dead_model_are_not_started_early() {
     let model = ScriptedModel::start(|_| Script::status(500, &[], "oops")).await;
-    let house = House::start().await;
+    let app = TestApp::start().await;
     for _ in 0..40 {
-        ripe(&house).await;
+        conversation_due_for_checkpoint(&app).await;
     }
-    let mut writing = impatient(&model);
-    writing.summarizer.fallback = Fallback::None;
-    writing.access.breaker = BreakerSettings { model_failures: 3, ..BreakerSettings::default() };
-    let (worker, stop) = (house.worker_writing(&writing), CancellationToken::new());
+    let mut worker_settings = settings_with_short_timeouts(&model);
+    worker_settings.summarizer.fallback = Fallback::None;
+    worker_settings.access.breaker = BreakerSettings {
+        model_failures: 3,
+        ..BreakerSettings::default()
+    };
+    let (worker, stop) = (
+        app.worker_with_model(&worker_settings),
+        CancellationToken::new(),
+    );
     let running = tokio::spawn({
         let stop = stop.clone();
         async move { worker.run(stop).await }
     });
     eventually("the breaker is open", async || {
-        let jobs = checkpoint_jobs(&house).await;
-        jobs.len() == 40 && jobs.iter().any(|job| job.last_error.contains("breaker of this tenant"))
+        let jobs = list_checkpoint_jobs(&app).await;
+        jobs.len() == 40
+            && jobs
+                .iter()
+                .any(|job| job.last_error.contains("breaker of this tenant"))
     })
     .await;
-    // What is said meanwhile is counted, and rings for nothing else.
-    let talk = house.conversation().await;
+    // New messages are counted and start no other job.
+    let conversation = app.conversation().await;
     for _ in 0..5 {
-        talk.turns(1).await;
+        conversation.turns(1).await;
         eventually("it is counted", async || {
-            talk.conversation().await.token_total.is_some_and(|total| total.estimated_messages == 0)
+            conversation
+                .conversation()
+                .await
+                .token_total
+                .is_some_and(|total| total.estimated_messages == 0)
         })
         .await;
     }
     stop.cancel();
     running.await.expect("stops");
-    let jobs = checkpoint_jobs(&house).await;
+    let jobs = list_checkpoint_jobs(&app).await;
     let touched = jobs.iter().filter(|job| !job.last_error.is_empty()).count();
     assert_eq!(jobs.len(), 40);
-    assert!((1..=10).contains(&touched), "{touched} of 40 jobs were claimed although the breaker was open");
+    assert!(
+        (1..=10).contains(&touched),
+        "{touched} of 40 jobs were claimed although the breaker was open"
+    );
 }

@@ -1,22 +1,45 @@
-//! Calls of language models: three protocols, dialects, failures, admission, summaries that a model writes.
+//! Calls of language models.
+//!
+//! - `providers_protocols`: requests and answers in three protocols
+//! - `providers_dialects`: deviations of servers that claim OpenAI's protocol
+//! - `providers_failures`: each failure of a provider, within bounds of bytes and time
+//! - `providers_unreachable`: no connection, no TLS, timeouts
+//! - `providers_settings`: invalid settings, keys, proxies
+//! - `providers_real_model`, `real_contexts`, `real_summaries`: calls, contexts and summaries with
+//!   a real model
+//! - `classify_error`: which provider errors are context overflows
+//! - `media`: media URLs of tenants do not reach providers that would fetch them
+//! - `admission`: limits of calls, quotas, breakers, leases
+//! - `tenant_shares`: breakers and call limits between tenants
+//! - `call_costs`: costs of calls without an answer
+//! - `summaries`: summaries written by a model
+//! - `long_summaries`: sources above the model's window; partial summaries of a killed worker
+//! - `summary_failures`: failing models and unusable summaries
+//! - `summary_job_retries`: retry times, breakers and quotas of jobs that call a model
+//! - `due_checkpoints`: conversations and settings that these tests share
+//! - `dead_model`: jobs that wait for a dead model
+//! - `model_settings`: settings that stop the start; the command `models`
 
 mod admission;
-mod billing;
+mod call_costs;
 mod classify_error;
 mod dead_model;
-mod faults;
+mod due_checkpoints;
+mod long_summaries;
 mod media;
-mod providers;
+mod model_settings;
 mod providers_dialects;
-mod providers_fail;
-mod providers_real;
+mod providers_failures;
+mod providers_protocols;
+mod providers_real_model;
 mod providers_settings;
-mod real_model;
+mod providers_unreachable;
+mod real_contexts;
 mod real_summaries;
-mod settings;
 mod summaries;
-mod tenants;
-mod trouble;
+mod summary_failures;
+mod summary_job_retries;
+mod tenant_shares;
 
 use anneal_core::message::Part;
 use anneal_llm::provider::Api;
@@ -27,10 +50,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
 /// The protocols.
 const APIS: [Api; 3] = [Api::OpenAi, Api::Anthropic, Api::Gemini];
 
-/// A context with nothing in it.
+/// A context without messages.
 const CONTEXT: &str = r#"{"messages":[]}"#;
 
-/// A call of a tool, as heard.
+/// A tool call in an answer.
 fn call(id: &str, name: &str, input: &str) -> Part {
-    Part::ToolUse { id: id.into(), name: name.into(), input: input.into() }
+    Part::ToolUse {
+        id: id.into(),
+        name: name.into(),
+        input: input.into(),
+    }
 }

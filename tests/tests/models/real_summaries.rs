@@ -1,21 +1,22 @@
-//! A real and very small model summarises real conversations. It writes poorly: it loops, copies, overruns. What it writes
-//! is stored as a model's summary only where it is one; else an extract takes its place and says so.
+//! A real, very small model summarises real conversations. It writes poorly: it loops, copies and
+//! exceeds limits. Its text is stored as a summary only if it is usable. Otherwise an extract,
+//! labelled as such, is stored.
 
 use std::collections::HashMap;
 
-use anneal_tests::{Chat, Data, House, Writing, pb, start_llm};
+use anneal_tests::{Chat, ModelWorkerSettings, TestApp, TranscriptFolder, pb, start_llm};
 use prost::Message as _;
 use serde_json::json;
 
 const WINDOW: u32 = 8_192;
-/// Tokens of a summary at most.
+/// Maximum tokens of a summary.
 const TARGET: u64 = 200;
 
-/// Bytes of each conversation: what a small model on a busy processor reads in seconds.
+/// Bytes taken of each conversation. A small model on a busy processor reads them in seconds.
 const BYTES: usize = 4_000;
 
-/// The beginnings of real conversations of every family.
-fn real(data: &Data) -> Vec<Chat> {
+/// The beginning of real conversations of every family.
+fn real_conversations(data: &TranscriptFolder) -> Vec<Chat> {
     let mut chats: Vec<Chat> = data.pi_sessions().into_iter().take(2).collect();
     chats.extend(data.tau_bench().into_iter().take(1));
     chats.extend(data.swe_agent().into_iter().take(1));
@@ -33,39 +34,65 @@ fn real(data: &Data) -> Vec<Chat> {
     chats
 }
 
-/// Whether a reader would call this the work of a broken model: the same line again and again, or the marks of a dialogue.
+/// Whether the summary looks broken: a line repeated many times, or markers of a dialogue.
 fn is_broken(summary: &str) -> bool {
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for sentence in summary.split(['.', '\n', '。']).map(str::trim).filter(|sentence| sentence.len() > 20) {
+    for sentence in summary
+        .split(['.', '\n', '。'])
+        .map(str::trim)
+        .filter(|sentence| sentence.len() > 20)
+    {
         *seen.entry(sentence).or_default() += 1;
     }
-    let marks = ["<|im_start|>", "[INST]", "user:", "assistant:", "system:", "\"message\":"];
+    let marks = [
+        "<|im_start|>",
+        "[INST]",
+        "user:",
+        "assistant:",
+        "system:",
+        "\"message\":",
+    ];
     seen.values().any(|times| *times > 3)
-        || summary.lines().any(|line| marks.iter().any(|mark| line.trim_start().to_lowercase().starts_with(mark)))
+        || summary.lines().any(|line| {
+            marks
+                .iter()
+                .any(|mark| line.trim_start().to_lowercase().starts_with(mark))
+        })
 }
 
 #[tokio::test]
-async fn a_real_model_ends_in_a_summary_or_in_an_extract_and_never_in_rubbish() {
-    let Some(data) = Data::find() else { return };
+async fn a_real_model_yields_a_usable_summary_or_an_extract() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
     let Some(llm) = start_llm(WINDOW) else { return };
-    let house = House::start().await;
-    let policy = pb::Policy { max_message_count: Some(0), large_message_threshold: Some(1_500), ..Default::default() };
-    let providers = json!({"local": {"api": "openai", "url": llm.url, "total_timeout_ms": 120_000}});
-    let models = json!({"writer": {"provider": "local", "window_tokens": WINDOW, "output_tokens": 300}});
-    let mut writing = Writing::of(
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        max_message_count: Some(0),
+        large_message_threshold: Some(1_500),
+        ..Default::default()
+    };
+    let providers =
+        json!({"local": {"api": "openai", "url": llm.url, "total_timeout_ms": 120_000}});
+    let models =
+        json!({"writer": {"provider": "local", "window_tokens": WINDOW, "output_tokens": 300}});
+    let mut worker_settings = ModelWorkerSettings::of(
         serde_json::from_value(providers).expect("settings of a provider"),
         serde_json::from_value(models).expect("settings of a model"),
     );
-    writing.summarizer.checkpoint_tokens = anneal_core::tokens::Tokens::new(TARGET);
-    let worker = house.worker_writing(&writing);
+    worker_settings.summarizer.checkpoint_tokens = anneal_core::tokens::Tokens::new(TARGET);
+    let worker = app.worker_with_model(&worker_settings);
     let mut ended: HashMap<(&str, pb::SummaryKind), usize> = HashMap::new();
-    for chat in real(&data) {
-        let said = house.import(std::slice::from_ref(&chat), &policy).await;
-        let talk = &said[0].talk;
-        let ask = pb::CompactRequest { conversation_id: talk.id.clone(), ..Default::default() };
-        house.contexts().compact(ask).await.expect("is queued");
+    for chat in real_conversations(&data) {
+        let appended = app.append_chats(std::slice::from_ref(&chat), &policy).await;
+        let conversation = &appended[0].conversation;
+        let ask = pb::CompactRequest {
+            conversation_id: conversation.id.clone(),
+            ..Default::default()
+        };
+        app.contexts().compact(ask).await.expect("is queued");
         worker.run_until_idle().await;
-        for checkpoint in talk.checkpoints().await {
+        for checkpoint in conversation.checkpoints().await {
             *ended.entry(("checkpoints", checkpoint.kind())).or_default() += 1;
             println!(
                 "{}: {:?}, {} calls, {} tokens read: {} became {}",
@@ -83,9 +110,12 @@ async fn a_real_model_ends_in_a_summary_or_in_an_extract_and_never_in_rubbish() 
             } else {
                 assert_eq!(checkpoint.model, "extractive");
             }
-            assert!(checkpoint.token_usage <= TARGET && checkpoint.tokens_after < checkpoint.tokens_before);
+            assert!(
+                checkpoint.token_usage <= TARGET
+                    && checkpoint.tokens_after < checkpoint.tokens_before
+            );
         }
-        talk.verify().await;
+        conversation.verify().await;
     }
     println!("{ended:?}");
     assert!(ended.values().sum::<usize>() >= 5, "{ended:?}");

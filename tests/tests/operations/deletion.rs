@@ -1,5 +1,6 @@
-//! Deletion reaches everything: a word that is planted wherever a caller can put words is found nowhere afterwards, whoever is
-//! busy with the conversation meanwhile. In logs and figures it is found at no time.
+//! Deletion reaches everything. A canary word is put wherever a caller can put text. After the
+//! deletion it is in no table, even if jobs were working on the conversation. It is never in logs
+//! and metrics.
 
 use std::{
     collections::BTreeMap,
@@ -10,40 +11,40 @@ use std::{
 };
 
 use anneal_tests::{
-    Anneal, Folder, Gate, House, MODEL, Process, Say, Script, ScriptedModel, ToldTurn, Web, assistant, call,
-    eventually, pb, prose, refusal, result, user,
+    AnnealBinary, Folder, Gate, HttpClient, MODEL, Process, Say, Script, ScriptedModel, TestApp,
+    TurnOutcome, assistant, call, eventually, pb, prose, result, status_details, user,
 };
 use pb::{
     chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
-    conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient,
-    operator_service_client::OperatorServiceClient,
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
 };
 use sqlx::PgConnection;
 use tonic::transport::Channel;
 
 use crate::BINARY;
 
-/// The word. Nothing else contains it.
+/// The canary word. Nothing else contains it.
 const CANARY: &str = "xyzzyCanary77";
-/// A key, which only the provider is told.
+/// The provider's key. Only requests to the provider contain it.
 const KEY: &str = "keyCanary88aB3dE6gH9jK";
 
-fn planted(place: &str) -> String {
+fn with_canary(place: &str) -> String {
     format!("{CANARY} {place}")
 }
 
-/// A server and a worker that log all that they can, and a model that the test makes fail, answer, or wait.
-struct Scene {
-    house: House,
+/// A server and a worker at log level trace, and a model that refuses, answers or waits.
+struct Deployment {
+    app: TestApp,
     model: ScriptedModel,
-    /// Summaries are refused, with the request in the refusal; afterwards they are written.
-    refuses: Arc<AtomicBool>,
-    /// What summaries wait for.
+    /// While true, the model refuses summaries and repeats the request in its error.
+    refuse_summaries: Arc<AtomicBool>,
+    /// Gate that summaries wait for.
     gate: Gate,
     server: Process,
     worker: Process,
     channel: Channel,
-    doors: [Web; 2],
+    http_clients: [HttpClient; 2],
     _folder: Folder,
 }
 
@@ -57,20 +58,23 @@ fn settings(model: &ScriptedModel) -> String {
     )
 }
 
-impl Scene {
+impl Deployment {
     async fn start() -> Self {
-        let (refuses, gate) = (Arc::new(AtomicBool::new(true)), Gate::default());
+        let (refuse_summaries, gate) = (Arc::new(AtomicBool::new(true)), Gate::default());
         let model = ScriptedModel::start({
-            let (refuses, gate) = (Arc::clone(&refuses), gate.clone());
+            let (refuse_summaries, gate) = (Arc::clone(&refuse_summaries), gate.clone());
             move |asked| {
                 if asked.texts().iter().any(|text| text.contains("in a turn")) {
-                    Script::says(asked, [Say::text(&planted("answered"))])
-                } else if refuses.load(Ordering::SeqCst) {
-                    // As some providers do: with what they were sent.
+                    Script::says(asked, [Say::text(&with_canary("answered"))])
+                } else if refuse_summaries.load(Ordering::SeqCst) {
+                    // Some providers repeat the request in their errors.
                     Script::status(
                         400,
                         &[],
-                        &format!(r#"{{"error": {{"message": "refused: {CANARY}"}}, "sent": {}}}"#, asked.raw),
+                        &format!(
+                            r#"{{"error": {{"message": "refused: {CANARY}"}}, "sent": {}}}"#,
+                            asked.raw
+                        ),
                     )
                 } else {
                     Script::summarizes(asked).after(&gate)
@@ -78,22 +82,37 @@ impl Scene {
             }
         })
         .await;
-        let (house, folder) = (House::start().await, Folder::new());
+        let (app, folder) = (TestApp::start().await, Folder::new());
         folder.file("anneal.toml", &settings(&model));
         folder.file("key", KEY);
-        let anneal = Anneal::new(BINARY, &folder, &house.url);
+        let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
         let (server, port) = anneal.server().await;
         let worker = anneal.start(&["worker"]);
-        worker.said("working as").await;
+        worker.wait_for_line("working as").await;
         let address = format!("http://127.0.0.1:{port}");
-        let channel = Channel::from_shared(address).expect("an address").connect_lazy();
-        let doors = [server.door().await, worker.door().await];
-        Self { house, model, refuses, gate, server, worker, channel, doors, _folder: folder }
+        let channel = Channel::from_shared(address)
+            .expect("an address")
+            .connect_lazy();
+        let http_clients = [server.http_client().await, worker.http_client().await];
+        Self {
+            app,
+            model,
+            refuse_summaries,
+            gate,
+            server,
+            worker,
+            channel,
+            http_clients,
+            _folder: folder,
+        }
     }
 
-    /// A conversation with the word in every place; its id.
-    async fn plant(&self) -> String {
-        let labels = BTreeMap::from([("place".to_owned(), planted("metadata")), (CANARY.to_owned(), "key".to_owned())]);
+    /// Creates a conversation with the canary in every field. Returns its id.
+    async fn create_conversation(&self) -> String {
+        let labels = BTreeMap::from([
+            ("place".to_owned(), with_canary("metadata")),
+            (CANARY.to_owned(), "key".to_owned()),
+        ]);
         let policy = pb::Policy {
             max_message_count: Some(8),
             keep_recent_turns: Some(2),
@@ -101,125 +120,208 @@ impl Scene {
             ..Default::default()
         };
         let defaults = pb::CreateConversationRequest {
-            user_id: planted("user"),
-            title: planted("title"),
+            user_id: with_canary("user"),
+            title: with_canary("title"),
             metadata: labels.clone().into_iter().collect(),
-            system_prompt: planted("system prompt"),
+            system_prompt: with_canary("system prompt"),
             policy: Some(policy),
             ..Default::default()
         };
         let scope = pb::SessionScope {
             agent_id: "main".into(),
             channel: "telegram".into(),
-            thread_id: planted("thread"),
-            group_id: planted("group"),
-            sender_id: planted("sender"),
+            thread_id: with_canary("thread"),
+            group_id: with_canary("group"),
+            sender_id: with_canary("sender"),
             ..Default::default()
         };
-        let ask =
-            pb::ResolveSessionRequest { scope: Some(scope), defaults: Some(defaults), request_id: planted("resolve") };
-        let session = ConversationServiceClient::new(self.channel.clone()).resolve_session(ask).await;
+        let ask = pb::ResolveSessionRequest {
+            scope: Some(scope),
+            defaults: Some(defaults),
+            request_id: with_canary("resolve"),
+        };
+        let session = ConversationServiceClient::new(self.channel.clone())
+            .resolve_session(ask)
+            .await;
         let session = session.expect("resolves").into_inner();
-        let id = session.conversation.expect("a session has a conversation").conversation_id;
+        let id = session
+            .conversation
+            .expect("a session has a conversation")
+            .conversation_id;
         for turn in 0..4 {
-            let tool = planted(&format!("tool {turn}"));
-            let mut asked = user(&planted(&prose(turn, 6)));
+            let tool = with_canary(&format!("tool {turn}"));
+            let mut asked = user(&with_canary(&prose(turn, 6)));
             asked.metadata = labels.clone().into_iter().collect();
             let input = format!("{{\"said\": \"{CANARY}\"}}");
-            let messages =
-                vec![asked, call(&tool, &input), result(&tool, &planted("found")), assistant(&planted("said"))];
+            let messages = vec![
+                asked,
+                call(&tool, &input),
+                result(&tool, &with_canary("found")),
+                assistant(&with_canary("said")),
+            ];
             self.append(&id, messages, &format!("turn {turn}")).await;
         }
-        self.append(&id, vec![user(&planted(&prose(0, 60))), assistant(&planted("noted"))], "large").await;
+        self.append(
+            &id,
+            vec![
+                user(&with_canary(&prose(0, 60))),
+                assistant(&with_canary("noted")),
+            ],
+            "large",
+        )
+        .await;
         id
     }
 
     async fn append(&self, id: &str, messages: Vec<pb::NewMessage>, request: &str) {
         let ask = pb::AppendMessagesRequest {
             conversation_id: id.into(),
-            request_id: planted(request),
+            request_id: with_canary(request),
             messages,
             ..Default::default()
         };
-        MessageServiceClient::new(self.channel.clone()).append_messages(ask).await.expect("appends");
+        MessageServiceClient::new(self.channel.clone())
+            .append_messages(ask)
+            .await
+            .expect("appends");
     }
 
-    /// Calls that leave something behind, and calls that are refused.
-    async fn use_it(&self, id: &str) {
+    /// Makes calls that store something and calls that are refused.
+    async fn make_calls(&self, id: &str) {
         let ask = pb::ChatRequest {
             conversation_id: id.into(),
-            request_id: planted("chat"),
-            messages: vec![user(&planted("in a turn"))],
+            request_id: with_canary("chat"),
+            messages: vec![user(&with_canary("in a turn"))],
             ..Default::default()
         };
-        let stream = ChatServiceClient::new(self.channel.clone()).chat(ask).await.expect("begins").into_inner();
-        ToldTurn::of(stream).await.end.expect("the model answers");
-        let ask = pb::BuildContextRequest { conversation_id: id.into(), ..Default::default() };
-        ContextServiceClient::new(self.channel.clone()).build_context(ask).await.expect("builds");
+        let stream = ChatServiceClient::new(self.channel.clone())
+            .chat(ask)
+            .await
+            .expect("begins")
+            .into_inner();
+        TurnOutcome::read(stream)
+            .await
+            .end
+            .expect("the model answers");
+        let ask = pb::BuildContextRequest {
+            conversation_id: id.into(),
+            ..Default::default()
+        };
+        ContextServiceClient::new(self.channel.clone())
+            .build_context(ask)
+            .await
+            .expect("builds");
         let mut messages = MessageServiceClient::new(self.channel.clone());
         let separator = pb::InsertSeparatorRequest {
             conversation_id: id.into(),
-            request_id: planted("separator"),
+            request_id: with_canary("separator"),
             ..Default::default()
         };
-        let after_message_id =
-            messages.insert_separator(separator).await.expect("separates").into_inner().after_message_id;
-        let join =
-            pb::DeleteSeparatorRequest { conversation_id: id.into(), request_id: planted("join"), after_message_id };
-        messages.delete_separator(join).await.expect("joins");
+        let after_message_id = messages
+            .insert_separator(separator)
+            .await
+            .expect("inserts a separator")
+            .into_inner()
+            .after_message_id;
+        let delete = pb::DeleteSeparatorRequest {
+            conversation_id: id.into(),
+            request_id: with_canary("join"),
+            after_message_id,
+        };
+        messages
+            .delete_separator(delete)
+            .await
+            .expect("deletes the separator");
         let other = pb::AppendMessagesRequest {
             conversation_id: id.into(),
-            request_id: planted("turn 0"),
-            messages: vec![user(&planted("something else"))],
+            request_id: with_canary("turn 0"),
+            messages: vec![user(&with_canary("something else"))],
             ..Default::default()
         };
-        let refused = messages.append_messages(other).await.expect_err("another body");
-        assert_eq!(refusal(&refused).reason, "REQUEST_ID_REUSED");
+        let refused = messages
+            .append_messages(other)
+            .await
+            .expect_err("another body");
+        assert_eq!(status_details(&refused).reason, "REQUEST_ID_REUSED");
         let nonsense = pb::AppendMessagesRequest {
             conversation_id: id.into(),
-            messages: vec![pb::NewMessage { role: 77, ..user(&planted("nonsense")) }],
+            messages: vec![pb::NewMessage {
+                role: 77,
+                ..user(&with_canary("nonsense"))
+            }],
             ..Default::default()
         };
-        messages.append_messages(nonsense).await.expect_err("no such role");
+        messages
+            .append_messages(nonsense)
+            .await
+            .expect_err("no such role");
         let compact = pb::CompactRequest {
             conversation_id: id.into(),
-            request_id: planted("compact"),
-            focus: planted("focus"),
+            request_id: with_canary("compact"),
+            focus: with_canary("focus"),
             ..Default::default()
         };
-        ContextServiceClient::new(self.channel.clone()).compact(compact).await.expect("queues");
+        ContextServiceClient::new(self.channel.clone())
+            .compact(compact)
+            .await
+            .expect("queues");
     }
 
     /// Dead jobs of the conversation.
-    async fn dead(&self, id: &str) -> Vec<pb::Job> {
-        let ask =
-            pb::ListJobsRequest { conversation_id: id.into(), state: pb::JobState::Dead.into(), ..Default::default() };
+    async fn dead_jobs(&self, id: &str) -> Vec<pb::Job> {
+        let ask = pb::ListJobsRequest {
+            conversation_id: id.into(),
+            state: pb::JobState::Dead.into(),
+            ..Default::default()
+        };
         let mut operators = OperatorServiceClient::new(self.channel.clone());
-        operators.list_jobs(ask).await.expect("lists").into_inner().jobs
+        operators
+            .list_jobs(ask)
+            .await
+            .expect("lists")
+            .into_inner()
+            .jobs
     }
 
-    /// What operators are shown, and what both processes have logged, holds neither the word nor the key.
-    async fn assert_nothing_shows(&self) {
+    /// Asserts that logs, metrics and answers to operators contain neither the canary nor the key.
+    async fn assert_canary_is_hidden(&self) {
         for (name, process) in [("server", &self.server), ("worker", &self.worker)] {
             let lines = process.lines();
-            assert!(lines.iter().any(|line| line.contains("TRACE")), "the {name} logs all that it can");
-            let said = lines.iter().find(|line| line.contains(CANARY) || line.contains(KEY));
-            assert_eq!(said, None, "of {} lines of the {name}", lines.len());
+            assert!(
+                lines.iter().any(|line| line.contains("TRACE")),
+                "the {name} logs at level trace"
+            );
+            let leak = lines
+                .iter()
+                .find(|line| line.contains(CANARY) || line.contains(KEY));
+            assert_eq!(leak, None, "of {} lines of the {name}", lines.len());
         }
-        for door in &self.doors {
-            let metrics = door.get("/metrics").await;
-            assert!(metrics.status == 200 && !metrics.text.contains(CANARY), "{}", metrics.text);
+        for client in &self.http_clients {
+            let metrics = client.get("/metrics").await;
+            assert!(
+                metrics.status == 200 && !metrics.text.contains(CANARY),
+                "{}",
+                metrics.text
+            );
         }
         let mut operators = OperatorServiceClient::new(self.channel.clone());
-        let models = operators.get_model_stats(pb::GetModelStatsRequest {}).await.expect("answers").into_inner();
+        let models = operators
+            .get_model_stats(pb::GetModelStatsRequest {})
+            .await
+            .expect("answers")
+            .into_inner();
         assert!(!format!("{models:?}").contains(CANARY), "{models:#?}");
-        let jobs = operators.list_jobs(pb::ListJobsRequest::default()).await.expect("lists").into_inner();
+        let jobs = operators
+            .list_jobs(pb::ListJobsRequest::default())
+            .await
+            .expect("lists")
+            .into_inner();
         assert!(!format!("{jobs:?}").contains(CANARY), "{jobs:#?}");
     }
 }
 
-/// The columns of all tables, by catalogue, that hold the word.
-async fn columns_with_it(db: &mut PgConnection) -> Vec<String> {
+/// Columns of all tables that contain the canary.
+async fn columns_with_canary(db: &mut PgConnection) -> Vec<String> {
     let columns = "select table_name || '.' || column_name,
             format(case when data_type = 'bytea'
                 then 'select count(*) from %1$I where position(convert_to($1, ''UTF8'') in %2$I) > 0'
@@ -227,12 +329,18 @@ async fn columns_with_it(db: &mut PgConnection) -> Vec<String> {
         from information_schema.columns join information_schema.tables using (table_schema, table_name)
         where table_schema = 'public' and table_type = 'BASE TABLE'
         order by 1";
-    let columns: Vec<(String, String)> = sqlx::query_as(columns).fetch_all(&mut *db).await.expect("lists columns");
+    let columns: Vec<(String, String)> = sqlx::query_as(columns)
+        .fetch_all(&mut *db)
+        .await
+        .expect("lists columns");
     assert!(columns.len() > 100, "{} columns", columns.len());
     let mut found = Vec::new();
     for (column, scan) in columns {
-        let rows: i64 =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(scan)).bind(CANARY).fetch_one(&mut *db).await.expect("scans");
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(scan))
+            .bind(CANARY)
+            .fetch_one(&mut *db)
+            .await
+            .expect("scans");
         if rows > 0 {
             found.push(column);
         }
@@ -240,59 +348,93 @@ async fn columns_with_it(db: &mut PgConnection) -> Vec<String> {
     found
 }
 
-/// Deletes a conversation while the model is summarising it; the worker stands still meanwhile, or does not.
-async fn deleted_with_summaries_in_flight(stands_still: bool) {
-    let scene = Scene::start().await;
-    let id = scene.plant().await;
-    eventually("the jobs that the model refuses are given up", async || scene.dead(&id).await.len() == 2).await;
-    scene.use_it(&id).await;
-    eventually("so is the compaction", async || {
-        let waiting = sqlx::query_scalar::<_, i64>("select count(*) from ai_job");
-        waiting.fetch_one(&mut scene.house.db().await).await.expect("counts") == 0
+/// Deletes a conversation while the model is summarising it, with a running or a paused worker.
+async fn delete_while_summarizing(worker_is_paused: bool) {
+    let deployment = Deployment::start().await;
+    let id = deployment.create_conversation().await;
+    eventually("the jobs that the model refuses are given up", async || {
+        deployment.dead_jobs(&id).await.len() == 2
     })
     .await;
-    scene.assert_nothing_shows().await;
-    let mut db = scene.house.db().await;
-    let before = columns_with_it(&mut db).await;
-    assert!(before.len() >= 12, "the word was planted: {before:?}");
-    scene.refuses.store(false, Ordering::SeqCst);
-    let asked = scene.model.asked().len();
-    for job in scene.dead(&id).await {
-        let ask = pb::RequeueJobRequest { kind: job.kind, conversation_id: id.clone(), ..Default::default() };
-        OperatorServiceClient::new(scene.channel.clone()).requeue_job(ask).await.expect("requeues");
+    deployment.make_calls(&id).await;
+    eventually("the compaction ends", async || {
+        let waiting = sqlx::query_scalar::<_, i64>("select count(*) from ai_job");
+        waiting
+            .fetch_one(&mut deployment.app.db().await)
+            .await
+            .expect("counts")
+            == 0
+    })
+    .await;
+    deployment.assert_canary_is_hidden().await;
+    let mut db = deployment.app.db().await;
+    let before = columns_with_canary(&mut db).await;
+    assert!(before.len() >= 12, "the canary is stored: {before:?}");
+    deployment.refuse_summaries.store(false, Ordering::SeqCst);
+    let asked = deployment.model.requests().len();
+    for job in deployment.dead_jobs(&id).await {
+        let ask = pb::RequeueJobRequest {
+            kind: job.kind,
+            conversation_id: id.clone(),
+            ..Default::default()
+        };
+        OperatorServiceClient::new(deployment.channel.clone())
+            .requeue_job(ask)
+            .await
+            .expect("requeues");
     }
-    scene.model.arrived(asked + 2).await;
-    if stands_still {
-        scene.worker.signal("STOP").await;
+    deployment.model.wait_for_calls(asked + 2).await;
+    if worker_is_paused {
+        deployment.worker.signal("STOP").await;
     }
-    let ask = pb::DeleteConversationRequest { conversation_id: id.clone(), request_id: planted("delete") };
-    ConversationServiceClient::new(scene.channel.clone()).delete_conversation(ask).await.expect("deletes");
-    assert_eq!(columns_with_it(&mut db).await, [""; 0], "gone with the answer");
-    // The summaries come now, and their jobs end.
-    scene.gate.open_for_ever();
-    if stands_still {
-        scene.worker.signal("CONT").await;
+    let ask = pb::DeleteConversationRequest {
+        conversation_id: id.clone(),
+        request_id: with_canary("delete"),
+    };
+    ConversationServiceClient::new(deployment.channel.clone())
+        .delete_conversation(ask)
+        .await
+        .expect("deletes");
+    assert_eq!(
+        columns_with_canary(&mut db).await,
+        [""; 0],
+        "deleted with the answer"
+    );
+    // The summaries arrive now, and their jobs end.
+    deployment.gate.open_for_ever();
+    if worker_is_paused {
+        deployment.worker.signal("CONT").await;
     }
-    eventually("both jobs have found out", async || {
-        let ended = |line: &&String| line.contains("is not ours any more") || line.contains("was cancelled");
-        scene.worker.lines().iter().filter(ended).count() >= 2
+    eventually("both jobs have noticed the deletion", async || {
+        let ended = |line: &&String| {
+            line.contains("is not ours any more") || line.contains("was cancelled")
+        };
+        deployment.worker.lines().iter().filter(ended).count() >= 2
     })
     .await;
     eventually("the calls of the model are over", async || {
         let leases = sqlx::query_scalar::<_, i64>("select count(*) from ai_model_lease");
-        leases.fetch_one(&mut scene.house.db().await).await.expect("counts") == 0
+        leases
+            .fetch_one(&mut deployment.app.db().await)
+            .await
+            .expect("counts")
+            == 0
     })
     .await;
-    assert_eq!(columns_with_it(&mut db).await, [""; 0], "nothing came back");
-    scene.assert_nothing_shows().await;
+    assert_eq!(
+        columns_with_canary(&mut db).await,
+        [""; 0],
+        "no job has stored the canary again"
+    );
+    deployment.assert_canary_is_hidden().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_a_deleted_conversation_whose_summaries_are_in_flight() {
-    deleted_with_summaries_in_flight(false).await;
+    delete_while_summarizing(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_a_deleted_conversation_whose_worker_wakes_later() {
-    deleted_with_summaries_in_flight(true).await;
+async fn nothing_is_left_of_a_deleted_conversation_whose_worker_is_paused() {
+    delete_while_summarizing(true).await;
 }

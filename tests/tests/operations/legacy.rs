@@ -1,11 +1,13 @@
-//! Databases of older systems, in which separators and summaries stood among the messages: `anneal migrate` moves them.
+//! `anneal migrate` moves the tables of older systems, in which separators and summaries are rows
+//! among the messages.
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
 use std::time::{Duration, Instant};
 
 use anneal_tests::{
-    Anneal, Folder, House, OldRow, OldTables, Process, Ran, Recounted, Talk, empty_database, eventually,
-    eventually_within, migrated, pb, recount, text,
+    AnnealBinary, CommandOutput, ExpectedMigration, Folder, OldRow, OldTables, Process, TestApp,
+    TestConversation, empty_database, eventually, eventually_within, expected_migration, pb,
+    read_migrated_conversations, text,
 };
 use sqlx::Row as _;
 
@@ -13,23 +15,28 @@ use crate::BINARY;
 
 const CONVERSATIONS: i64 = 300;
 
-fn ok(ran: Ran) -> String {
+fn ok(ran: CommandOutput) -> String {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran.out
 }
 
-fn assert_counts(said: &str, recounted: &Recounted) {
-    for (kind, rows) in &recounted.lines {
+fn assert_counts(output: &str, expected: &ExpectedMigration) {
+    for (kind, rows) in &expected.lines {
         let line = format!("  {kind}: {rows}\n");
-        assert!(said.contains(&line) || (*rows == 0 && !said.contains(kind)), "no {line:?} in {said}");
+        assert!(
+            output.contains(&line) || (*rows == 0 && !output.contains(kind)),
+            "no {line:?} in {output}"
+        );
     }
 }
 
-/// Rows of every kind, in no order of time: conversations in turns, five rows a second, some of them late.
-fn many(rows: u64) -> Vec<OldRow> {
+/// Random rows of every kind, not ordered by time: five rows a second, some of them late.
+fn generate_rows(rows: u64) -> Vec<OldRow> {
     let mut state = 7_u64;
     let mut next = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     let row = |place: u64| {
@@ -46,19 +53,32 @@ fn many(rows: u64) -> Vec<OldRow> {
         };
         let content = match next(20) {
             0 => String::new(),
-            1..10 => format!("第{place}条:今天杭州的天气怎么样?请把会议改到星期{}。", next(7)),
-            _ => format!("number {place}: \"quoted\" \\ and\nwrapped, {} 🙂", "again ".repeat(next(30) as usize)),
+            1..10 => format!(
+                "第{place}条:今天杭州的天气怎么样?请把会议改到星期{}。",
+                next(7)
+            ),
+            _ => format!(
+                "number {place}: \"quoted\" \\ and\nwrapped, {} 🙂",
+                "again ".repeat(next(30) as usize)
+            ),
         };
-        OldRow { conversation, kind, role, content, source, created }
+        OldRow {
+            conversation,
+            kind,
+            role,
+            content,
+            source,
+            created,
+        }
     };
     (1..=rows).map(row).collect()
 }
 
-/// How long a hundred thousand messages may take on a machine that does other things too.
+/// Deadline to move a hundred thousand messages on a loaded machine.
 const MOVED_WITHIN: Duration = Duration::from_mins(4);
 
-/// Holds what drops the older tables, so that the process can be looked at when all else is done.
-async fn hold_the_end(old: &mut OldTables) {
+/// Blocks the statement that drops the older tables, so that the process can be measured before it.
+async fn block_drop(old: &mut OldTables) {
     old.run(
         "create function hold_the_end() returns event_trigger language plpgsql set lock_timeout = 0 as
          'begin perform pg_advisory_xact_lock_shared(7); end';
@@ -69,127 +89,214 @@ async fn hold_the_end(old: &mut OldTables) {
     .await;
 }
 
-async fn memory_at_the_end(old: &mut OldTables, process: &Process) -> u64 {
+/// Waits until the migration is blocked, reads the peak memory of its process in MiB, and unblocks
+/// it.
+async fn measure_memory_before_drop(old: &mut OldTables, process: &Process) -> u64 {
     let moving = "select count(*) from pg_stat_activity where application_name = 'anneal'
         and datname = current_database() and query like '-- Appends to conversations%'";
     eventually("rows are moved", async || old.number(moving).await == 1).await;
-    let waits = "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
+    let waits =
+        "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
         and database = (select oid from pg_database where datname = current_database())";
-    eventually_within(MOVED_WITHIN, "everything but the end", async || old.number(waits).await == 1).await;
-    let memory = process.most_memory();
+    eventually_within(
+        MOVED_WITHIN,
+        "the migration waits to drop the older tables",
+        async || old.number(waits).await == 1,
+    )
+    .await;
+    let memory = process.peak_memory();
     old.run("select pg_advisory_unlock(7)").await;
     memory
 }
 
 #[tokio::test]
 async fn row_D6_a_hundred_thousand_messages_move_without_the_systems_separators_and_summaries() {
-    let mut rows = many(120_000);
-    // as many rows as hold the messages
-    let last = rows.iter().enumerate().filter(|(_, row)| row.kind == "MESSAGE").nth(99_999).expect("there are more").0;
+    let mut rows = generate_rows(120_000);
+    // Ends with the row of the 100,000th message.
+    let last = rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.kind == "MESSAGE")
+        .nth(99_999)
+        .expect("there are more")
+        .0;
     rows.truncate(last + 1);
-    let expected = recount(CONVERSATIONS, &rows);
+    let expected = expected_migration(CONVERSATIONS, &rows);
     let mut old = OldTables::with(CONVERSATIONS, &rows).await;
     let folder = Folder::new();
-    let anneal = Anneal::new(BINARY, &folder, &old.url);
+    let anneal = AnnealBinary::new(BINARY, &folder, &old.url);
     let before = old.state().await;
     let check = anneal.run(&["migrate", "--check"]).await;
-    assert!(check.code == Some(1) && check.out.contains("pending: the rows of the older tables"), "{check:?}");
+    assert!(
+        check.code == Some(1) && check.out.contains("pending: the rows of the older tables"),
+        "{check:?}"
+    );
     let dry = ok(anneal.run(&["migrate", "--dry-run"]).await);
     assert_counts(&dry, &expected);
     assert_eq!(old.state().await, before, "a dry run changes nothing");
-    hold_the_end(&mut old).await;
+    block_drop(&mut old).await;
     let started = Instant::now();
     let process = anneal.start(&["migrate"]);
-    let memory = memory_at_the_end(&mut old, &process).await;
-    process.said("summaries deleted").await;
+    let memory = measure_memory_before_drop(&mut old, &process).await;
+    process.wait_for_line("summaries deleted").await;
     let seconds = started.elapsed().as_secs_f64();
-    eventually("the last count", async || process.lines().iter().any(|line| line.contains("joined with it"))).await;
-    assert_eq!(expected.kept.values().map(|kept| kept.messages.len()).sum::<usize>(), 100_000);
+    eventually("the last count", async || {
+        process
+            .lines()
+            .iter()
+            .any(|line| line.contains("joined with it"))
+    })
+    .await;
+    assert_eq!(
+        expected
+            .kept
+            .values()
+            .map(|kept| kept.messages.len())
+            .sum::<usize>(),
+        100_000
+    );
     let count = rows.len();
-    println!("moved {count} rows of {CONVERSATIONS} conversations in {seconds:.1} s, with at most {memory} MiB");
+    println!(
+        "moved {count} rows of {CONVERSATIONS} conversations in {seconds:.1} s, with at most {memory} MiB"
+    );
     assert_counts(&(process.lines().join("\n") + "\n"), &expected);
-    assert_eq!(process.ended().await, Some(0));
-    let stored = migrated(&old.url).await;
+    assert_eq!(process.wait_for_exit().await, Some(0));
+    let stored = read_migrated_conversations(&old.url).await;
     for (conversation, kept) in &expected.kept {
-        assert_eq!(stored.get(conversation), Some(kept), "conversation {conversation}");
+        assert_eq!(
+            stored.get(conversation),
+            Some(kept),
+            "conversation {conversation}"
+        );
     }
     assert_eq!(stored.len(), expected.kept.len());
-    assert_eq!(ok(anneal.run(&["migrate"]).await), "the schema is up to date\n");
-    assert_eq!(ok(anneal.run(&["migrate", "--check"]).await), "the schema is up to date\n");
-    let left = old.number("select count(*) from pg_class where relname like '%legacy%'").await;
-    assert_eq!(left, 0, "nothing is left of the older tables");
-    serves(&old.url, &expected).await;
+    assert_eq!(
+        ok(anneal.run(&["migrate"]).await),
+        "the schema is up to date\n"
+    );
+    assert_eq!(
+        ok(anneal.run(&["migrate", "--check"]).await),
+        "the schema is up to date\n"
+    );
+    let left = old
+        .number("select count(*) from pg_class where relname like '%legacy%'")
+        .await;
+    assert_eq!(left, 0, "the older tables are dropped");
+    assert_moved_conversations(&old.url, &expected).await;
 }
 
-/// Everything that is promised of conversations holds for those that were moved, before the worker has seen them and after.
-async fn serves(url: &str, expected: &Recounted) {
-    let house = House::at(url).await;
-    let talks = talks(&house).await;
-    assert_eq!(talks.len(), expected.kept.len());
-    for talk in &talks {
-        talk.verify().await;
+/// Asserts that the moved conversations keep every promise, before and after the worker has run.
+async fn assert_moved_conversations(url: &str, expected: &ExpectedMigration) {
+    let app = TestApp::on_database(url).await;
+    let conversations = list_conversations(&app).await;
+    assert_eq!(conversations.len(), expected.kept.len());
+    for conversation in &conversations {
+        conversation.verify().await;
     }
     let started = Instant::now();
-    let jobs = house.run_jobs_until_idle().await;
-    println!("counted and summarised them in {jobs} jobs, {:.1} s", started.elapsed().as_secs_f64());
-    for talk in &talks {
-        talk.verify().await;
-        let head = talk.conversation().await;
+    let jobs = app.run_jobs_until_idle().await;
+    println!(
+        "counted and summarised them in {jobs} jobs, {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+    for conversation in &conversations {
+        conversation.verify().await;
+        let head = conversation.conversation().await;
         let kept = &expected.kept[&head.metadata["legacy_id"].parse::<i64>().expect("a number")];
         assert_eq!(head.message_count, kept.messages.len() as i64);
         if head.message_count > 0 {
-            let built = talk.context().await;
+            let built = conversation.context().await;
             built.assert_covers(head.message_count);
             let separator = kept.separators.last().copied().unwrap_or(0);
-            assert!(built.0.boundary_message_id >= separator, "the user's separator holds");
+            assert!(
+                built.0.boundary_message_id >= separator,
+                "the context starts after the user's separator"
+            );
         }
     }
-    assert!(talks.iter().any(|talk| talk.id.as_bytes()[14] == b'8'), "ids are derived: version 8");
+    assert!(
+        conversations
+            .iter()
+            .any(|conversation| conversation.id.as_bytes()[14] == b'8'),
+        "ids are derived: version 8"
+    );
 }
 
-/// Every conversation.
-async fn talks(house: &House) -> Vec<Talk<'_>> {
-    let ask = pb::ListConversationsRequest { page_size: 500, ..Default::default() };
-    let page = house.conversations().list_conversations(ask).await.expect("lists").into_inner();
-    page.conversations.into_iter().map(|head| Talk { house, id: head.conversation_id }).collect()
+/// All conversations.
+async fn list_conversations(app: &TestApp) -> Vec<TestConversation<'_>> {
+    let ask = pb::ListConversationsRequest {
+        page_size: 500,
+        ..Default::default()
+    };
+    let page = app
+        .conversations()
+        .list_conversations(ask)
+        .await
+        .expect("lists")
+        .into_inner();
+    page.conversations
+        .into_iter()
+        .map(|head| TestConversation {
+            app,
+            id: head.conversation_id,
+        })
+        .collect()
 }
 
 #[tokio::test]
-async fn row_D6_what_was_moved_is_stored_exactly_as_an_append_stores_it() {
-    let said = [
+async fn row_D6_moved_messages_are_stored_exactly_like_appended_ones() {
+    let messages = [
         ("SYSTEM", "你是助手"),
         ("USER", "你好 \"world\" \\ \u{1} 🙂"),
         ("USER", ""),
         ("ASSISTANT", "fn main() {}\n"),
         ("USER", "again"),
     ];
-    let rows: Vec<OldRow> = said.iter().map(|(role, content)| OldRow::said(role, content, 1_650_000_000)).collect();
+    let rows: Vec<OldRow> = messages
+        .iter()
+        .map(|(role, content)| OldRow::message(role, content, 1_650_000_000))
+        .collect();
     let old = OldTables::with(1, &rows).await;
     let folder = Folder::new();
-    ok(Anneal::new(BINARY, &folder, &old.url).run(&["migrate"]).await);
-    let house = House::at(&old.url).await;
-    let moved = talks(&house).await.remove(0);
-    let appended = house.conversation().await;
+    ok(AnnealBinary::new(BINARY, &folder, &old.url)
+        .run(&["migrate"])
+        .await);
+    let app = TestApp::on_database(&old.url).await;
+    let moved = list_conversations(&app).await.remove(0);
+    let appended = app.conversation().await;
     let role = |name| match name {
         "USER" => pb::Role::User,
         "ASSISTANT" => pb::Role::Assistant,
         _ => pb::Role::System,
     };
-    appended.append_all(said.iter().map(|(name, content)| text(role(*name), content)).collect()).await;
+    appended
+        .append_all(
+            messages
+                .iter()
+                .map(|(name, content)| text(role(*name), content))
+                .collect(),
+        )
+        .await;
     let mut stored = Vec::new();
-    for talk in [&moved, &appended] {
+    for conversation in [&moved, &appended] {
         let rows = sqlx::query(
             "select message_id, role, turn, token_estimate, token_count, text_bytes, content::text, content_digest,
                 tool_outline::text, request_id
              from ai_message where conversation_id = $1::uuid order by message_id",
         )
-        .bind(&talk.id)
-        .fetch_all(&mut house.db().await)
+        .bind(&conversation.id)
+        .fetch_all(&mut app.db().await)
         .await
         .expect("answers");
         let row = |row: &sqlx::postgres::PgRow| {
-            let numbers: (i64, i16, i32, i64, Option<i64>, i64) =
-                (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
+            let numbers: (i64, i16, i32, i64, Option<i64>, i64) = (
+                row.get(0),
+                row.get(1),
+                row.get(2),
+                row.get(3),
+                row.get(4),
+                row.get(5),
+            );
             let texts: (String, Vec<u8>, Option<String>, Option<String>) =
                 (row.get(6), row.get(7), row.get(8), row.get(9));
             (numbers, texts)
@@ -199,31 +306,57 @@ async fn row_D6_what_was_moved_is_stored_exactly_as_an_append_stores_it() {
     assert_eq!(stored[0], stored[1]);
     let (old_head, new_head) = (moved.conversation().await, appended.conversation().await);
     assert_eq!(old_head.token_total, new_head.token_total);
-    assert_eq!((old_head.title.as_str(), old_head.user_id.as_str()), ("对话 1", "1"));
+    assert_eq!(
+        (old_head.title.as_str(), old_head.user_id.as_str()),
+        ("对话 1", "1")
+    );
     assert_eq!(old_head.metadata["legacy_uid"], "c1");
-    assert_eq!(old_head.created_time.map(|time| time.seconds), Some(1_600_000_001));
-    let newest = moved.messages().await.pop().and_then(|message| message.created_time);
+    assert_eq!(
+        old_head.created_time.map(|time| time.seconds),
+        Some(1_600_000_001)
+    );
+    let newest = moved
+        .messages()
+        .await
+        .pop()
+        .and_then(|message| message.created_time);
     assert_eq!(newest.map(|time| time.seconds), Some(1_650_000_000));
-    assert_eq!(old_head.last_activity_time, newest, "as of every conversation: when its newest message was stored");
-    assert_eq!(old_head.metadata["legacy_updated_ts"], "1700000001", "what the older table said is kept");
+    assert_eq!(
+        old_head.last_activity_time, newest,
+        "the time of its newest message"
+    );
+    assert_eq!(
+        old_head.metadata["legacy_updated_ts"], "1700000001",
+        "the time of the older table is kept as a label"
+    );
     assert_eq!(moved.message(1).await.metadata["legacy_uid"], "m1");
-    assert_eq!(moved.jobs().await.len(), 1, "its tokens are to be counted");
+    assert_eq!(moved.jobs().await.len(), 1, "one job counts its tokens");
     let given = "select count(*) from ai_conversation where title_given and title = '对话 1'";
-    assert_eq!(sqlx::query_scalar::<_, i64>(given).fetch_one(&mut house.db().await).await.expect("answers"), 1);
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(given)
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("answers"),
+        1
+    );
 }
 
 #[tokio::test]
-async fn row_D6_a_conversation_without_a_title_is_called_by_its_first_question() {
-    let rows =
-        [OldRow::said("ASSISTANT", "welcome", 1_600_000_000), OldRow::said("USER", "what is it?", 1_600_000_001)];
+async fn row_D6_a_conversation_without_a_title_is_titled_by_its_first_question() {
+    let rows = [
+        OldRow::message("ASSISTANT", "welcome", 1_600_000_000),
+        OldRow::message("USER", "what is it?", 1_600_000_001),
+    ];
     let mut old = OldTables::with(1, &rows).await;
     old.run("update ai_conversation set title = ''").await;
-    ok(Anneal::new(BINARY, &Folder::new(), &old.url).run(&["migrate"]).await);
-    let house = House::at(&old.url).await;
-    let talk = talks(&house).await.pop().expect("it was moved");
-    assert_eq!(talk.conversation().await.title, "what is it?");
-    talk.append("something else").await;
-    assert_eq!(talk.conversation().await.title, "what is it?");
+    ok(AnnealBinary::new(BINARY, &Folder::new(), &old.url)
+        .run(&["migrate"])
+        .await);
+    let app = TestApp::on_database(&old.url).await;
+    let conversation = list_conversations(&app).await.pop().expect("it was moved");
+    assert_eq!(conversation.conversation().await.title, "what is it?");
+    conversation.append("something else").await;
+    assert_eq!(conversation.conversation().await.title, "what is it?");
 }
 
 #[tokio::test]
@@ -231,58 +364,94 @@ async fn row_D6_separators_are_the_systems_when_they_say_so_or_a_summary_follows
     const T: i64 = 1_600_000_000;
     let rows = [
         OldRow::mark("SEPARATOR", "user", T + 90),
-        OldRow::said("USER", "one", T + 100),
+        OldRow::message("USER", "one", T + 100),
         OldRow::mark("SEPARATOR", "system", T + 100),
-        OldRow::said("ASSISTANT", "two", T + 101),
-        // A summary follows it by time, though another row follows it by id.
+        OldRow::message("ASSISTANT", "two", T + 101),
+        // By time a summary follows it, by id another row.
         OldRow::mark("SEPARATOR", "", T + 110),
-        OldRow::said("USER", "three", T + 120),
+        OldRow::message("USER", "three", T + 120),
         OldRow::mark("SUMMARY", "", T + 111),
         OldRow::mark("SEPARATOR", "", T + 130),
         OldRow::mark("SEPARATOR", "user", T + 131),
-        OldRow::said("USER", "", T + 132),
+        OldRow::message("USER", "", T + 132),
         OldRow::mark("SUMMARY", "", T + 133),
     ];
-    let shapes = [("bigint", "text"), ("integer", "varchar(20)"), ("millis", "legacy_word"), ("timestamptz", "text")];
+    let shapes = [
+        ("bigint", "text"),
+        ("integer", "varchar(20)"),
+        ("millis", "legacy_word"),
+        ("timestamptz", "text"),
+    ];
     for (time, word) in shapes {
-        let old = OldTables::shaped(time, word, 10, &rows).await;
+        let old = OldTables::with_types(time, word, 10, &rows).await;
         let folder = Folder::new();
-        let said = ok(Anneal::new(BINARY, &folder, &old.url).run(&["migrate"]).await);
-        assert_counts(&said, &recount(10, &rows));
-        assert!(said.contains("  archived conversations: 1\n"), "{said}");
-        let stored = migrated(&old.url).await;
-        assert_eq!(stored, recount(10, &rows).kept, "times as {time}, words as {word}");
+        let output = ok(AnnealBinary::new(BINARY, &folder, &old.url)
+            .run(&["migrate"])
+            .await);
+        assert_counts(&output, &expected_migration(10, &rows));
+        assert!(output.contains("  archived conversations: 1\n"), "{output}");
+        let stored = read_migrated_conversations(&old.url).await;
+        assert_eq!(
+            stored,
+            expected_migration(10, &rows).kept,
+            "times as {time}, words as {word}"
+        );
         assert_eq!(stored[&1].separators, [0, 3]);
-        let texts: Vec<&str> = stored[&1].messages.iter().map(|said| said.1.as_str()).collect();
+        let texts: Vec<&str> = stored[&1]
+            .messages
+            .iter()
+            .map(|message| message.1.as_str())
+            .collect();
         assert_eq!(texts, ["one", "two", "three", ""]);
     }
 }
 
 #[tokio::test]
-async fn row_D6_memory_does_not_grow_with_what_was_said() {
-    let rows: Vec<OldRow> = (0..60).map(|place| OldRow::said("USER", "", 1_600_000_000 + place)).collect();
+async fn row_D6_memory_does_not_grow_with_the_content() {
+    let rows: Vec<OldRow> = (0..60)
+        .map(|place| OldRow::message("USER", "", 1_600_000_000 + place))
+        .collect();
     let mut old = OldTables::with(1, &rows).await;
-    old.run("update ai_message set content = id || repeat(' 今天 weather', 280000)").await;
-    hold_the_end(&mut old).await;
+    old.run("update ai_message set content = id || repeat(' 今天 weather', 280000)")
+        .await;
+    block_drop(&mut old).await;
     let folder = Folder::new();
-    let process = Anneal::new(BINARY, &folder, &old.url).start(&["migrate"]);
-    let memory = memory_at_the_end(&mut old, &process).await;
-    assert_eq!(process.ended().await, Some(0));
+    let process = AnnealBinary::new(BINARY, &folder, &old.url).start(&["migrate"]);
+    let memory = measure_memory_before_drop(&mut old, &process).await;
+    assert_eq!(process.wait_for_exit().await, Some(0));
     println!("moved 60 messages of 4 MB with at most {memory} MiB");
     assert!(memory < 200, "{memory} MiB for 240 MB of text");
 }
 
 #[tokio::test]
 async fn two_migrators_of_older_tables_at_once_move_them_once() {
-    let rows = many(2_000);
+    let rows = generate_rows(2_000);
     let old = OldTables::with(CONVERSATIONS, &rows).await;
     let folder = Folder::new();
-    let anneal = Anneal::new(BINARY, &folder, &old.url);
-    let all = tokio::join!(anneal.run(&["migrate"]), anneal.run(&["migrate"]), anneal.run(&["migrate"]));
-    let said = [ok(all.0), ok(all.1), ok(all.2)].concat();
-    assert_eq!(said.matches("moved the rows of the older tables").count(), 1, "{said}");
-    assert_eq!(said.matches("the schema is up to date").count(), 2, "{said}");
-    assert_eq!(migrated(&old.url).await, recount(CONVERSATIONS, &rows).kept);
-    let empty = Anneal::new(BINARY, &folder, &empty_database().await);
-    assert!(!ok(empty.run(&["migrate"]).await).contains("older"), "a database without them is told nothing of them");
+    let anneal = AnnealBinary::new(BINARY, &folder, &old.url);
+    let all = tokio::join!(
+        anneal.run(&["migrate"]),
+        anneal.run(&["migrate"]),
+        anneal.run(&["migrate"])
+    );
+    let output = [ok(all.0), ok(all.1), ok(all.2)].concat();
+    assert_eq!(
+        output.matches("moved the rows of the older tables").count(),
+        1,
+        "{output}"
+    );
+    assert_eq!(
+        output.matches("the schema is up to date").count(),
+        2,
+        "{output}"
+    );
+    assert_eq!(
+        read_migrated_conversations(&old.url).await,
+        expected_migration(CONVERSATIONS, &rows).kept
+    );
+    let empty = AnnealBinary::new(BINARY, &folder, &empty_database().await);
+    assert!(
+        !ok(empty.run(&["migrate"]).await).contains("older"),
+        "without older tables the output does not mention them"
+    );
 }

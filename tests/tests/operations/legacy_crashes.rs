@@ -1,11 +1,15 @@
-//! `anneal migrate` dies in the middle of moving older tables: everything or nothing.
+//! `anneal migrate` is killed while it moves older tables: it moves everything or nothing.
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
-use anneal_tests::{Anneal, Folder, OldRow, OldTables, eventually, migrated, recount};
+use anneal_tests::{
+    AnnealBinary, Folder, OldRow, OldTables, eventually, expected_migration,
+    read_migrated_conversations,
+};
 
 use crate::BINARY;
 
-/// The stops: each waits for a lock that the test holds, at a point that the test has armed.
+/// Stops in the migration: at the point in the table `stop` it waits for a lock that the test
+/// holds.
 const STOPS: &str = "
     create table stop (at text);
     create function stop_at(here text) returns void language plpgsql set lock_timeout = 0 as $$
@@ -35,20 +39,34 @@ const STOPS: &str = "
         execute function stop_before();
     create event trigger stop_after on ddl_command_end when tag in ('CREATE TABLE') execute function stop_after()";
 
-const WAITS: &str = "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
+const WAITS: &str =
+    "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted
     and database = (select oid from pg_database where datname = current_database())";
-const MIGRATORS: &str =
-    "select count(*) from pg_stat_activity where application_name = 'anneal' and datname = current_database()";
+const MIGRATORS: &str = "select count(*) from pg_stat_activity where application_name = 'anneal' and datname = current_database()";
 const END_THEM: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
     where application_name = 'anneal' and datname = current_database()";
 
-/// 500 rows of five conversations; one of them marked for a stop in the middle.
-async fn tables() -> (OldTables, Vec<OldRow>) {
+/// Creates 500 rows of five conversations. One of them is marked for a stop in the middle.
+async fn create_tables() -> (OldTables, Vec<OldRow>) {
     let row = |place: i64| {
-        let content = if place == 250 { "stop here".into() } else { format!("said {place}") };
+        let content = if place == 250 {
+            "stop here".into()
+        } else {
+            format!("said {place}")
+        };
         let role = if place % 2 == 0 { "USER" } else { "ASSISTANT" };
-        let said = OldRow { conversation: 1 + place % 5, ..OldRow::said(role, &content, 1_600_000_000 + place) };
-        if place % 40 == 0 { OldRow { kind: "SUMMARY", ..said } } else { said }
+        let message = OldRow {
+            conversation: 1 + place % 5,
+            ..OldRow::message(role, &content, 1_600_000_000 + place)
+        };
+        if place % 40 == 0 {
+            OldRow {
+                kind: "SUMMARY",
+                ..message
+            }
+        } else {
+            message
+        }
     };
     let rows: Vec<OldRow> = (1..=500).map(row).collect();
     let mut old = OldTables::with(5, &rows).await;
@@ -56,17 +74,18 @@ async fn tables() -> (OldTables, Vec<OldRow>) {
     (old, rows)
 }
 
-/// The stop's own marks are not part of what must stay.
-async fn disarmed(old: &mut OldTables) -> String {
+/// Removes the stop and returns the state of the older tables.
+async fn disarm(old: &mut OldTables) -> String {
     old.run("delete from stop").await;
     old.state().await
 }
 
 #[tokio::test]
-async fn row_D6_killed_anywhere_the_older_tables_stay_as_they_were_and_the_next_run_moves_them() {
-    let (mut old, rows) = tables().await;
+async fn row_D6_a_migration_killed_at_any_point_changes_nothing_and_the_next_run_moves_everything()
+{
+    let (mut old, rows) = create_tables().await;
     let folder = Folder::new();
-    let anneal = Anneal::new(BINARY, &folder, &old.url);
+    let anneal = AnnealBinary::new(BINARY, &folder, &old.url);
     let before = old.state().await;
     let points = [
         "before ALTER TABLE",
@@ -78,67 +97,102 @@ async fn row_D6_killed_anywhere_the_older_tables_stay_as_they_were_and_the_next_
         "commit",
     ];
     for point in points {
-        old.run(&format!("select pg_advisory_lock(7); insert into stop values ('{point}')")).await;
+        old.run(&format!(
+            "select pg_advisory_lock(7); insert into stop values ('{point}')"
+        ))
+        .await;
         let process = anneal.start(&["migrate"]);
         eventually(point, async || old.number(WAITS).await == 1).await;
         process.kill().await;
-        // The server of a process that was killed at its commit may still commit; here it dies with it.
+        // The backend of a process that is killed at its commit may still commit, so it is
+        // terminated too.
         if point == "commit" {
             old.number(END_THEM).await;
         }
         old.run("select pg_advisory_unlock(7)").await;
-        eventually("its server is gone", async || old.number(MIGRATORS).await == 0).await;
-        assert_eq!(disarmed(&mut old).await, before, "killed at {point}");
-        println!("killed at {point}: everything as it was");
+        eventually("its backend has ended", async || {
+            old.number(MIGRATORS).await == 0
+        })
+        .await;
+        assert_eq!(disarm(&mut old).await, before, "killed at {point}");
+        println!("killed at {point}: nothing has changed");
     }
     let ran = anneal.run(&["migrate"]).await;
-    assert!(ran.code == Some(0) && ran.out.contains("moved the rows of the older tables"), "{ran:?}");
-    assert_eq!(migrated(&old.url).await, recount(5, &rows).kept);
+    assert!(
+        ran.code == Some(0) && ran.out.contains("moved the rows of the older tables"),
+        "{ran:?}"
+    );
+    assert_eq!(
+        read_migrated_conversations(&old.url).await,
+        expected_migration(5, &rows).kept
+    );
 }
 
 #[tokio::test]
-async fn row_D6_killed_when_the_commit_is_on_its_way_everything_is_moved() {
-    let (mut old, rows) = tables().await;
+async fn row_D6_a_migration_killed_during_its_commit_has_moved_everything() {
+    let (mut old, rows) = create_tables().await;
     let folder = Folder::new();
-    let anneal = Anneal::new(BINARY, &folder, &old.url);
-    old.run("select pg_advisory_lock(7); insert into stop values ('commit')").await;
+    let anneal = AnnealBinary::new(BINARY, &folder, &old.url);
+    old.run("select pg_advisory_lock(7); insert into stop values ('commit')")
+        .await;
     let process = anneal.start(&["migrate"]);
     eventually("the commit", async || old.number(WAITS).await == 1).await;
     process.kill().await;
     old.run("select pg_advisory_unlock(7)").await;
-    eventually("its server is gone", async || old.number(MIGRATORS).await == 0).await;
+    eventually("its backend has ended", async || {
+        old.number(MIGRATORS).await == 0
+    })
+    .await;
     let ran = anneal.run(&["migrate"]).await;
-    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "the schema is up to date\n"), "{ran:?}");
-    assert_eq!(migrated(&old.url).await, recount(5, &rows).kept);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "the schema is up to date\n"),
+        "{ran:?}"
+    );
+    assert_eq!(
+        read_migrated_conversations(&old.url).await,
+        expected_migration(5, &rows).kept
+    );
 }
 
 #[tokio::test]
 async fn a_table_in_use_is_waited_for_and_a_killed_wait_changes_nothing() {
-    let (mut old, rows) = tables().await;
+    let (mut old, rows) = create_tables().await;
     let folder = Folder::new();
-    let anneal = Anneal::new(BINARY, &folder, &old.url);
+    let anneal = AnnealBinary::new(BINARY, &folder, &old.url);
     let before = old.state().await;
-    let waits = "select count(*) from pg_locks where not granted and relation = 'ai_message'::regclass";
-    old.run("begin; lock table ai_message in access share mode").await;
+    let waits =
+        "select count(*) from pg_locks where not granted and relation = 'ai_message'::regclass";
+    old.run("begin; lock table ai_message in access share mode")
+        .await;
     let process = anneal.start(&["migrate"]);
     eventually("it waits", async || old.number(waits).await == 1).await;
     process.kill().await;
     old.run("commit").await;
-    eventually("its server is gone", async || old.number(MIGRATORS).await == 0).await;
+    eventually("its backend has ended", async || {
+        old.number(MIGRATORS).await == 0
+    })
+    .await;
     assert_eq!(old.state().await, before);
-    old.run("begin; lock table ai_message in access share mode").await;
+    old.run("begin; lock table ai_message in access share mode")
+        .await;
     let process = anneal.start(&["migrate"]);
     for (waiting, what) in [(1, "it waits"), (0, "it gives way"), (1, "it tries again")] {
         eventually(what, async || old.number(waits).await == waiting).await;
     }
     old.run("commit").await;
-    process.said("moved the rows of the older tables").await;
-    assert_eq!(process.ended().await, Some(0));
-    assert_eq!(migrated(&old.url).await, recount(5, &rows).kept);
+    process
+        .wait_for_line("moved the rows of the older tables")
+        .await;
+    assert_eq!(process.wait_for_exit().await, Some(0));
+    assert_eq!(
+        read_migrated_conversations(&old.url).await,
+        expected_migration(5, &rows).kept
+    );
 }
 
-/// Swallows rows of a table of the new schema, as a fault of ours would.
-async fn swallow(old: &mut OldTables, table: &str, when: &str) {
+/// Drops inserted rows of a table of the new schema, like a bug in the migration.
+async fn drop_inserted_rows(old: &mut OldTables, table: &str, when: &str) {
     old.run(&format!(
         "create function swallow_row() returns trigger language plpgsql as 'begin return null; end';
          create function swallow() returns event_trigger language plpgsql as $$
@@ -154,21 +208,29 @@ async fn swallow(old: &mut OldTables, table: &str, when: &str) {
 }
 
 #[tokio::test]
-async fn row_D6_what_was_counted_and_does_not_arrive_stops_everything() {
+async fn row_D6_counted_rows_that_do_not_arrive_stop_the_migration() {
     let rows = [
-        OldRow::said("USER", "one", 100),
+        OldRow::message("USER", "one", 100),
         OldRow::mark("SEPARATOR", "user", 101),
         OldRow::mark("SEPARATOR", "user", 102),
-        OldRow::said("USER", "two", 103),
+        OldRow::message("USER", "two", 103),
     ];
-    // the third conversation has no message: nothing else would miss it
-    let cases = [("ai_separator", "true", "1 separators"), ("ai_conversation", "new.user_id = '3'", "3 conversations")];
-    for (table, when, said) in cases {
+    // The third conversation has no message, so only the count notices its loss.
+    let cases = [
+        ("ai_separator", "true", "1 separators"),
+        ("ai_conversation", "new.user_id = '3'", "3 conversations"),
+    ];
+    for (table, when, rows_lost) in cases {
         let mut old = OldTables::with(3, &rows).await;
-        swallow(&mut old, table, when).await;
+        drop_inserted_rows(&mut old, table, when).await;
         let before = old.state().await;
-        let ran = Anneal::new(BINARY, &Folder::new(), &old.url).run(&["migrate"]).await;
-        assert!(ran.code == Some(1) && ran.err.contains(&format!("{said} were counted")), "{ran:?}");
+        let ran = AnnealBinary::new(BINARY, &Folder::new(), &old.url)
+            .run(&["migrate"])
+            .await;
+        assert!(
+            ran.code == Some(1) && ran.err.contains(&format!("{rows_lost} were counted")),
+            "{ran:?}"
+        );
         assert_eq!(old.state().await, before, "{table}");
     }
 }

@@ -1,14 +1,45 @@
-//! What whoever runs anneal relies on: health, figures, proofs, query plans, moves of older databases, orderly stops.
+//! Operation of anneal: health, metrics, verification, query plans, migrations, restarts.
+//!
+//! Processes:
+//! - `deadlines`: a call that exceeds its deadline ends its statement.
+//! - `graceful_shutdown`: stopped servers and workers finish or give back their work.
+//! - `health`: liveness, readiness, gRPC health, reflection and metrics.
+//! - `rolling`: rolling restarts under load fail no call.
+//! - `service_config`: proto/service_config.json agrees with the interface and the server.
+//!
+//! Database:
+//! - `database_tls`: a remote database needs a verified certificate.
+//! - `durability`: processes refuse a database that may lose acknowledged data.
+//! - `pooler`: the service works behind PgBouncer in transaction mode.
+//! - `restore_drill`: a lost cluster is restored from backup and archive.
+//! - `roles`: servers and workers work as a login that owns nothing.
+//!
+//! Data:
+//! - `auditor`: the worker's auditor finds and reports broken promises.
+//! - `deletion`: a deleted conversation leaves nothing in tables, logs and metrics.
+//! - `rpc_operators`: lists of jobs and checkpoints, usage, compaction, verification.
+//!
+//! Migrations:
+//! - `legacy`: `anneal migrate` moves the tables of older systems.
+//! - `legacy_crashes`: a killed move changes nothing.
+//! - `legacy_unexpected`: rows and tables that cannot be moved are named and left unchanged.
+//! - `migration_crashes`: an interrupted migration leaves no partial schema.
+//!
+//! Query plans:
+//! - `plans`: statements of the hot paths use indexes. Also helpers to explain a statement.
+//! - `plans_audit`, `plans_context`, `plans_lists`, `plans_watch`: rows that audits, contexts and
+//!   pages of messages, lists of conversations, and watches read.
 
 mod auditor;
-mod database_address;
+mod database_tls;
 mod deadlines;
 mod deletion;
 mod durability;
+mod graceful_shutdown;
 mod health;
 mod legacy;
 mod legacy_crashes;
-mod legacy_odd;
+mod legacy_unexpected;
 mod migration_crashes;
 mod plans;
 mod plans_audit;
@@ -21,7 +52,6 @@ mod roles;
 mod rolling;
 mod rpc_operators;
 mod service_config;
-mod stopping;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

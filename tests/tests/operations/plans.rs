@@ -1,60 +1,161 @@
-//! The hot statements read messages and jobs by index, however many there are: 100,000 of each.
+//! Statements of the hot paths read messages and jobs by index, with 100,000 rows of each.
 
-use anneal_core::policy::Session;
-use anneal_tests::House;
+use anneal_core::policy::SessionSettings;
+use anneal_tests::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-/// The tenant of all rows, in quotes.
+/// Id of the tenant of all rows, as an SQL literal.
 pub(crate) const TENANT: &str = "'00000000-0000-7000-8000-000000000001'";
-/// A tenant without rows, in quotes.
+/// Id of a tenant without rows, as an SQL literal.
 const NOBODY: &str = "'00000000-0000-7000-8000-0000000000ff'";
 const CONVERSATION: &str = "'00000000-0000-7000-8000-0000000000aa'";
-/// A session becomes what servers and workers have, row-level security included.
+/// Gives a session the role and settings of servers and workers, with row-level security.
 pub(crate) const AS_SERVERS: &str = "set role anneal_app;
     set anneal.tenants = '{00000000-0000-7000-8000-000000000001,00000000-0000-0000-0000-000000000000}'";
-/// And again what it was.
+/// Reverts [`AS_SERVERS`].
 pub(crate) const AS_OWNER: &str = "reset role";
 
-/// A statement and the arguments that it is planned for.
+/// Name and text of a statement, and its arguments.
 macro_rules! statement {
     ($name:literal, $($argument:expr),*) => {
         ($name, include_str!(concat!("../../../store/sql/", $name, ".sql")), vec![$(String::from($argument)),*])
     };
 }
 
+/// Statements of the hot paths.
+// tidy: allow(long-function): a table of cases
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
-    let bases = || format!("'{}'", Session::default().bases());
+    let bases = || format!("'{}'", SessionSettings::default().bases());
     let nothing = "'{}'";
     let tenant = || TENANT.to_owned();
-    let talk = || CONVERSATION.to_owned();
+    let conversation = || CONVERSATION.to_owned();
     let each = |value: &str, of: &str| format!("array[{value}]::{of}[]");
-    // As many as a worker claims at once, of which one is there.
-    let many = |of: &dyn Fn(usize) -> String| format!("'{{{}}}'", (0..128).map(of).collect::<Vec<_>>().join(","));
+    // As many as a worker claims at once. One of them exists.
+    let many = |of: &dyn Fn(usize) -> String| {
+        format!("'{{{}}}'", (0..128).map(of).collect::<Vec<_>>().join(","))
+    };
     let tenants = || many(&|_| TENANT.trim_matches('\'').to_owned());
-    let talks = || many(&|n| format!("00000000-0000-7000-8000-{:012x}", 0xaa + n));
+    let conversations = || many(&|n| format!("00000000-0000-7000-8000-{:012x}", 0xaa + n));
     let jobs = || many(&|n| format!("00000000-0000-7000-9000-{:012}", 3 * n));
     let numbers = |of: usize| many(&|n| (n * of).to_string());
     let ones = || many(&|_| "1".to_owned());
     let models = || many(&|_| "gpt-4o".to_owned());
     vec![
-        statement!("context_material", tenant(), talk(), "0", "1", bases(), nothing, "134217728", "1048576"),
-        statement!("tail_usage", tenants(), talks(), bases(), nothing),
-        statement!("checkpoint_material", tenant(), talk(), bases(), nothing),
-        statement!("checkpoint_sources", tenant(), talk(), "99000", "99050", "1000000"),
-        statement!("content_bytes", tenant(), talk(), "99000", "99050", "1000000"),
-        statement!("unsummarized_messages", tenant(), talk(), bases(), "true", "9"),
-        statement!("economics_messages", tenant(), talk(), "10000"),
-        statement!("uncounted_messages", tenants(), talks(), "32", "32768", "true"),
-        statement!("uncounted_messages", tenants(), talks(), "500", "8000000", "false"),
-        statement!("lock_conversations", tenants(), talks(), "7"),
-        statement!("note_quiet", tenants(), talks(), ones(), ones(), ones(), models(), ones(), "7"),
-        statement!("record_counts", tenants(), talks(), numbers(780), ones(), tenants(), talks(), ones()),
-        statement!("enqueue_jobs", tenants(), ones(), talks(), "null"),
-        statement!("heartbeat_jobs", "1", jobs(), talks(), "15"),
-        statement!("list_messages", tenant(), talk(), "50000", "50", "4000000", "true", "1048576"),
-        statement!("list_messages_newest_first", tenant(), talk(), "50000", "50", "4000000", "true", "1048576"),
-        statement!("get_message", tenant(), talk(), "77777", "1048576"),
-        statement!("get_message_range", tenant(), talk(), "77777", "3", "1", "1048576"),
+        statement!(
+            "context_material",
+            tenant(),
+            conversation(),
+            "0",
+            "1",
+            bases(),
+            nothing,
+            "134217728",
+            "1048576"
+        ),
+        statement!("tail_usage", tenants(), conversations(), bases(), nothing),
+        statement!(
+            "checkpoint_material",
+            tenant(),
+            conversation(),
+            bases(),
+            nothing
+        ),
+        statement!(
+            "checkpoint_sources",
+            tenant(),
+            conversation(),
+            "99000",
+            "99050",
+            "1000000"
+        ),
+        statement!(
+            "content_bytes",
+            tenant(),
+            conversation(),
+            "99000",
+            "99050",
+            "1000000"
+        ),
+        statement!(
+            "unsummarized_messages",
+            tenant(),
+            conversation(),
+            bases(),
+            "true",
+            "9"
+        ),
+        statement!("economics_messages", tenant(), conversation(), "10000"),
+        statement!(
+            "uncounted_messages",
+            tenants(),
+            conversations(),
+            "32",
+            "32768",
+            "true"
+        ),
+        statement!(
+            "uncounted_messages",
+            tenants(),
+            conversations(),
+            "500",
+            "8000000",
+            "false"
+        ),
+        statement!("lock_conversations", tenants(), conversations(), "7"),
+        statement!(
+            "note_quiet",
+            tenants(),
+            conversations(),
+            ones(),
+            ones(),
+            ones(),
+            models(),
+            ones(),
+            "7"
+        ),
+        statement!(
+            "record_counts",
+            tenants(),
+            conversations(),
+            numbers(780),
+            ones(),
+            tenants(),
+            conversations(),
+            ones()
+        ),
+        statement!("enqueue_jobs", tenants(), ones(), conversations(), "null"),
+        statement!("heartbeat_jobs", "1", jobs(), conversations(), "15"),
+        statement!(
+            "list_messages",
+            tenant(),
+            conversation(),
+            "50000",
+            "50",
+            "4000000",
+            "true",
+            "1048576"
+        ),
+        statement!(
+            "list_messages_newest_first",
+            tenant(),
+            conversation(),
+            "50000",
+            "50",
+            "4000000",
+            "true",
+            "1048576"
+        ),
+        statement!("get_message", tenant(), conversation(), "77777", "1048576"),
+        statement!(
+            "get_message_range",
+            tenant(),
+            conversation(),
+            "77777",
+            "3",
+            "1",
+            "1048576"
+        ),
         statement!(
             "append",
             each(TENANT, "uuid"),
@@ -87,16 +188,48 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             each("1", "smallint"),
             "1"
         ),
-        statement!("append_replay", tenant(), talk(), "'r'"),
-        statement!("claim_jobs", "1", "32", "16", tenant(), "'w'", talk(), "15", "1000", nothing),
-        statement!("call_standing", tenant(), talk(), "'gpt-4o'", NOBODY),
-        statement!("finish_jobs", "1", jobs(), talks(), ones(), many(&|_| "false".to_owned())),
-        statement!("fail_job", "1", talk(), talk(), "'e'", "10", "12"),
+        statement!("append_replay", tenant(), conversation(), "'r'"),
+        statement!(
+            "claim_jobs",
+            "1",
+            "32",
+            "16",
+            tenant(),
+            "'w'",
+            conversation(),
+            "15",
+            "1000",
+            nothing
+        ),
+        statement!(
+            "call_standing",
+            tenant(),
+            conversation(),
+            "'gpt-4o'",
+            NOBODY
+        ),
+        statement!(
+            "finish_jobs",
+            "1",
+            jobs(),
+            conversations(),
+            ones(),
+            many(&|_| "false".to_owned())
+        ),
+        statement!(
+            "fail_job",
+            "1",
+            conversation(),
+            conversation(),
+            "'e'",
+            "10",
+            "12"
+        ),
         statement!("rescue_jobs", "1", "100", "12"),
     ]
 }
 
-/// 100,000 counted messages behind a checkpoint with a short tail, and 100,000 jobs of 1,000 tenants.
+/// Fills in 100,000 messages with a checkpoint and a short tail, and 100,000 jobs of 1,000 tenants.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -117,17 +250,20 @@ async fn fill(db: &mut PgConnection) {
          from generate_series(1, 100000) as n;
          analyze"
     );
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.expect("fills");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(db)
+        .await
+        .expect("fills");
 }
 
-/// Whether a plan is the one that serves every caller, whatever its arguments, or the one for these.
+/// A plan for all arguments, or one for the given arguments.
 pub(crate) enum Plan {
     Generic,
     Custom,
 }
 
-/// A statement's plan, as `explain` shows it with these options.
-pub(crate) async fn plan(
+/// The plan of a statement, as `explain` prints it with these options.
+pub(crate) async fn explain(
     db: &mut PgConnection,
     plan: Plan,
     options: &str,
@@ -137,35 +273,51 @@ pub(crate) async fn plan(
         Plan::Generic => "force_generic_plan",
         Plan::Custom => "force_custom_plan",
     };
-    let prepare = format!("{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}");
-    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
-    let explain = format!("explain ({options}) execute {name} ({})", arguments.join(", "));
-    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *db).await.expect("explains");
+    let prepare = format!(
+        "{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare {name} as {sql}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(prepare))
+        .execute(&mut *db)
+        .await
+        .expect("prepares");
+    let explain = format!(
+        "explain ({options}) execute {name} ({})",
+        arguments.join(", ")
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain))
+        .fetch_all(&mut *db)
+        .await
+        .expect("explains");
     sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
-    rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+    rows.iter()
+        .map(|row| row.get::<String, _>(0))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[tokio::test]
 async fn no_hot_statement_scans_messages_or_jobs() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     fill(&mut db).await;
     for (name, sql, arguments) in statements() {
         for kind in [Plan::Generic, Plan::Custom] {
-            let plan = plan(&mut db, kind, "costs off", (name, sql, &arguments)).await;
+            let plan = explain(&mut db, kind, "costs off", (name, sql, &arguments)).await;
             for table in ["ai_message", "ai_job"] {
-                let scan = plan.lines().find(|line| line.contains(&format!("Seq Scan on {table} ")));
+                let scan = plan
+                    .lines()
+                    .find(|line| line.contains(&format!("Seq Scan on {table} ")));
                 assert!(scan.is_none(), "{name} scans {table}:\n{plan}");
             }
         }
     }
 }
 
-/// The statement runs under the model's row lock: a hashed subplan would read all that tenants have ever spent.
+/// The statement holds the model's row lock. A hashed subplan would read the spend of all tenants.
 #[tokio::test]
-async fn a_call_is_admitted_without_reading_what_all_tenants_have_spent() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+async fn admission_of_a_call_does_not_read_the_spend_of_all_tenants() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     let spent = "insert into tenant (tenant_id, name)
          select gen_random_uuid(), 'tenant ' || n from generate_series(1, 1000) as n;
          insert into ai_model_spend (tenant_id, day, model, calls, failed_calls, input_tokens, output_tokens)
@@ -173,57 +325,95 @@ async fn a_call_is_admitted_without_reading_what_all_tenants_have_spent() {
          analyze";
     sqlx::raw_sql(spent).execute(&mut db).await.expect("fills");
     let all = statements();
-    let (name, sql, arguments) = all.iter().find(|(name, ..)| *name == "call_standing").expect("it is one of them");
+    let (name, sql, arguments) = all
+        .iter()
+        .find(|(name, ..)| *name == "call_standing")
+        .expect("it is one of them");
     for kind in [Plan::Generic, Plan::Custom] {
-        let plan = plan(&mut db, kind, "costs off", (name, sql, arguments)).await;
-        assert!(!plan.contains("hashed SubPlan"), "{name} hashes a subplan:\n{plan}");
-        let scan = plan.lines().find(|line| line.contains("Seq Scan on ai_model_spend "));
-        assert!(scan.is_none(), "{name} scans what was spent:\n{plan}");
+        let plan = explain(&mut db, kind, "costs off", (name, sql, arguments)).await;
+        assert!(
+            !plan.contains("hashed SubPlan"),
+            "{name} hashes a subplan:\n{plan}"
+        );
+        let scan = plan
+            .lines()
+            .find(|line| line.contains("Seq Scan on ai_model_spend "));
+        assert!(scan.is_none(), "{name} scans ai_model_spend:\n{plan}");
     }
 }
 
-/// The plan that is kept may have been made when there was nothing yet.
+/// A cached plan may have been made when the tables were empty.
 #[tokio::test]
 async fn plans_made_on_empty_tables_find_conversations_by_their_key() {
-    let house = House::start().await;
-    let mut db = house.db().await;
-    sqlx::raw_sql("set enable_seqscan = off; set enable_bitmapscan = off").execute(&mut db).await.expect("sets");
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
+    sqlx::raw_sql("set enable_seqscan = off; set enable_bitmapscan = off")
+        .execute(&mut db)
+        .await
+        .expect("sets");
     for (name, sql, arguments) in statements() {
-        let plan = plan(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
-        assert!(!plan.contains("ai_conversation_by_"), "{name} reads conversations by a list's index:\n{plan}");
+        let plan = explain(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
+        assert!(
+            !plan.contains("ai_conversation_by_"),
+            "{name} reads conversations by a list's index:\n{plan}"
+        );
         let scan = plan.lines().find(|line| line.contains("Seq Scan on ai_"));
         assert!(scan.is_none(), "{name} scans:\n{plan}");
     }
 }
 
-/// The queue is empty again and again, and vacuumed then: a plan that is made at that moment must not be one that reads all
-/// jobs when there are many.
+/// The queue is often empty and then vacuumed. A plan that is cached at that moment must not read
+/// all jobs when there are many.
 #[tokio::test]
 async fn plans_made_for_an_empty_queue_find_jobs_by_their_key() {
-    let house = House::start().await;
-    let mut db = house.db().await;
-    sqlx::raw_sql("set enable_seqscan = off; set enable_bitmapscan = off").execute(&mut db).await.expect("sets");
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
+    sqlx::raw_sql("set enable_seqscan = off; set enable_bitmapscan = off")
+        .execute(&mut db)
+        .await
+        .expect("sets");
     let twenty = "insert into ai_job (tenant_id, kind, conversation_id)
         select gen_random_uuid(), 1 + n % 3, gen_random_uuid() from generate_series(1, 20) as n";
     for fill in ["", twenty] {
         sqlx::raw_sql(fill).execute(&mut db).await.expect("fills");
-        sqlx::raw_sql("vacuum analyze ai_job").execute(&mut db).await.expect("vacuums");
+        sqlx::raw_sql("vacuum analyze ai_job")
+            .execute(&mut db)
+            .await
+            .expect("vacuums");
         for (name, sql, arguments) in statements() {
-            let plan = plan(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
+            let plan = explain(&mut db, Plan::Generic, "costs off", (name, sql, &arguments)).await;
             let lines: Vec<&str> = plan.lines().collect();
-            for (number, scan) in lines.iter().enumerate().filter(|(_, line)| is_scan_of_jobs(line)) {
-                let by = lines[number + 1..].iter().find(|line| line.contains("Index Cond")).unwrap_or(&"");
-                let fits = match name {
+            for (number, scan) in lines
+                .iter()
+                .enumerate()
+                .filter(|(_, line)| is_scan_of_jobs(line))
+            {
+                let by = lines[number + 1..]
+                    .iter()
+                    .find(|line| line.contains("Index Cond"))
+                    .unwrap_or(&"");
+                let uses_key = match name {
                     "claim_jobs" if scan.contains("ai_job_ready") => by.contains("tenant_id"),
-                    "rescue_jobs" if scan.contains("ai_job_leased") => by.contains("lease_until_ts"),
+                    "rescue_jobs" if scan.contains("ai_job_leased") => {
+                        by.contains("lease_until_ts")
+                    }
                     _ => scan.contains("ai_job_pkey") && by.contains("conversation_id"),
                 };
-                assert!(fits, "{name} finds jobs by {} with {}:\n{plan}", scan.trim(), by.trim());
+                assert!(
+                    uses_key,
+                    "{name} finds jobs by {} with {}:\n{plan}",
+                    scan.trim(),
+                    by.trim()
+                );
             }
         }
     }
 }
 
 fn is_scan_of_jobs(line: &str) -> bool {
-    line.contains("Scan") && line.split(" on ").nth(1).is_some_and(|table| table.split(' ').next() == Some("ai_job"))
+    line.contains("Scan")
+        && line
+            .split(" on ")
+            .nth(1)
+            .is_some_and(|table| table.split(' ').next() == Some("ai_job"))
 }

@@ -1,6 +1,6 @@
-//! An audit reads the newest of what there is, however much that is.
+//! An audit reads a bounded number of the newest conversations and messages.
 
-use anneal_tests::House;
+use anneal_tests::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
@@ -8,7 +8,8 @@ use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};
 const CANDIDATES: &str = include_str!("../../../store/sql/audit_candidates.sql");
 const WINDOW: &str = include_str!("../../../store/sql/audit_window.sql");
 
-/// 100,000 conversations, a second apart; the first has 20,000 messages, and as many others have three each.
+/// Fills in 100,000 conversations, a second apart. The first has 20,000 messages, and 20,000 others
+/// have three each.
 async fn fill(db: &mut PgConnection) {
     let sql = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -23,39 +24,67 @@ async fn fill(db: &mut PgConnection) {
          from generate_series(1, 80000) as n;
          analyze"
     );
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.expect("fills");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(db)
+        .await
+        .expect("fills");
 }
 
-/// The plan that a session of the store keeps, and how it ran.
-async fn plan(db: &mut PgConnection, sql: &str, arguments: &str) -> String {
+/// Runs a statement with its generic plan. Returns the plan with actual row counts.
+async fn explain_analyze(db: &mut PgConnection, sql: &str, arguments: &str) -> String {
     let prepare = format!(
         "{AS_SERVERS}; deallocate all; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_bitmapscan = off; prepare audit as {sql}"
     );
-    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
+    sqlx::raw_sql(AssertSqlSafe(prepare))
+        .execute(&mut *db)
+        .await
+        .expect("prepares");
     let explain = format!("explain (analyze, timing off) execute audit ({arguments})");
-    let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *db).await.expect("explains");
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain))
+        .fetch_all(&mut *db)
+        .await
+        .expect("explains");
     sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
-    rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+    rows.iter()
+        .map(|row| row.get::<String, _>(0))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
-/// Rows that scans of this index have read, by the plan: what they found, and what they put aside.
-fn read(plan: &str, index: &str) -> i64 {
-    let scan = plan.lines().find(|line| line.contains(index)).unwrap_or_else(|| panic!("not by {index}:\n{plan}"));
-    let actual = scan.split("actual").nth(1).and_then(|after| after.split("rows=").nth(1)).expect("it ran");
+/// Rows that the scan of this index has returned, according to the plan.
+fn rows_of_scan(plan: &str, index: &str) -> i64 {
+    let scan = plan
+        .lines()
+        .find(|line| line.contains(index))
+        .unwrap_or_else(|| panic!("not by {index}:\n{plan}"));
+    let actual = scan
+        .split("actual")
+        .nth(1)
+        .and_then(|after| after.split("rows=").nth(1))
+        .expect("it ran");
     let number: String = actual.chars().take_while(char::is_ascii_digit).collect();
     number.parse().expect("a number")
 }
 
 #[tokio::test]
-async fn an_audit_reads_no_more_of_100_000_conversations_and_a_long_one_than_it_says() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+async fn an_audit_reads_its_limits_of_100_000_conversations_and_of_a_long_one() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     fill(&mut db).await;
-    let candidates = plan(&mut db, CANDIDATES, &format!("array[{TENANT}]::uuid[], 256, 24")).await;
-    assert_eq!(read(&candidates, "ai_conversation_by_activity"), 256, "{candidates}");
+    let candidates = explain_analyze(
+        &mut db,
+        CANDIDATES,
+        &format!("array[{TENANT}]::uuid[], 256, 24"),
+    )
+    .await;
+    assert_eq!(
+        rows_of_scan(&candidates, "ai_conversation_by_activity"),
+        256,
+        "{candidates}"
+    );
     assert!(!candidates.contains("Removed by Filter"), "{candidates}");
     let long = format!("{TENANT}, '00000000-0000-7000-b000-000000000001', 2000, 16777216");
-    let window = plan(&mut db, WINDOW, &long).await;
-    assert_eq!(read(&window, "ai_message_pkey"), 2_000, "{window}");
+    let window = explain_analyze(&mut db, WINDOW, &long).await;
+    assert_eq!(rows_of_scan(&window, "ai_message_pkey"), 2_000, "{window}");
     assert!(!window.contains("Seq Scan"), "{window}");
 }

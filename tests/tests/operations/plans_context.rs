@@ -1,8 +1,8 @@
-//! What a context or a page of messages reads is bounded by what it answers, however long the history before it is; and the
-//! original of a message that is sent as its summary is not read at all.
+//! Contexts and pages of messages read in proportion to their answer, whatever the length of the
+//! history. The original of a message that is sent as its summary is not read.
 
-use anneal_core::policy::Session;
-use anneal_tests::{House, eventually, pb, user};
+use anneal_core::policy::SessionSettings;
+use anneal_tests::{TestApp, eventually, pb, user};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -15,19 +15,20 @@ const TAIL: i64 = 50;
 const STEP: i64 = 40;
 const SHORT: i64 = 1_000;
 const LONG: i64 = 100_000;
-/// Messages of a page, as many as a client gets who asks for nothing else, and the one more that says whether there are more.
+/// Messages of a default page, and one more that shows whether another page follows.
 const PAGE: i64 = 51;
 const CONTEXT_MATERIAL: &str = include_str!("../../../store/sql/context_material.sql");
 const LIST_MESSAGES: &str = include_str!("../../../store/sql/list_messages.sql");
-const LIST_MESSAGES_NEWEST_FIRST: &str = include_str!("../../../store/sql/list_messages_newest_first.sql");
+const LIST_MESSAGES_NEWEST_FIRST: &str =
+    include_str!("../../../store/sql/list_messages_newest_first.sql");
 
-/// The conversation of a history of that many messages.
+/// Id of the conversation with this number of messages, as an SQL literal.
 fn conversation(messages: i64) -> String {
     format!("'00000000-0000-7000-8000-{messages:012}'")
 }
 
-/// Two conversations, with checkpoints all along but for the tail and a version of the beginning at each; and 20,000 others,
-/// so that no table is so small that reading all of it were right.
+/// Fills in two conversations, with a checkpoint and a prefix version every [`STEP`] messages up to
+/// the tail. 20,000 others make every table too large for a sequential scan.
 async fn fill(db: &mut PgConnection) {
     let others = format!(
         "insert into ai_conversation (tenant_id, conversation_id, agent_id, user_id, title, pinned, metadata,
@@ -39,7 +40,10 @@ async fn fill(db: &mut PgConnection) {
          select {TENANT}, conversation_id, 0 from ai_conversation;
          insert into ai_model (tenant_id, model) select {TENANT}, 'model ' || n from generate_series(1, 20000) as n;"
     );
-    sqlx::raw_sql(AssertSqlSafe(others)).execute(&mut *db).await.expect("fills in others");
+    sqlx::raw_sql(AssertSqlSafe(others))
+        .execute(&mut *db)
+        .await
+        .expect("fills in others");
     for messages in [SHORT, LONG] {
         let (id, last) = (conversation(messages), messages - TAIL);
         let sql = format!(
@@ -63,31 +67,55 @@ async fn fill(db: &mut PgConnection) {
              select {TENANT}, {id}, n / {STEP}, '\\x00', n, '\\x00', 0, '{{}}', false, n, 2, 1, 1, 1
              from generate_series({last} % {STEP} + {STEP}, {last}, {STEP}) as n;"
         );
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *db).await.expect("fills in a history");
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut *db)
+            .await
+            .expect("fills in a history");
     }
-    sqlx::raw_sql("vacuum (analyze)").execute(db).await.expect("analyzes");
+    sqlx::raw_sql("vacuum (analyze)")
+        .execute(db)
+        .await
+        .expect("analyzes");
 }
 
-/// How a statement was executed, as PostgreSQL tells it: its topmost node.
-async fn executed(db: &mut PgConnection, mode: &str, sql: &str, arguments: &str) -> Value {
-    let prepare = format!("{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare asked as {sql}");
-    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *db).await.expect("prepares");
-    let explain = format!("explain (analyze, buffers, timing off, format json) execute asked ({arguments})");
-    let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(&mut *db).await.expect("explains");
+/// Runs a statement. Returns the topmost node of its plan with actual numbers.
+async fn explain_analyze(db: &mut PgConnection, mode: &str, sql: &str, arguments: &str) -> Value {
+    let prepare = format!(
+        "{AS_SERVERS}; deallocate all; set plan_cache_mode = {mode}; prepare asked as {sql}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(prepare))
+        .execute(&mut *db)
+        .await
+        .expect("prepares");
+    let explain =
+        format!("explain (analyze, buffers, timing off, format json) execute asked ({arguments})");
+    let row = sqlx::raw_sql(AssertSqlSafe(explain))
+        .fetch_one(&mut *db)
+        .await
+        .expect("explains");
     sqlx::raw_sql(AS_OWNER).execute(db).await.expect("resets");
     let plans: Value = row.get(0);
     plans[0]["Plan"].clone()
 }
 
-/// Every scan of one of our tables below a node.
+/// Every scan of a table below a node.
 fn scans(node: &Value) -> Vec<&Value> {
-    let below = node["Plans"].as_array().into_iter().flatten().flat_map(scans);
-    node.get("Relation Name").map(|_| node).into_iter().chain(below).collect()
+    let below = node["Plans"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(scans);
+    node.get("Relation Name")
+        .map(|_| node)
+        .into_iter()
+        .chain(below)
+        .collect()
 }
 
-/// Asserts that no table is read but by an index (a bitmap is one that is sorted by page first); returns how many rows were looked at, those left out included.
+/// Asserts that every table is read by an index, bitmap scans included. Returns the number of rows
+/// that were visited, including filtered ones.
 fn rows_by_index(plan: &Value) -> i64 {
-    let mut looked_at = 0;
+    let mut visited = 0;
     for scan in scans(plan) {
         let kind = scan["Node Type"].as_str().unwrap_or_default();
         assert!(
@@ -95,81 +123,121 @@ fn rows_by_index(plan: &Value) -> i64 {
             "{kind} of {}:\n{plan:#}",
             scan["Relation Name"]
         );
-        let figure = |name: &str| scan.get(name).and_then(Value::as_f64).unwrap_or(0.0);
-        let rows = figure("Actual Rows") + figure("Rows Removed by Filter") + figure("Rows Removed by Index Recheck");
-        looked_at += (rows * figure("Actual Loops")).round() as i64;
+        let number = |name: &str| scan.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+        let rows = number("Actual Rows")
+            + number("Rows Removed by Filter")
+            + number("Rows Removed by Index Recheck");
+        visited += (rows * number("Actual Loops")).round() as i64;
     }
-    looked_at
+    visited
 }
 
-/// Pages that an execution looked at, those of the large values included.
+/// Pages that an execution has read, including those of large values.
 fn buffers(plan: &Value) -> i64 {
-    ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|name| plan[name].as_i64()).sum()
+    ["Shared Hit Blocks", "Shared Read Blocks"]
+        .iter()
+        .filter_map(|name| plan[name].as_i64())
+        .sum()
 }
 
 fn bases() -> String {
-    Session::default().bases().clone()
+    SessionSettings::default().bases().clone()
 }
 
 #[tokio::test]
-async fn a_context_reads_its_tail_however_long_the_history_before_it() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+async fn a_context_reads_its_tail_whatever_the_length_of_the_history() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     fill(&mut db).await;
     for mode in PLANS {
         let mut costs = Vec::new();
         for messages in [SHORT, LONG] {
-            let arguments =
-                format!("{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728, 134217728", conversation(messages), bases());
-            let plan = executed(&mut db, mode, CONTEXT_MATERIAL, &arguments).await;
-            assert_eq!(plan["Actual Rows"].as_f64(), Some(TAIL as f64 + 1.0), "the head and the tail:\n{plan:#}");
+            let arguments = format!(
+                "{TENANT}, {}, 0, 1, '{}', '{{}}', 134217728, 134217728",
+                conversation(messages),
+                bases()
+            );
+            let plan = explain_analyze(&mut db, mode, CONTEXT_MATERIAL, &arguments).await;
+            assert_eq!(
+                plan["Actual Rows"].as_f64(),
+                Some(TAIL as f64 + 1.0),
+                "the head and the tail:\n{plan:#}"
+            );
             costs.push((rows_by_index(&plan), buffers(&plan)));
         }
-        println!("{mode}: rows and pages of a context after {SHORT} and {LONG} messages: {costs:?}");
+        println!(
+            "{mode}: rows and pages of a context after {SHORT} and {LONG} messages: {costs:?}"
+        );
         let (short, long) = (costs[0], costs[1]);
         assert_eq!(long.0, short.0, "{mode}: rows depend on the history");
-        assert!(long.0 <= TAIL + 6, "{mode}: {} rows for a tail of {TAIL}", long.0);
-        // Each of the indexes may be a level or two deeper, and the tail may lie across one more page.
-        assert!(long.1 <= short.1 + 12, "{mode}: pages depend on the history: {costs:?}");
+        assert!(
+            long.0 <= TAIL + 6,
+            "{mode}: {} rows for a tail of {TAIL}",
+            long.0
+        );
+        // Each index may be a level or two deeper, and the tail may span one more page.
+        assert!(
+            long.1 <= short.1 + 12,
+            "{mode}: pages depend on the history: {costs:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_page_of_messages_reads_the_page_whichever_way_it_goes() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+async fn a_page_of_messages_reads_only_the_page_in_both_directions() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     fill(&mut db).await;
-    let ways = [("oldest first", LIST_MESSAGES), ("newest first", LIST_MESSAGES_NEWEST_FIRST)];
-    for (way, sql) in ways {
+    let directions = [
+        ("oldest first", LIST_MESSAGES),
+        ("newest first", LIST_MESSAGES_NEWEST_FIRST),
+    ];
+    for (direction, sql) in directions {
         for mode in PLANS {
             for messages in [SHORT, LONG] {
                 for content in [true, false] {
                     let from = messages / 2;
                     let id = conversation(messages);
-                    let arguments = format!("{TENANT}, {id}, {from}, {PAGE}, 4000000, {content}, 4000000");
-                    let plan = executed(&mut db, mode, sql, &arguments).await;
-                    assert_eq!(plan["Actual Rows"].as_f64(), Some(PAGE as f64), "{way}, {mode}:\n{plan:#}");
+                    let arguments =
+                        format!("{TENANT}, {id}, {from}, {PAGE}, 4000000, {content}, 4000000");
+                    let plan = explain_analyze(&mut db, mode, sql, &arguments).await;
+                    assert_eq!(
+                        plan["Actual Rows"].as_f64(),
+                        Some(PAGE as f64),
+                        "{direction}, {mode}:\n{plan:#}"
+                    );
                     let rows = rows_by_index(&plan);
-                    // Once to find where the page ends, once to read it.
-                    assert_eq!(rows, 2 * PAGE, "{way}, {mode}, {messages} messages:\n{plan:#}");
+                    // Once to find the end of the page, once to read it.
+                    assert_eq!(
+                        rows,
+                        2 * PAGE,
+                        "{direction}, {mode}, {messages} messages:\n{plan:#}"
+                    );
                 }
             }
         }
     }
 }
 
-/// Letters and digits without an order, which do not become shorter when stored.
+/// Random letters and digits, which do not compress.
 fn noise(bytes: usize) -> String {
     let mut random = 7_u64;
     let letters = (0..bytes).map(|place| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        if place % 8 == 7 { ' ' } else { char::from(b"abcdefghijklmnopqrstuvwxyz012345"[(random >> 59) as usize]) }
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        if place % 8 == 7 {
+            ' '
+        } else {
+            char::from(b"abcdefghijklmnopqrstuvwxyz012345"[(random >> 59) as usize])
+        }
     });
     letters.collect()
 }
 
-/// A conversation of 12 turns that begins with a large message, which has its summary and has cooled; returns its id.
-async fn cooled(house: &House, first: &str) -> String {
+/// Creates a conversation of 12 turns whose first message is large, summarized and cool. Returns
+/// its id.
+async fn create_cooled_conversation(app: &TestApp, first: &str) -> String {
     let policy = pb::Policy {
         large_message_threshold: Some(500),
         hot_zone_radius: Some(2),
@@ -177,89 +245,137 @@ async fn cooled(house: &House, first: &str) -> String {
         token_threshold: Some(1_000_000_000),
         ..Default::default()
     };
-    let talk = house.conversation_under(policy).await;
-    talk.append_all(vec![user(first)]).await;
-    talk.turns(11).await;
-    house.run_jobs_until_idle().await;
-    let context = talk.context().await;
-    assert_eq!(context.fate(1).0, pb::Representation::Summary, "the large message is swapped");
-    assert!(context.text().len() < 20_000, "a context of {} bytes", context.text().len());
-    talk.id
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation.append_all(vec![user(first)]).await;
+    conversation.turns(11).await;
+    app.run_jobs_until_idle().await;
+    let context = conversation.context().await;
+    assert_eq!(
+        context.representation(1).0,
+        pb::Representation::Summary,
+        "the large message is swapped"
+    );
+    assert!(
+        context.text().len() < 20_000,
+        "a context of {} bytes",
+        context.text().len()
+    );
+    conversation.id
 }
 
 #[tokio::test]
 async fn the_original_of_a_swapped_message_is_not_read() {
     const LARGE_BYTES: usize = 4_000_000;
-    let house = House::start().await;
-    let (large, small) = (cooled(&house, &noise(LARGE_BYTES)).await, cooled(&house, &noise(8_000)).await);
-    let mut db = house.db().await;
-    sqlx::raw_sql("vacuum (analyze)").execute(&mut db).await.expect("analyzes");
+    let app = TestApp::start().await;
+    let (large, small) = (
+        create_cooled_conversation(&app, &noise(LARGE_BYTES)).await,
+        create_cooled_conversation(&app, &noise(8_000)).await,
+    );
+    let mut db = app.db().await;
+    sqlx::raw_sql("vacuum (analyze)")
+        .execute(&mut db)
+        .await
+        .expect("analyzes");
     for mode in PLANS {
         let mut pages = Vec::new();
-        for (id, look) in [(&large, "{}"), (&small, "{}"), (&large, r#"{"hot_zone_radius":1000}"#)] {
-            let arguments = format!("{TENANT}, '{id}', 0, 1, '{}', '{look}', 134217728, 134217728", bases());
-            pages.push(buffers(&executed(&mut db, mode, CONTEXT_MATERIAL, &arguments).await));
+        for (id, look) in [
+            (&large, "{}"),
+            (&small, "{}"),
+            (&large, r#"{"hot_zone_radius":1000}"#),
+        ] {
+            let arguments = format!(
+                "{TENANT}, '{id}', 0, 1, '{}', '{look}', 134217728, 134217728",
+                bases()
+            );
+            pages.push(buffers(
+                &explain_analyze(&mut db, mode, CONTEXT_MATERIAL, &arguments).await,
+            ));
         }
-        println!("{mode}: pages read with 4 MB swapped, with 8 kB swapped, with 4 MB sent: {pages:?}");
-        let [swapped, small, sent] = pages[..] else { panic!("three contexts") };
-        assert!(swapped <= small + 8, "{mode}: swapped, 4 MB cost {swapped} pages, 8 kB {small}");
-        // What the first figure would be if the original were read.
+        println!(
+            "{mode}: pages read with 4 MB swapped, with 8 kB swapped, with 4 MB sent: {pages:?}"
+        );
+        let [swapped, small, sent] = pages[..] else {
+            panic!("three contexts")
+        };
+        assert!(
+            swapped <= small + 8,
+            "{mode}: swapped, 4 MB cost {swapped} pages, 8 kB {small}"
+        );
+        // Pages of the original message.
         let pages_of_the_original = LARGE_BYTES as i64 / 8_192;
         assert!(
             sent > pages_of_the_original / 2,
-            "{mode}: reading the original costs {sent} pages: this test shows nothing"
+            "{mode}: reading the original costs only {sent} pages, so the test proves nothing"
         );
-        assert!(swapped < pages_of_the_original / 10, "{mode}: {swapped} pages");
+        assert!(
+            swapped < pages_of_the_original / 10,
+            "{mode}: {swapped} pages"
+        );
     }
 }
 
-/// Pages of large values of messages that were looked at, as PostgreSQL has counted them.
+/// Pages of large values of messages that were read, according to PostgreSQL's statistics.
 async fn pages_of_large_values(db: &mut PgConnection) -> i64 {
     let sql = "select toast_blks_read + toast_blks_hit from pg_statio_user_tables where relname = 'ai_message'";
     sqlx::query_scalar(sql).fetch_one(db).await.expect("counts")
 }
 
-/// Scans of the messages' indexes, as PostgreSQL has counted them.
+/// Scans of the indexes of messages, according to PostgreSQL's statistics.
 async fn scans_of_messages(db: &mut PgConnection) -> i64 {
     let sql = "select idx_scan from pg_stat_user_tables where relname = 'ai_message'";
     sqlx::query_scalar(sql).fetch_one(db).await.expect("counts")
 }
 
-/// Waits until PostgreSQL has counted one more scan than before: the server's connection tells what it did when it is used
-/// again, a second later at the earliest.
-async fn counted(house: &House, db: &mut PgConnection, before: i64) {
+/// Waits until PostgreSQL's statistics show more scans than before. A backend reports them when it
+/// is used again, a second later at the earliest.
+async fn wait_for_statistics(app: &TestApp, db: &mut PgConnection, before: i64) {
     eventually("PostgreSQL has counted what the server read", async || {
-        let ask = pb::GetConversationRequest { conversation_id: uuid::Uuid::nil().to_string() };
-        assert!(house.conversations().get_conversation(ask).await.is_err());
+        let ask = pb::GetConversationRequest {
+            conversation_id: uuid::Uuid::nil().to_string(),
+        };
+        assert!(app.conversations().get_conversation(ask).await.is_err());
         scans_of_messages(db).await > before
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_the_server_builds_reads_no_original_of_a_swapped_message() {
-    let house = House::start().await;
-    let id = cooled(&house, &noise(4_000_000)).await;
-    let mut db = house.db().await;
+async fn the_servers_contexts_do_not_read_the_original_of_a_swapped_message() {
+    let app = TestApp::start().await;
+    let id = create_cooled_conversation(&app, &noise(4_000_000)).await;
+    let mut db = app.db().await;
     let mut read = Vec::new();
     for _ in 0..3 {
         let scans = scans_of_messages(&mut db).await;
-        counted(&house, &mut db, scans - 1).await;
+        wait_for_statistics(&app, &mut db, scans - 1).await;
         let before = pages_of_large_values(&mut db).await;
-        let ask = pb::BuildContextRequest { conversation_id: id.clone(), ..Default::default() };
-        house.contexts().build_context(ask).await.expect("builds");
-        counted(&house, &mut db, scans).await;
+        let ask = pb::BuildContextRequest {
+            conversation_id: id.clone(),
+            ..Default::default()
+        };
+        app.contexts().build_context(ask).await.expect("builds");
+        wait_for_statistics(&app, &mut db, scans).await;
         read.push(pages_of_large_values(&mut db).await - before);
     }
-    let ask = pb::GetMessageRequest { conversation_id: id, message_id: 1, ..Default::default() };
+    let ask = pb::GetMessageRequest {
+        conversation_id: id,
+        message_id: 1,
+        ..Default::default()
+    };
     let scans = scans_of_messages(&mut db).await;
     let before = pages_of_large_values(&mut db).await;
-    house.messages().get_message(ask).await.expect("reads");
-    counted(&house, &mut db, scans).await;
+    app.messages().get_message(ask).await.expect("reads");
+    wait_for_statistics(&app, &mut db, scans).await;
     let original = pages_of_large_values(&mut db).await - before;
-    println!("pages of large values: {read:?} for three contexts, {original} for the message itself");
-    // One of them may come with what other sessions did before and PostgreSQL counts only now, or with an autovacuum.
+    println!(
+        "pages of large values: {read:?} for three contexts, {original} for the message itself"
+    );
+    // One of them may include earlier reads of other sessions that are reported late, or an
+    // autovacuum.
     let small = read.iter().filter(|pages| **pages < 16).count();
     assert!(small >= 2, "contexts read {read:?} pages of large values");
-    assert!(original > 200, "the message itself takes {original} pages: this test shows nothing");
+    assert!(
+        original > 200,
+        "the message itself takes only {original} pages, so the test proves nothing"
+    );
 }

@@ -1,18 +1,22 @@
-//! What watches read is read by index, however many messages, conversations and dead jobs there are.
+//! Watches read messages, checkpoints and dead jobs by index.
 
-use anneal_tests::House;
+use anneal_tests::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::plans::{Plan, TENANT, plan};
+use crate::plans::{Plan, TENANT, explain};
 
-/// Options of `explain`: the statement runs, and says how many rows it read.
+/// Options of `explain` that run the statement and print actual row counts.
 const MEASURED: &str = "analyze, costs off, timing off";
 const CONVERSATION: &str = "'00000000-0000-7000-9000-000000000007'";
 
 fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
-    let (tenant, talk) = (TENANT.to_owned(), CONVERSATION.to_owned());
-    let watched =
-        |each: &dyn Fn(usize) -> String| format!("'{{{}}}'", (1..=1_000).map(each).collect::<Vec<_>>().join(","));
+    let (tenant, conversation) = (TENANT.to_owned(), CONVERSATION.to_owned());
+    let watched = |each: &dyn Fn(usize) -> String| {
+        format!(
+            "'{{{}}}'",
+            (1..=1_000).map(each).collect::<Vec<_>>().join(",")
+        )
+    };
     vec![
         (
             "watched_heads",
@@ -25,14 +29,21 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
         (
             "conversation_changes",
             include_str!("../../../store/sql/conversation_changes.sql"),
-            [tenant.clone(), talk.clone()].into_iter().chain(["5", "900", "0", "0", "50"].map(String::from)).collect(),
+            [tenant.clone(), conversation.clone()]
+                .into_iter()
+                .chain(["5", "900", "0", "0", "50"].map(String::from))
+                .collect(),
         ),
-        ("dead_jobs", include_str!("../../../store/sql/dead_jobs.sql"), vec![tenant, talk]),
+        (
+            "dead_jobs",
+            include_str!("../../../store/sql/dead_jobs.sql"),
+            vec![tenant, conversation],
+        ),
     ]
 }
 
-/// 50,000 conversations, each with a dead job and a checkpoint; one has 100,000 messages, of which 1,000 have summaries, and
-/// 5,000 checkpoints more.
+/// Fills in 50,000 conversations, each with a dead job and a checkpoint. One of them has 100,000
+/// messages, of which 1,000 have summaries, and 5,000 more checkpoints.
 async fn fill(db: &mut PgConnection) {
     let id = "('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid";
     let sql = format!(
@@ -59,16 +70,19 @@ async fn fill(db: &mut PgConnection) {
          from generate_series(1, 100000) as n;
          analyze"
     );
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await.expect("fills");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(db)
+        .await
+        .expect("fills");
 }
 
 #[tokio::test]
 async fn watches_read_by_index() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     fill(&mut db).await;
     for (name, sql, arguments) in statements() {
-        let plan = plan(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;
+        let plan = explain(&mut db, Plan::Generic, MEASURED, (name, sql, &arguments)).await;
         let scan = plan.lines().find(|line| line.contains("Seq Scan"));
         assert!(scan.is_none(), "{name} scans:\n{plan}");
         if name == "conversation_changes" {
@@ -78,14 +92,22 @@ async fn watches_read_by_index() {
 }
 
 #[tokio::test]
-async fn of_thousands_of_checkpoints_a_watch_reads_the_new_ones() {
-    let house = House::start().await;
-    let mut db = house.db().await;
+async fn a_watch_reads_only_the_new_ones_of_5_000_checkpoints() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
     fill(&mut db).await;
     let (_, sql, mut arguments) = statements().swap_remove(1);
     (arguments[2], arguments[3]) = ("6990".into(), "7000".into());
-    let plan = plan(&mut db, Plan::Generic, MEASURED, ("conversation_changes", sql, &arguments)).await;
-    let scans = plan.lines().skip_while(|line| !line.contains("on ai_conversation_checkpoint"));
+    let plan = explain(
+        &mut db,
+        Plan::Generic,
+        MEASURED,
+        ("conversation_changes", sql, &arguments),
+    )
+    .await;
+    let scans = plan
+        .lines()
+        .skip_while(|line| !line.contains("on ai_conversation_checkpoint"));
     let (mut read, mut scans) = (Vec::new(), scans.peekable());
     let scan = scans.peek().expect("checkpoints are read");
     read.extend(number_after(scan, "rows="));
@@ -94,6 +116,10 @@ async fn of_thousands_of_checkpoints_a_watch_reads_the_new_ones() {
 }
 
 fn number_after(line: &str, word: &str) -> Option<f64> {
-    let digits = line.split(word).nth(1)?.split(|letter: char| !letter.is_ascii_digit() && letter != '.').next()?;
+    let digits = line
+        .split(word)
+        .nth(1)?
+        .split(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .next()?;
     digits.parse().ok()
 }

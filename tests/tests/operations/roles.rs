@@ -1,12 +1,18 @@
-//! The roles of docker-compose.yml on a PostgreSQL of the test's own: its owner migrates and makes keys, and servers and workers do
-//! their work as a login that owns nothing.
+//! The roles of docker-compose.yml: the owner migrates and creates keys, servers and workers use a
+//! login that owns nothing.
 
 use std::path::Path;
 
 use anneal_local_postgres::{LocalPostgres, Settings};
 use anneal_store::create_database;
-use anneal_tests::{Anneal, Folder, Ran, eventually, guest_on, pb, postgres_binaries, user};
-use pb::{conversation_service_client::ConversationServiceClient, message_service_client::MessageServiceClient};
+use anneal_tests::{
+    AnnealBinary, CommandOutput, Folder, authorized_channel, eventually, pb, postgres_binaries,
+    user,
+};
+use pb::{
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient,
+};
 use sqlx::{Connection as _, PgConnection};
 use tokio::process::Command;
 use tonic::transport::Endpoint;
@@ -16,37 +22,61 @@ use crate::BINARY;
 const OWNER_PASSWORD: &str = "of-the-owner";
 const LOGIN_PASSWORD: &str = "of-the-login";
 
-/// Runs the compose file's SQL as the image's entrypoint does.
-async fn make_roles(superuser: &str) {
+/// Runs the SQL of the compose file like the entrypoint of the image.
+async fn create_roles(superuser: &str) {
     let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker/postgres/roles.sql");
     let shipped = postgres_binaries().program("psql");
-    let psql = if shipped.is_file() { shipped } else { "psql".into() };
+    let psql = if shipped.is_file() {
+        shipped
+    } else {
+        "psql".into()
+    };
     let ran = Command::new(psql)
-        .args(["--no-psqlrc", "--no-password", "--set", "ON_ERROR_STOP=1", "--file"])
+        .args([
+            "--no-psqlrc",
+            "--no-password",
+            "--set",
+            "ON_ERROR_STOP=1",
+            "--file",
+        ])
         .arg(&roles)
         .arg(superuser)
         .env("POSTGRES_OWNER_PASSWORD", OWNER_PASSWORD)
         .env("POSTGRES_LOGIN_PASSWORD", LOGIN_PASSWORD)
         .output();
-    let ran = Ran::from(ran.await.expect("psql runs"));
+    let ran = CommandOutput::from(ran.await.expect("psql runs"));
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
-/// Asserts that the login of this URL has no power over others, owns nothing, and may not change what is the owner's.
+/// Asserts that the login of this URL has no role attributes, owns nothing, and cannot change
+/// tables of the owner.
 async fn assert_owns_nothing(url: &str) {
     let mut db = PgConnection::connect(url).await.expect("connects");
     let powers = "select count(*) from pg_roles where (rolsuper or rolcreaterole or rolcreatedb or rolbypassrls or rolreplication)
                   and pg_has_role(current_user, oid, 'member')";
-    let things = "select count(*) from pg_class where pg_has_role(current_user, relowner, 'member')";
+    let things =
+        "select count(*) from pg_class where pg_has_role(current_user, relowner, 'member')";
     for nothing in [powers, things] {
-        let found: i64 = sqlx::query_scalar(nothing).fetch_one(&mut db).await.expect("asks");
+        let found: i64 = sqlx::query_scalar(nothing)
+            .fetch_one(&mut db)
+            .await
+            .expect("the query succeeds");
         assert_eq!(found, 0, "{nothing}");
     }
-    for forbidden in
-        ["create table mine (n int)", "create temp table mine (n int)", "update api_key set revoked_ts = null"]
-    {
-        let refused = sqlx::query(forbidden).execute(&mut db).await.expect_err(forbidden).to_string();
-        assert!(refused.contains("permission denied"), "{forbidden}: {refused}");
+    for forbidden in [
+        "create table mine (n int)",
+        "create temp table mine (n int)",
+        "update api_key set revoked_ts = null",
+    ] {
+        let refused = sqlx::query(forbidden)
+            .execute(&mut db)
+            .await
+            .expect_err(forbidden)
+            .to_string();
+        assert!(
+            refused.contains("permission denied"),
+            "{forbidden}: {refused}"
+        );
     }
 }
 
@@ -54,44 +84,79 @@ async fn assert_owns_nothing(url: &str) {
 async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_nothing() {
     let (data, folder) = (Folder::new(), Folder::new());
     let settings = Settings::new(data.path().join("postgres"), postgres_binaries());
-    let postgres = LocalPostgres::start(settings).await.expect("a cluster of the test's own");
-    create_database(&postgres.url("postgres"), "anneal", None).await.expect("a database");
-    make_roles(&postgres.url("anneal")).await;
+    let postgres = LocalPostgres::start(settings)
+        .await
+        .expect("a cluster of the test's own");
+    create_database(&postgres.url("postgres"), "anneal", None)
+        .await
+        .expect("a database");
+    create_roles(&postgres.url("anneal")).await;
     let at = |login: &str, password: &str| {
-        let url = format!("postgres://{login}:{password}@127.0.0.1:{}/anneal", postgres.port());
-        (Anneal::on_durable(BINARY, &folder, &url), url)
+        let url = format!(
+            "postgres://{login}:{password}@127.0.0.1:{}/anneal",
+            postgres.port()
+        );
+        (AnnealBinary::on_durable(BINARY, &folder, &url), url)
     };
     let (owner, _) = at("anneal_owner", OWNER_PASSWORD);
     let (login, url) = at("anneal_login", LOGIN_PASSWORD);
     let postgres = postgres.stop_on_drop();
 
     let early = login.run(&["migrate"]).await;
-    assert_eq!(early.code, Some(1), "the login may make no tables: {early:?}");
+    assert_eq!(
+        early.code,
+        Some(1),
+        "the login may make no tables: {early:?}"
+    );
     let migrated = owner.run(&["migrate"]).await;
-    assert!(migrated.code == Some(0) && !migrated.err.contains("anneal_app"), "{migrated:?}");
-    let made = owner.run(&["keys", "create", "--name", "bot", "--verbs", "read,append"]).await;
+    assert!(
+        migrated.code == Some(0) && !migrated.err.contains("anneal_app"),
+        "{migrated:?}"
+    );
+    let made = owner
+        .run(&["keys", "create", "--name", "bot", "--verbs", "read,append"])
+        .await;
     assert_eq!(made.code, Some(0), "{made:?}");
     let refused = login.run(&["keys", "create", "--name", "bot"]).await;
-    assert!(refused.code == Some(1) && refused.out.is_empty(), "the login makes no keys: {refused:?}");
+    assert!(
+        refused.code == Some(1) && refused.out.is_empty(),
+        "the login makes no keys: {refused:?}"
+    );
 
     let started = login.try_server(&["auth.api_keys=true"]).await;
     let (server, port) = started.unwrap_or_else(|ended| panic!("{:#?}", ended.lines()));
     let worker = login.worker().await;
-    let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address").connect_lazy();
-    let bot = guest_on(channel, &format!("Bearer {}", made.out.trim()));
+    let channel = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
+        .expect("an address")
+        .connect_lazy();
+    let bot = authorized_channel(channel, &format!("Bearer {}", made.out.trim()));
     let mut conversations = ConversationServiceClient::new(bot.clone());
-    let made = conversations.create_conversation(pb::CreateConversationRequest::default()).await.expect("creates");
+    let made = conversations
+        .create_conversation(pb::CreateConversationRequest::default())
+        .await
+        .expect("creates");
     let conversation_id = made.into_inner().conversation_id;
     let messages = vec![user("hello")];
-    let ask = pb::AppendMessagesRequest { conversation_id: conversation_id.clone(), messages, ..Default::default() };
-    MessageServiceClient::new(bot).append_messages(ask).await.expect("appends");
+    let ask = pb::AppendMessagesRequest {
+        conversation_id: conversation_id.clone(),
+        messages,
+        ..Default::default()
+    };
+    MessageServiceClient::new(bot)
+        .append_messages(ask)
+        .await
+        .expect("appends");
     let ask = pb::GetConversationRequest { conversation_id };
     eventually("the worker has counted it", async || {
-        let seen = conversations.get_conversation(ask.clone()).await.expect("is there").into_inner();
+        let seen = conversations
+            .get_conversation(ask.clone())
+            .await
+            .expect("is there")
+            .into_inner();
         seen.token_total.is_some_and(|total| total.tokens > 0)
     })
     .await;
-    eventually("the use of the key is noted", async || {
+    eventually("the use of the key is recorded", async || {
         let listed = owner.run(&["keys", "list"]).await;
         listed.out.contains("last used in the hour of")
     })
@@ -100,7 +165,7 @@ async fn the_owner_migrates_and_servers_and_workers_work_as_a_login_that_owns_no
     assert_owns_nothing(&url).await;
     for process in [server, worker] {
         process.terminate().await;
-        assert_eq!(process.ended().await, Some(0));
+        assert_eq!(process.wait_for_exit().await, Some(0));
     }
     drop(postgres);
 }

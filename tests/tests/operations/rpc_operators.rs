@@ -1,36 +1,61 @@
-//! OperatorService and ContextService's lists: jobs, figures, checkpoints, and proofs that find what is planted.
+//! OperatorService and lists of ContextService: jobs, queue statistics, checkpoints, usage,
+//! compaction, verification.
 
-use anneal_tests::{House, Talk, assert_refused, pb};
+use anneal_tests::{TestApp, TestConversation, assert_refused, pb};
 use tonic::Code;
 
-async fn cooled(house: &House) -> Talk<'_> {
-    let policy = pb::Policy { max_message_count: Some(10), keep_recent_turns: Some(1), ..Default::default() };
-    let talk = house.conversation_under(policy).await;
+/// Creates a conversation with at least two checkpoints.
+async fn create_compacted_conversation(app: &TestApp) -> TestConversation<'_> {
+    let policy = pb::Policy {
+        max_message_count: Some(10),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
     for round in 0..2 {
         for n in 0..8 {
-            let asked =
-                format!("Question {round}-{n}: what is the capital of country {n}, and how many people live there?");
-            talk.turn(&asked, &format!("The capital of country {n} is City-{n}; {n}00,000 people live there.")).await;
+            let asked = format!(
+                "Question {round}-{n}: what is the capital of country {n}, and how many people live there?"
+            );
+            conversation
+                .turn(
+                    &asked,
+                    &format!(
+                        "The capital of country {n} is City-{n}; {n}00,000 people live there."
+                    ),
+                )
+                .await;
         }
-        house.run_jobs_until_idle().await;
+        app.run_jobs_until_idle().await;
     }
-    talk
+    conversation
 }
 
 #[tokio::test]
 async fn jobs_are_listed_by_state_and_kind_page_by_page() {
-    let house = House::start().await;
+    let app = TestApp::start().await;
     let mut ids = Vec::new();
     for _ in 0..5 {
-        let talk = house.conversation().await;
-        talk.turns(1).await;
-        ids.push(talk.id.clone());
+        let conversation = app.conversation().await;
+        conversation.turns(1).await;
+        ids.push(conversation.id.clone());
     }
-    let list = async |ask: pb::ListJobsRequest| house.operators().list_jobs(ask).await.expect("lists").into_inner();
+    let list = async |ask: pb::ListJobsRequest| {
+        app.operators()
+            .list_jobs(ask)
+            .await
+            .expect("lists")
+            .into_inner()
+    };
     let mut found = Vec::new();
     let mut page_token = String::new();
     loop {
-        let page = list(pb::ListJobsRequest { page_size: 2, page_token, ..Default::default() }).await;
+        let page = list(pb::ListJobsRequest {
+            page_size: 2,
+            page_token,
+            ..Default::default()
+        })
+        .await;
         found.extend(page.jobs.into_iter().map(|job| job.conversation_id));
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -44,63 +69,157 @@ async fn jobs_are_listed_by_state_and_kind_page_by_page() {
         state: state.into(),
         ..Default::default()
     };
-    assert_eq!(list(of(pb::JobKind::CountTokens, pb::JobState::Waiting)).await.jobs.len(), 5);
-    assert_eq!(list(of(pb::JobKind::Checkpoint, pb::JobState::Unspecified)).await.jobs.len(), 0);
-    assert_eq!(list(of(pb::JobKind::Unspecified, pb::JobState::Dead)).await.jobs.len(), 0);
-    let one = pb::ListJobsRequest { conversation_id: ids[0].clone(), ..Default::default() };
+    assert_eq!(
+        list(of(pb::JobKind::CountTokens, pb::JobState::Waiting))
+            .await
+            .jobs
+            .len(),
+        5
+    );
+    assert_eq!(
+        list(of(pb::JobKind::Checkpoint, pb::JobState::Unspecified))
+            .await
+            .jobs
+            .len(),
+        0
+    );
+    assert_eq!(
+        list(of(pb::JobKind::Unspecified, pb::JobState::Dead))
+            .await
+            .jobs
+            .len(),
+        0
+    );
+    let one = pb::ListJobsRequest {
+        conversation_id: ids[0].clone(),
+        ..Default::default()
+    };
     assert_eq!(list(one).await.jobs.len(), 1);
     for (ask, field) in [
-        (pb::ListJobsRequest { kind: 99, ..Default::default() }, "kind"),
-        (pb::ListJobsRequest { state: 99, ..Default::default() }, "state"),
+        (
+            pb::ListJobsRequest {
+                kind: 99,
+                ..Default::default()
+            },
+            "kind",
+        ),
+        (
+            pb::ListJobsRequest {
+                state: 99,
+                ..Default::default()
+            },
+            "state",
+        ),
     ] {
-        assert_refused(house.operators().list_jobs(ask).await, Code::InvalidArgument, "INVALID_FIELD", field);
+        assert_refused(
+            app.operators().list_jobs(ask).await,
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+            field,
+        );
     }
     for kind in [0, 99, -1] {
-        let ask = pb::RequeueJobRequest { kind, conversation_id: ids[0].clone(), ..Default::default() };
-        assert_refused(house.operators().requeue_job(ask).await, Code::InvalidArgument, "INVALID_FIELD", "kind");
-        let ask = pb::DiscardJobRequest { kind, conversation_id: ids[0].clone(), ..Default::default() };
-        assert_refused(house.operators().discard_job(ask).await, Code::InvalidArgument, "INVALID_FIELD", "kind");
+        let ask = pb::RequeueJobRequest {
+            kind,
+            conversation_id: ids[0].clone(),
+            ..Default::default()
+        };
+        assert_refused(
+            app.operators().requeue_job(ask).await,
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+            "kind",
+        );
+        let ask = pb::DiscardJobRequest {
+            kind,
+            conversation_id: ids[0].clone(),
+            ..Default::default()
+        };
+        assert_refused(
+            app.operators().discard_job(ask).await,
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+            "kind",
+        );
     }
 }
 
 #[tokio::test]
 async fn a_waiting_job_is_made_due_and_a_waiting_one_is_not_discarded() {
-    let house = House::start().await;
-    let talk = house.conversation().await;
-    talk.append("a").await;
-    let far = "update ai_job set due_ts = now() + interval '1 hour', attempts = 5";
-    sqlx::query(far).execute(&mut house.db().await).await.expect("runs");
-    assert_eq!(house.run_jobs_until_idle().await, 0);
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.append("a").await;
+    let postpone = "update ai_job set due_ts = now() + interval '1 hour', attempts = 5";
+    sqlx::query(postpone)
+        .execute(&mut app.db().await)
+        .await
+        .expect("runs");
+    assert_eq!(app.run_jobs_until_idle().await, 0);
     let stats = async || {
-        let stats = house.operators().get_queue_stats(pb::GetQueueStatsRequest {}).await.expect("figures").into_inner();
+        let stats = app
+            .operators()
+            .get_queue_stats(pb::GetQueueStatsRequest {})
+            .await
+            .expect("statistics")
+            .into_inner();
         assert_eq!(stats.queues.len(), 3, "every kind has its line");
         let of = |queue: &pb::QueueStats| queue.kind() == pb::JobKind::CountTokens;
         stats.queues.into_iter().find(of).expect("counting")
     };
     let before = stats().await;
-    assert_eq!((before.waiting, before.ready, before.running, before.dead), (1, 0, 0, 0));
+    assert_eq!(
+        (before.waiting, before.ready, before.running, before.dead),
+        (1, 0, 0, 0)
+    );
     let kind = pb::JobKind::CountTokens.into();
-    let ask = pb::DiscardJobRequest { kind, conversation_id: talk.id.clone(), ..Default::default() };
-    assert_refused(house.operators().discard_job(ask).await, Code::NotFound, "JOB_NOT_FOUND", "");
-    let ask = pb::RequeueJobRequest { kind, conversation_id: talk.id.clone(), ..Default::default() };
-    let job = house.operators().requeue_job(ask).await.expect("requeues").into_inner();
+    let ask = pb::DiscardJobRequest {
+        kind,
+        conversation_id: conversation.id.clone(),
+        ..Default::default()
+    };
+    assert_refused(
+        app.operators().discard_job(ask).await,
+        Code::NotFound,
+        "JOB_NOT_FOUND",
+        "",
+    );
+    let ask = pb::RequeueJobRequest {
+        kind,
+        conversation_id: conversation.id.clone(),
+        ..Default::default()
+    };
+    let job = app
+        .operators()
+        .requeue_job(ask)
+        .await
+        .expect("requeues")
+        .into_inner();
     assert_eq!((job.state(), job.attempts), (pb::JobState::Waiting, 0));
     assert_eq!(stats().await.ready, 1);
-    assert_eq!(house.run_jobs_until_idle().await, 1);
+    assert_eq!(app.run_jobs_until_idle().await, 1);
     assert_eq!(stats().await.waiting, 0);
 }
 
 #[tokio::test]
 async fn checkpoints_are_listed_newest_first_and_form_a_chain() {
-    let house = House::start().await;
-    let talk = cooled(&house).await;
-    let all = talk.checkpoints().await;
+    let app = TestApp::start().await;
+    let conversation = create_compacted_conversation(&app).await;
+    let all = conversation.checkpoints().await;
     assert!(all.len() >= 2);
     let mut paged = Vec::new();
     let mut page_token = String::new();
     loop {
-        let ask = pb::ListCheckpointsRequest { conversation_id: talk.id.clone(), page_size: 1, page_token };
-        let page = house.contexts().list_checkpoints(ask).await.expect("lists").into_inner();
+        let ask = pb::ListCheckpointsRequest {
+            conversation_id: conversation.id.clone(),
+            page_size: 1,
+            page_token,
+        };
+        let page = app
+            .contexts()
+            .list_checkpoints(ask)
+            .await
+            .expect("lists")
+            .into_inner();
         paged.extend(page.checkpoints);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -112,90 +231,162 @@ async fn checkpoints_are_listed_newest_first_and_form_a_chain() {
         assert_eq!(pair[0].source_first_message_id, pair[1].last_message_id + 1);
         assert_eq!(pair[0].generation, pair[1].generation + 1);
     }
-    assert!(
-        all.iter()
-            .all(|one| one.valid && one.kind() == pb::SummaryKind::Extractive && one.tokens_after < one.tokens_before)
-    );
+    assert!(all.iter().all(|one| one.valid
+        && one.kind() == pb::SummaryKind::Extractive
+        && one.tokens_after < one.tokens_before));
 }
 
 #[tokio::test]
 async fn usage_counts_the_marks_of_summaries_as_the_context_does() {
-    let house = House::start().await;
-    let talk = cooled(&house).await;
-    let ask = pb::GetContextUsageRequest { conversation_id: talk.id.clone(), ..Default::default() };
-    let usage = house.contexts().get_context_usage(ask).await.expect("usage").into_inner();
-    assert_eq!(usage.total_tokens, talk.context().await.0.total_tokens);
+    let app = TestApp::start().await;
+    let conversation = create_compacted_conversation(&app).await;
+    let ask = pb::GetContextUsageRequest {
+        conversation_id: conversation.id.clone(),
+        ..Default::default()
+    };
+    let usage = app
+        .contexts()
+        .get_context_usage(ask)
+        .await
+        .expect("usage")
+        .into_inner();
+    assert_eq!(
+        usage.total_tokens,
+        conversation.context().await.0.total_tokens
+    );
 }
 
 #[tokio::test]
 async fn usage_by_segment_agrees_with_the_context() {
-    let house = House::start().await;
-    let ask = pb::CreateConversationRequest { system_prompt: "Be brief.".into(), ..Default::default() };
-    let talk = house.conversation_with(ask).await;
-    talk.turns(5).await;
-    let ask =
-        pb::GetContextUsageRequest { conversation_id: talk.id.clone(), window_tokens: 1_000, ..Default::default() };
-    assert!(house.contexts().get_context_usage(ask.clone()).await.expect("usage").into_inner().estimated);
-    house.run_jobs_until_idle().await;
-    let usage = house.contexts().get_context_usage(ask).await.expect("usage").into_inner();
-    let built = talk.context().await.0;
+    let app = TestApp::start().await;
+    let ask = pb::CreateConversationRequest {
+        system_prompt: "Be brief.".into(),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with(ask).await;
+    conversation.turns(5).await;
+    let ask = pb::GetContextUsageRequest {
+        conversation_id: conversation.id.clone(),
+        window_tokens: 1_000,
+        ..Default::default()
+    };
+    assert!(
+        app.contexts()
+            .get_context_usage(ask.clone())
+            .await
+            .expect("usage")
+            .into_inner()
+            .estimated
+    );
+    app.run_jobs_until_idle().await;
+    let usage = app
+        .contexts()
+        .get_context_usage(ask)
+        .await
+        .expect("usage")
+        .into_inner();
+    let built = conversation.context().await.0;
     assert_eq!(usage.total_tokens, built.total_tokens);
-    assert_eq!(usage.segments.iter().map(|segment| segment.tokens).sum::<u64>(), usage.total_tokens);
+    assert_eq!(
+        usage
+            .segments
+            .iter()
+            .map(|segment| segment.tokens)
+            .sum::<u64>(),
+        usage.total_tokens
+    );
     assert!((usage.used_share - usage.total_tokens as f64 / 1_000.0).abs() < 1e-9);
     assert!(!usage.estimated);
     assert_eq!((usage.tail_messages, usage.max_message_count), (10, 50));
-    let ask = pb::CompactRequest { conversation_id: talk.id.clone(), ..Default::default() };
-    let compacted = house.contexts().compact(ask).await.expect("asks").into_inner();
+    let ask = pb::CompactRequest {
+        conversation_id: conversation.id.clone(),
+        ..Default::default()
+    };
+    let compacted = app
+        .contexts()
+        .compact(ask)
+        .await
+        .expect("the query succeeds")
+        .into_inner();
     assert_eq!(compacted.outcome(), pb::CompactOutcome::Pending);
 }
 
 #[tokio::test]
 async fn a_manual_compaction_waits_for_its_checkpoint_and_repeats_it() {
-    let house = House::start().await;
-    let talk = house.conversation().await;
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
     for n in 0..8 {
-        talk.turn(
-            &format!("What is the capital of country {n}, and how many live there?"),
-            &format!("City-{n}; {n}00,000 people live there."),
-        )
-        .await;
+        conversation
+            .turn(
+                &format!("What is the capital of country {n}, and how many live there?"),
+                &format!("City-{n}; {n}00,000 people live there."),
+            )
+            .await;
     }
     let stop = tokio_util::sync::CancellationToken::new();
-    let (worker, stopping) = (house.worker(), stop.clone());
+    let (worker, stopping) = (app.worker(), stop.clone());
     let running = tokio::spawn(async move { worker.run(stopping).await });
-    let wait = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let wait = Some(prost_types::Duration {
+        seconds: 60,
+        nanos: 0,
+    });
     let ask = pb::CompactRequest {
-        conversation_id: talk.id.clone(),
+        conversation_id: conversation.id.clone(),
         request_id: "k1".into(),
         focus: "people".into(),
         wait,
         ..Default::default()
     };
-    let first = house.contexts().compact(ask.clone()).await.expect("compacts").into_inner();
+    let first = app
+        .contexts()
+        .compact(ask.clone())
+        .await
+        .expect("compacts")
+        .into_inner();
     assert_eq!(first.outcome(), pb::CompactOutcome::Created, "{first:?}");
-    let again = house.contexts().compact(ask).await.expect("repeats").into_inner();
+    let again = app
+        .contexts()
+        .compact(ask)
+        .await
+        .expect("repeats")
+        .into_inner();
     assert_eq!(again, first);
     let made = first.checkpoint.expect("a checkpoint");
-    assert_eq!((made.focus.as_str(), made.trigger()), ("people", pb::CheckpointTrigger::Manual));
+    assert_eq!(
+        (made.focus.as_str(), made.trigger()),
+        ("people", pb::CheckpointTrigger::Manual)
+    );
     stop.cancel();
     running.await.expect("stops");
-    talk.verify().await;
+    conversation.verify().await;
 }
 
 #[tokio::test]
 async fn a_compaction_may_wait_longer_than_other_calls_may_take() {
-    let house = House::start().await;
-    let talk = house.conversation().await;
-    talk.turns(8).await;
-    let wait = Some(prost_types::Duration { seconds: 11, nanos: 0 });
-    let ask = pb::CompactRequest { conversation_id: talk.id.clone(), wait, ..Default::default() };
-    let answered = house.contexts().compact(ask).await.expect("waits without a worker").into_inner();
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.turns(8).await;
+    let wait = Some(prost_types::Duration {
+        seconds: 11,
+        nanos: 0,
+    });
+    let ask = pb::CompactRequest {
+        conversation_id: conversation.id.clone(),
+        wait,
+        ..Default::default()
+    };
+    let answered = app
+        .contexts()
+        .compact(ask)
+        .await
+        .expect("waits without a worker")
+        .into_inner();
     assert_eq!(answered.outcome(), pb::CompactOutcome::Pending);
 }
 
 #[tokio::test]
-async fn a_proof_finds_what_was_planted() {
-    let house = House::start().await;
+async fn a_verification_finds_every_planted_violation() {
+    let app = TestApp::start().await;
     let plants = [
         (3, "delete from ai_message where conversation_id = $1 and message_id = 5"),
         (3, "update ai_message set turn = turn + 1 where conversation_id = $1 and message_id = 4"),
@@ -225,15 +416,29 @@ async fn a_proof_finds_what_was_planted() {
         (7, "delete from ai_message where conversation_id = $1 and message_id > 5"),
     ];
     for (promise, plant) in plants {
-        let talk = cooled(&house).await;
-        talk.verify().await;
-        let id: uuid::Uuid = talk.id.parse().expect("a UUID");
-        let planted = sqlx::query(plant).bind(id).execute(&mut house.db().await).await.expect("plants");
+        let conversation = create_compacted_conversation(&app).await;
+        conversation.verify().await;
+        let id: uuid::Uuid = conversation.id.parse().expect("a UUID");
+        let planted = sqlx::query(plant)
+            .bind(id)
+            .execute(&mut app.db().await)
+            .await
+            .expect("plants");
         assert!(planted.rows_affected() > 0, "{plant}");
-        let ask = pb::VerifyConversationRequest { conversation_id: talk.id.clone() };
-        let verified = house.operators().verify_conversation(ask).await.expect("verifies").into_inner();
+        let ask = pb::VerifyConversationRequest {
+            conversation_id: conversation.id.clone(),
+        };
+        let verified = app
+            .operators()
+            .verify_conversation(ask)
+            .await
+            .expect("verifies")
+            .into_inner();
         assert!(
-            verified.violations.iter().any(|found| found.promise == promise),
+            verified
+                .violations
+                .iter()
+                .any(|found| found.promise == promise),
             "{plant}: {:#?}",
             verified.violations
         );

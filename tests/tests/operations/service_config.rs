@@ -1,97 +1,149 @@
-//! proto/service_config.json says nothing that the interface, the limits and the errors do not say.
+//! proto/service_config.json agrees with the interface, the limits and docs/errors.md.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anneal_core::limits::{
-    CHAT_DEADLINE_SECONDS, COMPACT_WAIT_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MOST_SECONDS,
+    CHAT_DEADLINE_SECONDS, COMPACT_WAIT_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MAX_SECONDS,
 };
 use anneal_proto::DESCRIPTORS;
-use anneal_tests::{House, eventually, every_rpc};
+use anneal_tests::{TestApp, eventually, every_rpc};
 use prost::Message as _;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 use serde_json::Value;
-use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
-fn beside(path: &str) -> String {
+fn read_file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn config() -> Value {
-    serde_json::from_str(&beside("proto/service_config.json")).expect("is JSON")
+    serde_json::from_str(&read_file("proto/service_config.json")).expect("is JSON")
 }
 
-/// What holds for each method, by its path.
+/// Configuration of each method, by its path.
 fn methods(config: &Value) -> BTreeMap<String, Value> {
     let mut methods = BTreeMap::new();
-    for group in config["methodConfig"].as_array().expect("groups of methods") {
+    for group in config["methodConfig"]
+        .as_array()
+        .expect("groups of methods")
+    {
         for name in group["name"].as_array().expect("names") {
-            let path = format!("/{}/{}", name["service"].as_str().expect("one"), name["method"].as_str().expect("one"));
-            assert!(methods.insert(path.clone(), group.clone()).is_none(), "{path} stands there twice");
+            let path = format!(
+                "/{}/{}",
+                name["service"].as_str().expect("one"),
+                name["method"].as_str().expect("one")
+            );
+            assert!(
+                methods.insert(path.clone(), group.clone()).is_none(),
+                "{path} is configured twice"
+            );
         }
     }
     methods
 }
 
-/// Whether a repeated request is known by its id.
+/// Whether a request has a request id.
 fn has_request_id(message: &DescriptorProto) -> bool {
-    message.field.iter().any(|field| field.name() == "request_id") || message.nested_type.iter().any(has_request_id)
+    message
+        .field
+        .iter()
+        .any(|field| field.name() == "request_id")
+        || message.nested_type.iter().any(has_request_id)
 }
 
 #[test]
-fn it_names_every_method_once_and_none_that_is_not_there() {
+fn the_config_names_every_method_exactly_once() {
     let mut rpcs: Vec<String> = every_rpc().into_iter().map(|rpc| rpc.path).collect();
     rpcs.sort();
     assert_eq!(methods(&config()).into_keys().collect::<Vec<_>>(), rpcs);
 }
 
 #[test]
-fn it_repeats_only_what_reads_or_is_known_by_a_request_id() {
+fn the_config_retries_only_reads_and_requests_with_a_request_id() {
     let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
-    let ours: Vec<_> = set.file.iter().filter(|file| file.package() == "anneal.v1").collect();
+    let ours: Vec<_> = set
+        .file
+        .iter()
+        .filter(|file| file.package() == "anneal.v1")
+        .collect();
     let message = |name: &str| {
         let name = name.trim_start_matches(".anneal.v1.");
-        ours.iter().flat_map(|file| &file.message_type).find(|message| message.name() == name).expect("is there")
+        ours.iter()
+            .flat_map(|file| &file.message_type)
+            .find(|message| message.name() == name)
+            .expect("is there")
     };
     let methods = methods(&config());
-    for method in ours.iter().flat_map(|file| &file.service).flat_map(|service| &service.method) {
-        let (path, of_method) =
-            methods.iter().find(|(path, _)| path.ends_with(&format!("/{}", method.name()))).expect("is named");
+    for method in ours
+        .iter()
+        .flat_map(|file| &file.service)
+        .flat_map(|service| &service.method)
+    {
+        let (path, of_method) = methods
+            .iter()
+            .find(|(path, _)| path.ends_with(&format!("/{}", method.name())))
+            .expect("is named");
         let reads = ["Get", "List", "Build", "Stream", "Classify", "Verify"];
         let reads = reads.iter().any(|verb| method.name().starts_with(verb));
-        let is_known = has_request_id(message(method.input_type()));
-        // A second try of these answers otherwise than the first: only who knows that it is the second can tell.
-        let answers_otherwise = ["DeleteConversation", "RequeueJob", "DiscardJob"].contains(&method.name());
-        // A turn costs a model call, and an event of a watch is told once: where to go on is the caller's to say.
-        let is_told_once = ["Chat", "WatchConversation"].contains(&method.name());
-        let repeats = (reads || is_known) && !answers_otherwise && !is_told_once;
+        let has_id = has_request_id(message(method.input_type()));
+        // A retry of these gets another answer than the first attempt.
+        let answer_differs =
+            ["DeleteConversation", "RequeueJob", "DiscardJob"].contains(&method.name());
+        // A turn costs a model call, and a watch sends each event once. The caller decides where to
+        // resume.
+        let is_resumed_by_caller = ["Chat", "WatchConversation"].contains(&method.name());
+        let repeats = (reads || has_id) && !answer_differs && !is_resumed_by_caller;
         assert_eq!(of_method.get("retryPolicy").is_some(), repeats, "{path}");
     }
 }
 
 #[test]
-fn it_repeats_after_the_codes_of_which_every_reason_says_so() {
-    let errors = beside("docs/errors.md");
+fn the_config_retries_the_codes_whose_reasons_are_all_retryable() {
+    let errors = read_file("docs/errors.md");
     let mut codes = BTreeMap::<&str, Vec<bool>>::new();
     for section in errors.split("\n### `").skip(1) {
-        let code = section.split("- Code: `").nth(1).and_then(|rest| rest.split('`').next()).expect("a code");
+        let code = section
+            .split("- Code: `")
+            .nth(1)
+            .and_then(|rest| rest.split('`').next())
+            .expect("a code");
         let says = section.split("Retry").nth(1).unwrap_or_default();
-        codes.entry(code).or_default().push(says.starts_with(": yes"));
+        codes
+            .entry(code)
+            .or_default()
+            .push(says.starts_with(": yes"));
     }
-    let always = codes.iter().filter(|(_, says)| says.iter().all(|yes| *yes)).map(|(code, _)| *code);
+    let always = codes
+        .iter()
+        .filter(|(_, says)| says.iter().all(|yes| *yes))
+        .map(|(code, _)| *code);
     let always: Vec<&str> = always.collect();
     for (path, method) in methods(&config()) {
-        let Some(policy) = method.get("retryPolicy") else { continue };
-        let retried = policy["retryableStatusCodes"].as_array().expect("codes").iter().filter_map(Value::as_str);
+        let Some(policy) = method.get("retryPolicy") else {
+            continue;
+        };
+        let retried = policy["retryableStatusCodes"]
+            .as_array()
+            .expect("codes")
+            .iter()
+            .filter_map(Value::as_str);
         assert_eq!(retried.collect::<Vec<_>>(), always, "{path}");
     }
 }
 
 #[test]
-fn its_deadlines_are_those_of_the_server() {
+fn the_deadlines_of_the_config_are_those_of_the_server() {
     let methods = methods(&config());
     let timeout = |method: &Value| {
-        let seconds = method.get("timeout")?.as_str()?.trim_end_matches('s').parse().ok()?;
+        let seconds = method
+            .get("timeout")?
+            .as_str()?
+            .trim_end_matches('s')
+            .parse()
+            .ok()?;
         Some(Duration::from_secs(seconds))
     };
     for (path, method) in &methods {
@@ -99,7 +151,7 @@ fn its_deadlines_are_those_of_the_server() {
             "WatchConversation" => None,
             "Chat" => Some(CHAT_DEADLINE_SECONDS),
             "Compact" => Some(COMPACT_WAIT_SECONDS + DEADLINE_DEFAULT_SECONDS),
-            "AppendLargeMessage" | "VerifyConversation" => Some(DEADLINE_MOST_SECONDS),
+            "AppendLargeMessage" | "VerifyConversation" => Some(DEADLINE_MAX_SECONDS),
             _ => Some(DEADLINE_DEFAULT_SECONDS),
         };
         assert_eq!(timeout(method), seconds.map(Duration::from_secs), "{path}");
@@ -107,12 +159,20 @@ fn its_deadlines_are_those_of_the_server() {
 }
 
 #[tokio::test]
-async fn the_service_whose_health_it_asks_for_is_one_that_the_server_knows() {
-    let service = config()["healthCheckConfig"]["serviceName"].as_str().expect("a name").to_owned();
-    let house = House::start().await;
-    let mut health = HealthClient::new(house.channel());
+async fn the_health_check_of_the_config_names_a_known_service() {
+    let service = config()["healthCheckConfig"]["serviceName"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
+    let app = TestApp::start().await;
+    let mut health = HealthClient::new(app.channel());
     eventually("the service serves", async || {
-        let asked = health.check(HealthCheckRequest { service: service.clone() }).await.expect("is known");
+        let asked = health
+            .check(HealthCheckRequest {
+                service: service.clone(),
+            })
+            .await
+            .expect("is known");
         asked.into_inner().status() == ServingStatus::Serving
     })
     .await;

@@ -1,4 +1,9 @@
-//! What each kind of job does. One file per kind: read, work without a connection, write in one transaction.
+//! The work of each kind of job, one folder per kind: read, work without a connection, write in one
+//! transaction. A folder's `SPEC` says how the runner schedules the kind.
+//!
+//! - `count_tokens`: token counts of new messages, many conversations per transaction.
+//! - `checkpoint`: a summary of the older part of the tail, which moves the boundary.
+//! - `summarize_messages`: summaries of large messages.
 
 mod checkpoint;
 mod count_tokens;
@@ -8,11 +13,30 @@ use anneal_core::job::JobKind;
 use anneal_store::{ClaimedJob, failpoint};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use count_tokens::{is_to_wait, run_together as count_together};
+pub(crate) use count_tokens::{can_join_next_batch, count_batch};
 
-use crate::{outcome::Outcome, run::Worker};
+use crate::{retry_policy::Outcome, settings::WorkerSettings, worker::Worker};
 
-/// Runs one job. `lost` is cancelled when its lease is.
+/// How the runner schedules one kind of job.
+pub(crate) struct JobSpec {
+    /// Jobs that one claim takes at most.
+    pub(crate) batch: fn(&WorkerSettings) -> u32,
+    /// Jobs that run at once.
+    pub(crate) concurrency: fn(&WorkerSettings) -> u32,
+    /// Jobs of one tenant in a claim of this size.
+    pub(crate) per_tenant: fn(u32) -> u32,
+}
+
+/// The `SPEC` of a kind.
+pub(crate) const fn spec(kind: JobKind) -> &'static JobSpec {
+    match kind {
+        JobKind::CountTokens => &count_tokens::SPEC,
+        JobKind::Checkpoint => &checkpoint::SPEC,
+        JobKind::SummarizeMessages => &summarize_messages::SPEC,
+    }
+}
+
+/// Runs one job. `lost` is cancelled when the job's lease is lost.
 pub(crate) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
     failpoint!("job.begun");
     match job.kind {

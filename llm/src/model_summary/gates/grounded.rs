@@ -1,67 +1,81 @@
-//! A text that is not about its source: it speaks of the form in which it was told, or of things that nobody said.
+//! Gates: the text describes the format in which its source was sent, or is about something else.
 
 use rustc_hash::FxHashSet;
 
 use crate::extractive::{text, work};
 
-use super::super::{items::Kind, pieces::Piece};
+use super::super::{chunks::Chunk, items::Kind};
 
-/// Letters of a word's beginning that count: endings differ between what is said and how it is retold.
-const STEM: usize = 5;
+/// Letters at the beginning of a word that are compared: endings differ between a source and its
+/// summary.
+const STEM_LETTERS: usize = 5;
 
-/// With fewer different words nothing can be said of them.
-const LEAST_STEMS: usize = 8;
+/// Texts with fewer different stems pass.
+const MIN_STEMS: usize = 8;
 
-/// Of the different long words, at least so many hundredths stand in the source. Free retellings of talk in a model's own
-/// words reach 40; inventions and descriptions of the prompt stay below 20.
-const GROUNDED_PERCENT: usize = 25;
+/// Percent of the different long words that must stand in the source. Free summaries of dialogue
+/// reach 40; inventions and descriptions of the prompt stay below 20.
+const MIN_GROUNDED_PERCENT: usize = 25;
 
-/// What small models describe instead of reporting it: the lines in which the source is told.
-const FORM: &str = "json";
+/// The word with which small models describe the source's format instead of its content.
+const FORMAT_NAME: &str = "json";
 
-/// Whether the text speaks of the form of its source, where the source does not, and holds nothing that has this form:
-/// programs speak in JSON, digests stand for what may be JSON, and so does a text with lines that begin as it does.
-pub(super) fn speaks_of_form(text: &str, piece: &Piece<'_>) -> bool {
-    let says = |text: &str| stems(text).any(|word| word == FORM);
-    let is_json = |text: &str| text.lines().any(|line| line.trim_start().starts_with(['{', '[']));
-    says(text)
-        && !piece.slices.iter().any(|slice| {
-            let programs = !slice.item.kind.is_spoken() || slice.item.kind == Kind::Digest;
-            programs || is_json(slice.text()) || says(slice.text()) || says(&slice.item.mark)
+/// Whether the text names the format of the source lines (JSON), although no source text is or
+/// names JSON. Passes where a source may be JSON: output of tools, digests, and texts with lines
+/// that begin like JSON.
+pub(super) fn describes_format(text: &str, chunk: &Chunk<'_>) -> bool {
+    let names_format = |text: &str| stems(text).any(|word| word == FORMAT_NAME);
+    let is_json = |text: &str| {
+        text.lines()
+            .any(|line| line.trim_start().starts_with(['{', '[']))
+    };
+    names_format(text)
+        && !chunk.slices.iter().any(|slice| {
+            let may_be_json = !slice.item.kind.is_dialogue() || slice.item.kind == Kind::Digest;
+            may_be_json
+                || is_json(slice.text())
+                || names_format(slice.text())
+                || names_format(&slice.item.mark)
         })
 }
 
-/// Whether most of what the text speaks of stands nowhere in its source. Not asked where most of the source are words of
-/// programs, or of another language than the text's: then even a good report has other words.
-pub(super) fn invents(text: &str, piece: &Piece<'_>) -> bool {
-    let mut missing: FxHashSet<String> = stems(text).filter(|stem| is_telling(stem)).collect();
+/// Whether most long words of the text stand nowhere in its source. Passes where most of the source
+/// is output of tools, or is in another kind of script than the text: then even a good summary uses
+/// other words.
+pub(super) fn is_ungrounded(text: &str, chunk: &Chunk<'_>) -> bool {
+    let mut missing: FxHashSet<String> = stems(text).filter(|stem| is_long(stem)).collect();
     let all = missing.len();
-    if all < LEAST_STEMS {
+    if all < MIN_STEMS {
         return false;
     }
-    let wide = missing.iter().filter(|stem| stem.chars().all(is_wide)).count() * 2 > all;
-    let (mut alike, mut told) = (0, 0);
-    for slice in &piece.slices {
-        let spoken = slice.item.kind.is_spoken();
-        for stem in stems(slice.text()).filter(|stem| is_telling(stem)) {
-            told += 1;
-            alike += usize::from(spoken && stem.chars().all(is_wide) == wide);
+    let wide = missing
+        .iter()
+        .filter(|stem| stem.chars().all(is_wide))
+        .count()
+        * 2
+        > all;
+    let (mut comparable, mut total) = (0, 0);
+    for slice in &chunk.slices {
+        let is_dialogue = slice.item.kind.is_dialogue();
+        for stem in stems(slice.text()).filter(|stem| is_long(stem)) {
+            total += 1;
+            comparable += usize::from(is_dialogue && stem.chars().all(is_wide) == wide);
             missing.remove(&stem);
         }
     }
-    alike * 2 > told && (all - missing.len()) * 100 < all * GROUNDED_PERCENT
+    comparable * 2 > total && (all - missing.len()) * 100 < all * MIN_GROUNDED_PERCENT
 }
 
-/// Short words stand in every text.
-fn is_telling(stem: &str) -> bool {
-    stem.chars().count() == STEM || stem.chars().all(is_wide)
+/// Whether the stem is of a long word; short words stand in every text.
+fn is_long(stem: &str) -> bool {
+    stem.chars().count() == STEM_LETTERS || stem.chars().all(is_wide)
 }
 
 fn is_wide(c: char) -> bool {
-    text::is_cjk(c) || text::is_southeast(c)
+    text::is_cjk(c) || text::is_southeast_asian(c)
 }
 
-/// The beginnings of words, in small letters; in scripts without spaces each pair of neighbouring characters.
+/// The lower-case stems of words; in scripts without spaces, each pair of neighbouring characters.
 fn stems(text: &str) -> impl Iterator<Item = String> {
     work::tick(text.len());
     let mut chars = text.chars().peekable();
@@ -77,7 +91,7 @@ fn stems(text: &str) -> impl Iterator<Item = String> {
                 let mut letters = 1;
                 while let Some(c) = chars.next_if(|c| c.is_alphanumeric() && !is_wide(*c)) {
                     letters += 1;
-                    if letters <= STEM {
+                    if letters <= STEM_LETTERS {
                         stem.extend(c.to_lowercase());
                     }
                 }
@@ -92,8 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_told_apart_by_their_beginnings() {
+    fn words_are_reduced_to_their_stems() {
         let found: Vec<String> = stems("Containing, contained: Zürich-West 42 東京都 x").collect();
-        assert_eq!(found, ["conta", "conta", "züric", "west", "42", "東京", "京都", "x"]);
+        assert_eq!(
+            found,
+            ["conta", "conta", "züric", "west", "42", "東京", "京都", "x"]
+        );
     }
 }

@@ -1,23 +1,24 @@
-//! A text in another script than what it speaks of.
+//! Gate: the text is in another script than its source.
 
 use crate::extractive::work;
 
-use super::super::pieces::Piece;
+use super::super::chunks::Chunk;
 
-/// A script that takes so many hundredths of the text is one that it is written in.
-const WRITTEN_PERCENT: u64 = 40;
-/// A script with fewer hundredths of the source hardly occurs in it.
-const HARDLY_PERCENT: u64 = 10;
-/// A script with so many hundredths of the source is what it is written in …
-const SOURCE_PERCENT: u64 = 60;
-/// … and must then have so many of the text.
-const LEAST_PERCENT: u64 = 20;
+/// The text is written in a script that has this percent of its letters.
+const TEXT_SCRIPT_PERCENT: u64 = 40;
+/// A script with a smaller percent of the source's letters counts as absent.
+const MIN_PRESENT_PERCENT: u64 = 10;
+/// The source is written in a script that has this percent of its letters; the text must then have
+/// `MIN_SHARED_PERCENT` of it.
+const SOURCE_SCRIPT_PERCENT: u64 = 60;
+const MIN_SHARED_PERCENT: u64 = 20;
 
-/// Fewer letters than this say nothing: names, abbreviations.
-const LEAST_LETTERS: u64 = 40;
+/// Texts and sources with fewer letters pass: they may be names and abbreviations.
+const MIN_LETTERS: u64 = 40;
 
-/// A character of these scripts is worth so many letters of an alphabet: about a syllable or a word.
-const WIDE: u64 = 3;
+/// Letters of an alphabet that a character of these scripts counts for: it is about a syllable or a
+/// word.
+const WIDE_CHAR_LETTERS: u64 = 3;
 
 /// Letters by script.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,16 +34,18 @@ impl Letters {
         letters
     }
 
-    /// Adds the letters of the text. Runs of ASCII that hold more than words (`src/main.rs`, `a_b`, `f(x)`) are code in any
-    /// language and count as nothing.
+    /// Adds the letters of the text. Runs of ASCII that look like code (`src/main.rs`, `a_b`,
+    /// `f(x)`) do not count, because they occur in texts of any language.
     fn add(&mut self, text: &str) {
         work::tick(text.len());
         let (mut run, mut is_code) = (0, false);
         let mut before = ' ';
         for c in text.chars() {
             if c.is_ascii_graphic() {
-                let inner =
-                    matches!(before, '/' | '\\' | '.' | '_' | '@' | '#' | '=' | '(' | '{' | '[' | '<' | ':' | '$');
+                let inner = matches!(
+                    before,
+                    '/' | '\\' | '.' | '_' | '@' | '#' | '=' | '(' | '{' | '[' | '<' | ':' | '$'
+                );
                 is_code |= c.is_ascii_digit() || c == '_' || (inner && c.is_ascii_alphanumeric());
                 run += u64::from(c.is_ascii_alphabetic());
             } else {
@@ -61,21 +64,22 @@ impl Letters {
         self.0.iter().sum()
     }
 
-    /// Whether the script has at least so many hundredths of all.
+    /// Whether the script has at least this percent of all letters.
     fn has(&self, script: usize, percent: u64) -> bool {
         self.0[script] * 100 >= self.total() * percent && self.0[script] > 0
     }
 }
 
-/// The script of a letter beyond ASCII, and what it is worth.
+/// The script of a letter beyond ASCII, and the letters that it counts for.
 fn script(c: char) -> Option<(usize, u64)> {
     Some(match c {
         '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{ff21}'..='\u{ff5a}' => (LATIN, 1),
-        '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3134f}' => {
-            (1, WIDE)
-        }
-        '\u{3040}'..='\u{30ff}' | '\u{ff66}'..='\u{ff9d}' => (2, WIDE),
-        '\u{1100}'..='\u{11ff}' | '\u{ac00}'..='\u{d7af}' => (3, WIDE),
+        '\u{3400}'..='\u{4dbf}'
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3134f}' => (1, WIDE_CHAR_LETTERS),
+        '\u{3040}'..='\u{30ff}' | '\u{ff66}'..='\u{ff9d}' => (2, WIDE_CHAR_LETTERS),
+        '\u{1100}'..='\u{11ff}' | '\u{ac00}'..='\u{d7af}' => (3, WIDE_CHAR_LETTERS),
         '\u{370}'..='\u{3ff}' => (4, 1),
         '\u{400}'..='\u{52f}' => (5, 1),
         '\u{530}'..='\u{58f}' => (6, 1),
@@ -92,31 +96,38 @@ fn script(c: char) -> Option<(usize, u64)> {
     })
 }
 
-/// Whether the text is in a script that hardly occurs in the source, or lacks the one that the source is written in.
+/// Whether the text is in a script that is absent from the source, or lacks the script of the
+/// source.
 ///
-/// One request in Chinese above ten pages of an English log asks for a Chinese summary: so a script also occurs in the
-/// source when one message of those that people and models wrote is in it. And a talk in Chinese about much code has
-/// more Latin letters than others: so only the lack of another script than Latin is judged by shares of the source.
-pub(super) fn differ(text: &str, piece: &Piece<'_>) -> bool {
+/// A Chinese request above ten pages of an English log asks for a Chinese summary. So a script also
+/// counts as present when one message of a person or a model is in it. A Chinese dialogue about
+/// much code has more Latin letters than Chinese ones. So only a missing script other than Latin is
+/// judged by percent of the source.
+pub(super) fn is_wrong_script(text: &str, chunk: &Chunk<'_>) -> bool {
     let written = Letters::of(text);
-    if written.total() < LEAST_LETTERS {
+    if written.total() < MIN_LETTERS {
         return false;
     }
     let mut source = Letters::default();
-    let mut spoken = [false; SCRIPTS];
-    for slice in &piece.slices {
+    let mut in_dialogue = [false; SCRIPTS];
+    for slice in &chunk.slices {
         let letters = Letters::of(slice.text());
         (0..SCRIPTS).for_each(|script| {
             source.0[script] += letters.0[script];
-            spoken[script] |= slice.item.kind.is_spoken() && letters.has(script, HARDLY_PERCENT);
+            in_dialogue[script] |=
+                slice.item.kind.is_dialogue() && letters.has(script, MIN_PRESENT_PERCENT);
         });
     }
-    if source.total() < LEAST_LETTERS {
+    if source.total() < MIN_LETTERS {
         return false;
     }
     (0..SCRIPTS).any(|script| {
-        let foreign = written.has(script, WRITTEN_PERCENT) && !source.has(script, HARDLY_PERCENT) && !spoken[script];
-        let lacking = script != LATIN && source.has(script, SOURCE_PERCENT) && !written.has(script, LEAST_PERCENT);
+        let foreign = written.has(script, TEXT_SCRIPT_PERCENT)
+            && !source.has(script, MIN_PRESENT_PERCENT)
+            && !in_dialogue[script];
+        let lacking = script != LATIN
+            && source.has(script, SOURCE_SCRIPT_PERCENT)
+            && !written.has(script, MIN_SHARED_PERCENT);
         foreign || lacking
     })
 }

@@ -1,4 +1,5 @@
-//! The campaign: an installation, a neighbour that works in it, and an attacker that follows its plan.
+//! A campaign of one tenant against another: an installation, a neighbour that works in it, and an
+//! attacker that follows a plan.
 
 use std::{
     fmt,
@@ -15,48 +16,49 @@ use super::{
         campaign::Report,
         findings::{Finding, Findings, Tally},
     },
-    attacker::{Means, Tallies},
     installation::Installation,
     latencies::{Kind, Latencies},
-    neighbour::{Neighbour, settle},
+    neighbour::{Neighbour, wait_for_counts},
+    neighbour_state::NeighbourState,
     plan::AttackPlan,
-    stock::Stock,
-    work::Work,
+    running_attack::AttackContext,
+    stored_conversations::StoredConversations,
+    tallies::Tallies,
 };
 
-/// Clients of the neighbour's.
+/// Concurrent clients of the neighbour.
 const CLIENTS: usize = 2;
-/// Calls that the neighbour makes before the attack begins.
+/// Calls of the neighbour before the attack begins.
 const CALLS_BEFORE: usize = 40;
 
-/// What is attacked, and how.
+/// The settings of a campaign.
 #[derive(Clone)]
 pub struct NeighbourCampaign {
-    /// The binary of servers and the worker.
+    /// The path of the binary of servers and worker.
     pub binary: &'static str,
-    /// What the attacker does.
+    /// The attacks.
     pub plan: AttackPlan,
-    /// Settings of the servers beside the default ones: limits that are taken away.
+    /// Further settings of the servers, which remove limits.
     pub settings: &'static [&'static str],
-    /// A limit that the processes are told to do without.
+    /// The name of a limit that the processes ignore.
     pub sabotage: Option<&'static str>,
 }
 
-/// What came of it.
+/// The outcome of a campaign.
 pub struct NeighbourReport {
-    /// Promises to the neighbour that were broken, and what was done.
+    /// Broken promises to the neighbour, and counts of what was done.
     pub report: Report,
     /// The attacker's calls, by attack.
     pub calls: Tally,
     /// The attacker's refusals, by reason.
     pub refusals: Tally,
-    /// The neighbour's calls that took more than a second, by the attacks that were under way.
+    /// The neighbour's calls that took more than a second, by the attacks that were running.
     pub slow: Tally,
-    /// How long the neighbour's calls, its jobs and the probes took.
+    /// Latencies of the neighbour's calls and jobs, and of the probes.
     pub latencies: Latencies,
-    /// What the processes have warned of.
+    /// Warnings in the logs of the processes.
     pub warnings: Tally,
-    /// The most memory that each server has taken, in MiB.
+    /// Peak memory of each server, in MiB.
     pub memory: Vec<u64>,
 }
 
@@ -65,7 +67,11 @@ impl fmt::Display for NeighbourReport {
         writeln!(f, "{}", self.report)?;
         writeln!(f, "the attacker's calls: {}", self.calls)?;
         writeln!(f, "its refusals: {}", self.refusals)?;
-        writeln!(f, "the neighbour's slow calls, by what was under way: {}", self.slow)?;
+        writeln!(
+            f,
+            "the neighbour's slow calls, by what was under way: {}",
+            self.slow
+        )?;
         writeln!(f, "warnings: {}", self.warnings)?;
         writeln!(f, "the servers' memory at most: {:?} MiB", self.memory)?;
         write!(f, "{}", self.latencies)
@@ -73,27 +79,33 @@ impl fmt::Display for NeighbourReport {
 }
 
 impl NeighbourCampaign {
-    /// A campaign against the default settings.
+    /// A campaign with the default settings of the servers.
     pub const fn new(binary: &'static str, plan: AttackPlan) -> Self {
-        Self { binary, plan, settings: &[], sabotage: None }
-    }
-
-    /// Runs it to its end.
-    pub async fn run(&self) -> NeighbourReport {
-        let mut stage = Stage::start(self).await;
-        stage.watch_until_attacked().await;
-        stage.end().await
-    }
-
-    /// Runs it until the first finding, or to its end; how long after the attack's beginning that was.
-    pub async fn first_finding(&self) -> Result<(Finding, Duration), Box<NeighbourReport>> {
-        let mut stage = Stage::start(self).await;
-        let (findings, began) = (Arc::clone(&stage.work.findings), Instant::now());
-        tokio::select! {
-            finding = findings.first() => return Ok((finding, began.elapsed())),
-            () = stage.watch_until_attacked() => {}
+        Self {
+            binary,
+            plan,
+            settings: &[],
+            sabotage: None,
         }
-        let report = stage.end().await;
+    }
+
+    /// Runs the campaign to its end.
+    pub async fn run(&self) -> NeighbourReport {
+        let mut running = RunningCampaign::start(self).await;
+        running.watch_processes_during_attack().await;
+        running.finish().await
+    }
+
+    /// Runs the campaign until the first finding, or to its end. Returns the finding and its time
+    /// since the attack began.
+    pub async fn first_finding(&self) -> Result<(Finding, Duration), Box<NeighbourReport>> {
+        let mut running = RunningCampaign::start(self).await;
+        let (findings, began) = (Arc::clone(&running.state.findings), Instant::now());
+        tokio::select! {
+            finding = findings.wait_for_first() => return Ok((finding, began.elapsed())),
+            () = running.watch_processes_during_attack() => {}
+        }
+        let report = running.finish().await;
         match report.report.findings.first() {
             Some(finding) => Ok((finding.clone(), began.elapsed())),
             None => Err(Box::new(report)),
@@ -101,50 +113,67 @@ impl NeighbourCampaign {
     }
 }
 
-/// A campaign under way.
-struct Stage {
+/// A running campaign.
+struct RunningCampaign {
     installation: Installation,
-    work: Arc<Work>,
+    state: Arc<NeighbourState>,
     working: JoinSet<()>,
     tallies: Arc<Tallies>,
-    /// Comes when the attacker has done everything.
+    /// Resolves when the attacker has performed its plan.
     attacked: oneshot::Receiver<()>,
-    /// Ends the attacker, also where the stage is dropped.
+    /// Stops the attacker on drop.
     _attack: tokio_util::sync::DropGuard,
     seed: u64,
     began: Instant,
 }
 
-impl Stage {
-    /// Everything is there; the neighbour works, and the attack has begun.
+impl RunningCampaign {
+    /// Starts the installation and the neighbour, then the attack.
     async fn start(campaign: &NeighbourCampaign) -> Self {
         let (began, findings) = (Instant::now(), Arc::<Findings>::default());
-        let installation = Installation::start(campaign.binary, campaign.settings, campaign.sabotage, &findings).await;
-        let stock = Stock::store(&installation.url, installation.eves).await;
+        let installation = Installation::start(
+            campaign.binary,
+            campaign.settings,
+            campaign.sabotage,
+            &findings,
+        )
+        .await;
+        let stored = StoredConversations::store(&installation.url, installation.eve_tenant).await;
         let servers = installation.addresses.clone();
         let tallies = Arc::<Tallies>::default();
         let shared = (Arc::clone(&findings), Arc::clone(&tallies));
-        let work = Arc::new(Work::new(servers.clone(), installation.anna.clone(), shared.0, shared.1));
+        let state = Arc::new(NeighbourState::new(
+            servers.clone(),
+            installation.anna.clone(),
+            shared.0,
+            shared.1,
+        ));
         let mut working = JoinSet::new();
         for number in 0..CLIENTS {
-            working.spawn(Neighbour::new(Arc::clone(&work), number).run());
+            working.spawn(Neighbour::new(Arc::clone(&state), number).run());
         }
         for server in servers.clone() {
-            let work = Arc::clone(&work);
-            working.spawn(async move { work.probe(server).await });
+            let state = Arc::clone(&state);
+            working.spawn(async move { state.probe(server).await });
         }
-        let looking = Arc::clone(&work);
-        working.spawn(async move { looking.look().await });
+        let looking = Arc::clone(&state);
+        working.spawn(async move { looking.check_periodically().await });
         let mut looks = interval(Duration::from_millis(20));
-        while work.latencies.count(Kind::Call) < CALLS_BEFORE {
+        while state.latencies.count(Kind::Call) < CALLS_BEFORE {
             looks.tick().await;
         }
-        let means = Arc::new(Means::new(servers, installation.eve.clone(), stock, findings, Arc::clone(&tallies)));
+        let context = Arc::new(AttackContext::new(
+            servers,
+            installation.eve.clone(),
+            stored,
+            findings,
+            Arc::clone(&tallies),
+        ));
         let stop = CancellationToken::new();
-        let attacked = attack(means, campaign.plan.clone(), stop.clone());
+        let attacked = start_attacker(context, campaign.plan.clone(), stop.clone());
         Self {
             installation,
-            work,
+            state,
             working,
             tallies,
             attacked,
@@ -154,66 +183,88 @@ impl Stage {
         }
     }
 
-    /// Looks after the processes until the attacker has done everything.
-    async fn watch_until_attacked(&mut self) {
+    /// Checks the processes once a second until the attacker has performed its plan.
+    async fn watch_processes_during_attack(&mut self) {
         let mut looks = interval(Duration::from_secs(1));
         loop {
             tokio::select! {
                 _ = &mut self.attacked => return,
                 _ = looks.tick() => {
-                    self.installation.check_processes(&self.work.findings);
-                    self.installation.check_logs(&self.work.findings);
+                    self.installation.check_processes(&self.state.findings);
+                    self.installation.check_logs(&self.state.findings);
                 }
             }
         }
     }
 
-    /// The attack is over: the neighbour's work is compared once more, and the processes stop.
-    async fn end(mut self) -> NeighbourReport {
-        self.work.over.cancel();
+    /// Checks the neighbour's data once more and stops the processes.
+    async fn finish(mut self) -> NeighbourReport {
+        self.state.over.cancel();
         while let Some(ended) = self.working.join_next().await {
             ended.expect("the neighbour's clients do not panic");
         }
         let began = Instant::now();
-        settle(&self.work).await;
+        wait_for_counts(&self.state).await;
         let settled = began.elapsed();
-        self.installation.check_processes(&self.work.findings);
-        self.installation.check_logs(&self.work.findings);
+        self.installation.check_processes(&self.state.findings);
+        self.installation.check_logs(&self.state.findings);
         let (memory, warnings) = (self.installation.memory(), self.installation.warnings());
-        self.installation.stop(&self.work.findings).await;
-        let work = Arc::into_inner(self.work).expect("nobody works any more");
+        self.installation.stop(&self.state.findings).await;
+        let state = Arc::into_inner(self.state).expect("all tasks have ended");
         let copy = |of: &Tally| {
             let copied = Tally::default();
-            copied.take_in(of);
+            copied.merge(of);
             copied
         };
-        work.tally.take_in(&self.tallies.attacks);
-        let (calls, refusals, slow) =
-            (copy(&self.tallies.calls), copy(&self.tallies.refusals), copy(&self.tallies.slow));
+        state.tally.merge(&self.tallies.attacks);
+        let (calls, refusals, slow) = (
+            copy(&self.tallies.calls),
+            copy(&self.tallies.refusals),
+            copy(&self.tallies.slow),
+        );
         let report = Report {
             seed: self.seed,
-            findings: work.findings.all(),
-            tally: work.tally,
+            findings: state.findings.all(),
+            tally: state.tally,
             settled,
             took: self.began.elapsed(),
         };
-        NeighbourReport { report, calls, refusals, slow, latencies: work.latencies, warnings, memory }
+        NeighbourReport {
+            report,
+            calls,
+            refusals,
+            slow,
+            latencies: state.latencies,
+            warnings,
+            memory,
+        }
     }
 }
 
-/// Starts the attacker on a thread of its own: whatever it computes, it keeps neither the neighbour nor the probes waiting.
-fn attack(means: Arc<Means>, plan: AttackPlan, stop: CancellationToken) -> oneshot::Receiver<()> {
+/// Starts the attacker on its own thread, so that its CPU work does not delay the neighbour or the
+/// probes.
+fn start_attacker(
+    context: Arc<AttackContext>,
+    plan: AttackPlan,
+    stop: CancellationToken,
+) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
     let attacker = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             tokio::select! {
-                () = means.perform(&plan) => {}
+                () = context.perform(&plan) => {}
                 () = stop.cancelled() => {}
             }
         });
         let _ = ended.send(());
     };
-    thread::Builder::new().name("attacker".into()).spawn(attacker).expect("a thread");
+    thread::Builder::new()
+        .name("attacker".into())
+        .spawn(attacker)
+        .expect("a thread");
     end
 }

@@ -1,4 +1,5 @@
-//! What is attacked: two servers, a worker and a PostgreSQL of their own, with default settings and API keys, and a model.
+//! The attacked installation: two servers, a worker and a PostgreSQL with default settings and API
+//! keys, and a model.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -13,24 +14,24 @@ use super::{
     },
     model,
 };
-use crate::{Anneal, Folder, Process, ScriptedModel, make_key};
+use crate::{AnnealBinary, Folder, Process, ScriptedModel, make_key};
 
-/// Most memory that a server may ever have taken, in MiB.
+/// The highest peak memory of a server, in MiB.
 const MEMORY: u64 = 512;
-/// Servers.
+/// Number of servers.
 const SERVERS: usize = 2;
-/// The settings files.
+/// Names of the settings files.
 const SERVER_FILE: &str = "servers.toml";
 const WORKER_FILE: &str = "worker.toml";
 
-/// Where a server listens.
+/// The addresses of a server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Addresses {
     pub(super) grpc: SocketAddr,
     pub(super) http: SocketAddr,
 }
 
-/// The processes, and who may call them.
+/// The processes, and the credentials of their callers.
 pub(super) struct Installation {
     servers: Vec<Process>,
     worker: Process,
@@ -39,8 +40,8 @@ pub(super) struct Installation {
     pub(super) url: String,
     /// The attacker's `authorization`, and its tenant.
     pub(super) eve: String,
-    pub(super) eves: Uuid,
-    /// The neighbour's.
+    pub(super) eve_tenant: Uuid,
+    /// The neighbour's `authorization`.
     pub(super) anna: String,
     _model: ScriptedModel,
     _cluster: Cluster,
@@ -48,94 +49,152 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Starts servers of this binary with these settings beside the default ones, and with this sabotage if any.
+    /// Starts servers of this binary with these further settings, and with this sabotage if any.
     pub(super) async fn start(
         binary: &'static str,
         settings: &[&str],
         sabotage: Option<&str>,
         findings: &Arc<Findings>,
     ) -> Self {
-        let (cluster, folder) = (Cluster::start(&[("max_connections", "200")]).await, Folder::new());
-        let url = Database::make(&cluster, "attacked", 0).await.direct();
+        let (cluster, folder) = (
+            Cluster::start(&[("max_connections", "200")]).await,
+            Folder::new(),
+        );
+        let url = Database::create(&cluster, "attacked", 0).await.direct_url();
         let model = model::start(Arc::clone(findings)).await;
         let (server_file, worker_file) = model::settings(&model);
         folder.file(SERVER_FILE, &server_file);
         folder.file(WORKER_FILE, &worker_file);
         let mut keys = Vec::new();
         for tenant in ["eve", "anna"] {
-            keys.push(format!("Bearer {}", make_key(&url, tenant, &Verb::ALL).await.text));
+            keys.push(format!(
+                "Bearer {}",
+                make_key(&url, tenant, &Verb::ALL).await.text
+            ));
         }
-        let [eve, anna] = keys.try_into().expect("two of them");
-        let mut anneal = Anneal::on_durable(binary, &folder, &url);
+        let [eve, anna] = keys.try_into().expect("there are two keys");
+        let mut anneal = AnnealBinary::on_durable(binary, &folder, &url);
         if let Some(sabotage) = sabotage {
             anneal = anneal.with_variable("ANNEAL_SABOTAGE", sabotage);
         }
         let guarded = [&["auth.api_keys=true"][..], settings].concat();
         let (mut servers, mut addresses) = (Vec::new(), Vec::new());
         for _ in 0..SERVERS {
-            let started = anneal.clone().with_variable("ANNEAL_CONFIG", SERVER_FILE).try_server(&guarded).await;
-            let (server, port) = started.unwrap_or_else(|ended| panic!("no server: {:#?}", ended.lines()));
-            let http = server.door().await.address();
-            addresses.push(Addresses { grpc: ([127, 0, 0, 1], port).into(), http });
+            let started = anneal
+                .clone()
+                .with_variable("ANNEAL_CONFIG", SERVER_FILE)
+                .try_server(&guarded)
+                .await;
+            let (server, port) =
+                started.unwrap_or_else(|ended| panic!("no server: {:#?}", ended.lines()));
+            let http = server.http_client().await.address();
+            addresses.push(Addresses {
+                grpc: ([127, 0, 0, 1], port).into(),
+                http,
+            });
             servers.push(server);
         }
-        let worker = anneal.with_variable("ANNEAL_CONFIG", WORKER_FILE).worker().await;
-        let eves = tenant_of(&url, "eve").await;
-        Self { servers, worker, addresses, url, eve, eves, anna, _model: model, _cluster: cluster, _folder: folder }
+        let worker = anneal
+            .with_variable("ANNEAL_CONFIG", WORKER_FILE)
+            .worker()
+            .await;
+        let eve_tenant = tenant_of(&url, "eve").await;
+        Self {
+            servers,
+            worker,
+            addresses,
+            url,
+            eve,
+            eve_tenant,
+            anna,
+            _model: model,
+            _cluster: cluster,
+            _folder: folder,
+        }
     }
 
-    /// Processes run, and servers keep within their memory.
+    /// Checks that all processes run and that the servers stay within their memory.
     pub(super) fn check_processes(&mut self, findings: &Findings) {
         for (server, memory) in self.memory().into_iter().enumerate() {
-            findings.demand(memory <= MEMORY, "memory", || format!("server {server} has taken more than {MEMORY} MiB"));
+            findings.demand(memory <= MEMORY, "memory", || {
+                format!("server {server} has taken more than {MEMORY} MiB")
+            });
         }
         for process in self.servers.iter_mut().chain([&mut self.worker]) {
             if process.has_ended() {
-                findings.add("availability", format!("a process has ended by itself: {:?}", process.lines().last()));
+                findings.add(
+                    "availability",
+                    format!(
+                        "a process has ended by itself: {:?}",
+                        process.lines().last()
+                    ),
+                );
             }
         }
     }
 
-    /// No task of a process has panicked.
+    /// Checks that no task of a process has panicked.
     pub(super) fn check_logs(&self, findings: &Findings) {
         for process in self.servers.iter().chain([&self.worker]) {
-            if let Some(line) = process.lines().iter().find(|line| line.contains("panicked")) {
+            if let Some(line) = process
+                .lines()
+                .iter()
+                .find(|line| line.contains("panicked"))
+            {
                 findings.add("panics", line.clone());
             }
         }
     }
 
-    /// What the processes have warned of, and how often.
+    /// Counts the warnings in the logs.
     pub(super) fn warnings(&self) -> Tally {
         let tally = Tally::default();
-        for line in self.servers.iter().chain([&self.worker]).flat_map(Process::lines) {
+        for line in self
+            .servers
+            .iter()
+            .chain([&self.worker])
+            .flat_map(Process::lines)
+        {
             let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if matches!(line["level"].as_str(), Some("WARN" | "ERROR")) {
-                let message = line["fields"]["message"].as_str().or(line["message"].as_str()).unwrap_or_default();
-                tally.one(message.chars().take(120).collect::<String>());
+                let message = line["fields"]["message"]
+                    .as_str()
+                    .or(line["message"].as_str())
+                    .unwrap_or_default();
+                tally.increment(message.chars().take(120).collect::<String>());
             }
         }
         tally
     }
 
-    /// The most memory that each server has taken so far, in MiB.
+    /// The peak memory of each server so far, in MiB.
     pub(super) fn memory(&self) -> Vec<u64> {
-        self.servers.iter().map(|server| server.memory().unwrap_or_default()).collect()
+        self.servers
+            .iter()
+            .map(|server| server.try_peak_memory().unwrap_or_default())
+            .collect()
     }
 
-    /// Asks all to stop, which they do in good order.
+    /// Terminates all processes and checks their exit codes.
     pub(super) async fn stop(self, findings: &Findings) {
         for process in self.servers.into_iter().chain([self.worker]) {
             process.terminate().await;
-            let code = process.ended().await;
-            findings.demand(code == Some(0), "draining", || format!("a process that was asked to stop: {code:?}"));
+            let code = process.wait_for_exit().await;
+            findings.demand(code == Some(0), "draining", || {
+                format!("a process that was asked to stop: {code:?}")
+            });
         }
     }
 }
 
 /// The id of a tenant.
 async fn tenant_of(url: &str, name: &str) -> Uuid {
-    let mut db = PgConnection::connect(url).await.expect("connects");
-    let asked = sqlx::query_scalar("select tenant_id from tenant where name = $1").bind(name).fetch_one(&mut db).await;
-    asked.expect("is there")
+    let mut db = PgConnection::connect(url)
+        .await
+        .expect("the connection succeeds");
+    let asked = sqlx::query_scalar("select tenant_id from tenant where name = $1")
+        .bind(name)
+        .fetch_one(&mut db)
+        .await;
+    asked.expect("the tenant exists")
 }

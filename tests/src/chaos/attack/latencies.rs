@@ -1,4 +1,4 @@
-//! How long the neighbour's calls, the probes and the neighbour's jobs took.
+//! Latencies of the neighbour's calls, of its jobs, and of the probes.
 
 use std::{
     collections::BTreeMap,
@@ -7,65 +7,78 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::super::findings::{Findings, held};
+use super::super::findings::{Findings, lock};
 
-/// The slowest call, and the slowest probe, of a hundred in a window.
+/// The highest 99th percentile of calls, and of probes, in a window.
 pub(super) const P99: Duration = Duration::from_secs(1);
-/// Over which the slowest of a hundred is found.
+/// The window over which a percentile is computed.
 pub(super) const WINDOW: Duration = Duration::from_secs(30);
-/// Fewer calls than these have no slowest of a hundred.
+/// Windows with fewer calls have no 99th percentile.
 const FEWEST: usize = 50;
 
-/// What took its time.
+/// What a latency measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A call of the neighbour's.
+    /// A call of the neighbour.
     Call,
-    /// A probe.
+    /// A probe of a server's health.
     Probe,
-    /// From an acknowledgement until something followed.
+    /// The time from an acknowledgement until the message was watched or counted.
     Job,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct Measurement {
     kind: Kind,
     what: &'static str,
-    /// When it had ended, since the beginning.
+    /// The time of its end, since the start of the campaign.
     at: Duration,
     took: Duration,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug)]
 pub struct Latencies {
     began: Instant,
-    measured: Mutex<Vec<Measured>>,
+    measured: Mutex<Vec<Measurement>>,
 }
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self { began: Instant::now(), measured: Mutex::default() }
+        Self {
+            began: Instant::now(),
+            measured: Mutex::default(),
+        }
     }
 }
 
 impl Latencies {
-    /// Notes that something which began then has ended now.
+    /// Records an operation that started at `began` and ends now.
     pub(super) fn add(&self, kind: Kind, what: &'static str, began: Instant) {
         let (at, took) = (self.began.elapsed(), began.elapsed());
-        held(&self.measured).push(Measured { kind, what, at, took });
+        lock(&self.measured).push(Measurement {
+            kind,
+            what,
+            at,
+            took,
+        });
     }
 
-    /// Demands of calls and probes since `from` that 99 of 100 took a second at most; where the next window begins.
+    /// Checks that the 99th percentile of calls and probes since `from` is at most a second.
+    /// Returns the start of the next window.
     pub(super) fn check_window(&self, from: Duration, findings: &Findings) -> Duration {
         let to = self.began.elapsed();
         for kind in [Kind::Call, Kind::Probe] {
-            let all = held(&self.measured);
-            let of_kind = all.iter().filter(|one| one.kind == kind && (from..to).contains(&one.at));
+            let all = lock(&self.measured);
+            let of_kind = all
+                .iter()
+                .filter(|one| one.kind == kind && (from..to).contains(&one.at));
             let mut took: Vec<(Duration, &str)> = of_kind.map(|one| (one.took, one.what)).collect();
             drop(all);
             took.sort_unstable();
-            let Some((p99, _)) = percentile(&took, 99).filter(|_| took.len() >= FEWEST) else { continue };
+            let Some((p99, _)) = percentile(&took, 99).filter(|_| took.len() >= FEWEST) else {
+                continue;
+            };
             findings.demand(p99 <= P99, "latency", || {
                 let (slowest, what) = took.last().copied().unwrap_or_default();
                 format!(
@@ -79,31 +92,41 @@ impl Latencies {
         to
     }
 
-    /// Calls and probes so far.
+    /// The number of measurements of a kind.
     pub(super) fn count(&self, kind: Kind) -> usize {
-        held(&self.measured).iter().filter(|one| one.kind == kind).count()
+        lock(&self.measured)
+            .iter()
+            .filter(|one| one.kind == kind)
+            .count()
     }
 }
 
-/// The value that so many of a hundred are at most; None: there is none.
+/// The value that `percent` of a hundred values do not exceed; None for an empty slice.
 fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied()
 }
 
 impl fmt::Display for Latencies {
-    /// A line for each kind of call: how many, p50, p99 and the slowest, in milliseconds.
+    /// One line per operation: count, p50, p99 and maximum in milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut kinds: BTreeMap<(Kind, &str), Vec<Duration>> = BTreeMap::new();
-        for one in held(&self.measured).iter() {
-            kinds.entry((one.kind, one.what)).or_default().push(one.took);
+        for one in lock(&self.measured).iter() {
+            kinds
+                .entry((one.kind, one.what))
+                .or_default()
+                .push(one.took);
             kinds.entry((one.kind, "all")).or_default().push(one.took);
         }
         for ((kind, what), mut took) in kinds {
             took.sort_unstable();
             let at = |percent| percentile(&took, percent).unwrap_or_default().as_millis();
             let (p50, p99, most) = (at(50), at(99), at(100));
-            writeln!(f, "{kind:?} {what}: {} times, p50 {p50} ms, p99 {p99} ms, at most {most} ms", took.len())?;
+            writeln!(
+                f,
+                "{kind:?} {what}: {} times, p50 {p50} ms, p99 {p99} ms, at most {most} ms",
+                took.len()
+            )?;
         }
         Ok(())
     }
@@ -114,10 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_value_that_so_many_are_at_most() {
+    fn a_percentile_is_the_value_that_this_share_does_not_exceed() {
         let values: Vec<u32> = (1..=200).collect();
         assert_eq!(
-            (percentile(&values, 50), percentile(&values, 99), percentile(&values, 100)),
+            (
+                percentile(&values, 50),
+                percentile(&values, 99),
+                percentile(&values, 100)
+            ),
             (Some(100), Some(198), Some(200))
         );
         assert_eq!(percentile::<u32>(&[], 99), None);

@@ -1,6 +1,12 @@
-//! One tenant against another: an attacker with every verb does at random what is costly for a server, several things at a time,
-//! while a neighbour does ordinary work. The neighbour's promises and latencies, the probes, the servers' memory and their logs
-//! are the checker. All choices follow from one seed.
+//! Campaigns of one tenant against another. An attacker with every permission performs costly calls
+//! at random, several attacks at a time, while a neighbour does ordinary work. The campaign checks
+//! the promises to the neighbour, its latencies, the health probes, the servers' memory and the
+//! logs. All choices follow from one seed.
+//!
+//! `plan` chooses the attacks, `kind` lists them, `attacker` performs them; `bodies`, `callers`,
+//! `connections`, `floods`, `jobs`, `reads` and `turns` implement them on `running_attack`, which
+//! makes their calls, and `tallies` counts what they do. `neighbour` is the client under test,
+//! `watched_conversation` checks its promises.
 
 mod attacker;
 mod bodies;
@@ -14,12 +20,14 @@ mod kind;
 mod latencies;
 mod model;
 mod neighbour;
+mod neighbour_state;
 mod plan;
-mod promises;
 mod reads;
-mod stock;
+mod running_attack;
+mod stored_conversations;
+mod tallies;
 mod turns;
-mod work;
+mod watched_conversation;
 
 pub use campaign::{NeighbourCampaign, NeighbourReport};
 pub use kind::Attack;

@@ -1,32 +1,32 @@
-//! The model that answers both tenants and writes the summaries: what it does with a turn stands in the user's words, as a
-//! tenant that knows how to make a provider fail would write them.
+//! The model that answers both tenants and writes the summaries. The user's text tells it how to
+//! answer, as if a tenant knew how to make a provider fail.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::{findings::Findings, turns::answer_to};
-use crate::{Asked, Say, Script, ScriptedModel};
+use super::super::{chat_client::answer_to, findings::Findings};
+use crate::{ModelRequest, Say, Script, ScriptedModel};
 
-/// The beginning of words that say how the model answers.
+/// The prefix of a text that instructs the model.
 const ORDER: &str = "order: ";
 
-/// What the attacker lets the model do.
+/// An instruction of the attacker to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Instruction {
     /// Refuse with this HTTP status.
     Refuse(u16),
-    /// Say nothing.
+    /// Never answer.
     Hang,
-    /// Say one word, and then nothing.
+    /// Send one word and then nothing.
     HangAfterOne,
-    /// Say four megabytes.
+    /// Answer with four megabytes.
     Megabytes,
 }
 
-impl Order {
-    /// The words that order it.
-    pub(super) fn words(self) -> String {
+impl Instruction {
+    /// The user's text that gives this instruction.
+    pub(super) fn prompt(self) -> String {
         match self {
             Self::Refuse(status) => format!("{ORDER}refuse {status}"),
             Self::Hang => format!("{ORDER}hang"),
@@ -36,41 +36,50 @@ impl Order {
     }
 
     fn read(words: &str) -> Option<Self> {
-        let order = words.strip_prefix(ORDER)?;
-        match order.split_once(' ') {
+        let instruction = words.strip_prefix(ORDER)?;
+        match instruction.split_once(' ') {
             Some(("refuse", status)) => status.parse().ok().map(Self::Refuse),
             Some(_) => Some(Self::HangAfterOne),
-            None if order == "hang" => Some(Self::Hang),
+            None if instruction == "hang" => Some(Self::Hang),
             None => Some(Self::Megabytes),
         }
     }
 }
 
-/// Addresses that no tenant may have a provider ask.
-pub(super) const FORBIDDEN_HOSTS: [&str; 4] =
-    ["169.254.169.254", "metadata.google.internal", "10.0.0.1", "gs://private"];
+/// Hosts that no tenant may make a provider fetch from.
+pub(super) const FORBIDDEN_HOSTS: [&str; 4] = [
+    "169.254.169.254",
+    "metadata.google.internal",
+    "10.0.0.1",
+    "gs://private",
+];
 
-/// What fields are called whose text a provider fetches, in every protocol.
+/// Names of JSON fields whose URL a provider fetches, in every protocol.
 const LINKS: [&str; 3] = ["url", "uri", "fileUri"];
 
-/// Pieces of a long answer, and bytes of each.
+/// Number of pieces of a long answer, and bytes of each piece.
 const PIECES: usize = 64;
 const PIECE_BYTES: usize = 64 * 1_024;
 
-/// The word in the path of requests that the worker makes.
+/// A path segment in requests of the worker.
 const WORKER: &str = "worker";
 
-/// Starts the model. A request that names a forbidden address is a finding.
+/// Starts the model. A request with a link to a forbidden host is a finding.
 pub(super) async fn start(findings: Arc<Findings>) -> ScriptedModel {
-    ScriptedModel::start_without_memory(move |asked| {
-        let forbidden = FORBIDDEN_HOSTS.into_iter().find(|host| has_link_to(&asked.body, host));
-        findings.demand(forbidden.is_none(), "media", || format!("the model was asked to read {forbidden:?}"));
+    ScriptedModel::start_without_requests(move |asked| {
+        let forbidden = FORBIDDEN_HOSTS
+            .into_iter()
+            .find(|host| has_link_to(&asked.body, host));
+        findings.demand(forbidden.is_none(), "media", || {
+            format!("the model was asked to read {forbidden:?}")
+        });
         answer(asked)
     })
     .await
 }
 
-/// Whether a link in the body leads there. A medium that is only described is no link.
+/// Whether a link in the body leads to this host. A medium that is only described in text is not a
+/// link.
 fn has_link_to(body: &Value, host: &str) -> bool {
     match body {
         Value::Array(items) => items.iter().any(|item| has_link_to(item, host)),
@@ -82,33 +91,44 @@ fn has_link_to(body: &Value, host: &str) -> bool {
     }
 }
 
-fn answer(asked: &Asked) -> Script {
+fn answer(asked: &ModelRequest) -> Script {
     if asked.path.split('/').nth(1) == Some(WORKER) {
         return Script::summarizes(asked);
     }
     let words = asked.texts().pop().unwrap_or_default();
-    match Order::read(&words) {
+    match Instruction::read(&words) {
         None => Script::says(asked, [Say::text(&answer_to(&words))]),
-        Some(Order::Refuse(status)) => Script::status(status, &[], "{\"error\":{\"message\":\"no\"}}"),
-        Some(Order::Hang) => Script::hang(),
-        Some(Order::HangAfterOne) => Script::says(asked, [Say::text("one ")]).hanging_after(1),
-        Some(Order::Megabytes) => {
+        Some(Instruction::Refuse(status)) => {
+            Script::status(status, &[], "{\"error\":{\"message\":\"no\"}}")
+        }
+        Some(Instruction::Hang) => Script::hang(),
+        Some(Instruction::HangAfterOne) => {
+            Script::says(asked, [Say::text("one ")]).hanging_after(1)
+        }
+        Some(Instruction::Megabytes) => {
             let piece = "word ".repeat(PIECE_BYTES / 5);
             Script::says(asked, (0..PIECES).map(|_| Say::text(&piece)))
         }
     }
 }
 
-/// Calls of the model at once, as its operator would say: there is no limit by default, and its turns are slow.
+/// The limit of concurrent model calls, as an operator would set it. There is no limit by default,
+/// and turns of this model are slow.
 const CALLS: u32 = 16;
 
-/// The settings files of servers and of workers that call this model.
+/// The settings files of servers and workers that call this model.
 pub(super) fn settings(model: &ScriptedModel) -> (String, String) {
     let window = "window_tokens = ";
-    let servers = model.server_settings().replace(window, &format!("concurrent_calls = {CALLS}\n{window}"));
+    let servers = model
+        .server_settings()
+        .replace(window, &format!("concurrent_calls = {CALLS}\n{window}"));
     let url = model.url();
     let own = url.replace("/v1", &format!("/{WORKER}/v1"));
-    let workers = format!("{}[summarizer]\nmodel = \"{}\"\n", servers.replace(&url, &own), crate::MODEL);
+    let workers = format!(
+        "{}[summarizer]\nmodel = \"{}\"\n",
+        servers.replace(&url, &own),
+        crate::MODEL
+    );
     (servers, workers)
 }
 
@@ -118,9 +138,14 @@ mod tests {
 
     #[test]
     fn an_order_is_read_from_its_words() {
-        for order in [Order::Refuse(429), Order::Hang, Order::HangAfterOne, Order::Megabytes] {
-            assert_eq!(Order::read(&order.words()), Some(order));
+        for instruction in [
+            Instruction::Refuse(429),
+            Instruction::Hang,
+            Instruction::HangAfterOne,
+            Instruction::Megabytes,
+        ] {
+            assert_eq!(Instruction::read(&instruction.prompt()), Some(instruction));
         }
-        assert_eq!(Order::read("What of note 1?"), None);
+        assert_eq!(Instruction::read("What of note 1?"), None);
     }
 }

@@ -1,12 +1,14 @@
-//! A client of the neighbour's: an application that does its ordinary work, call by call, and compares what it reads with what it
-//! was told.
+//! A client of the neighbour: an application that makes ordinary calls and compares what it reads
+//! with what was acknowledged.
 
 use std::{sync::Arc, time::Duration};
 
 use pb::{
-    chat_response::Event, chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
-    conversation_event::Event as Watched, conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient, part::Part,
+    chat_response::Event, chat_service_client::ChatServiceClient,
+    context_service_client::ContextServiceClient, conversation_event::Event as Watched,
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+    part::Part,
 };
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
@@ -14,15 +16,15 @@ use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::{
-    super::{client::Client, history::Said, turns::answer_to},
-    promises::{COUNTED_WITHIN, Conversation},
-    work::{DEADLINE, Work, due, in_words},
+    super::{chat_client::answer_to, client::Client, history::RecordedAppend},
+    neighbour_state::{DEADLINE, NeighbourState, status_text, with_deadline},
+    watched_conversation::{COUNTED_WITHIN, WatchedConversation},
 };
-use crate::{Guest, Web, assistant, pb, prose, user};
+use crate::{AuthorizedChannel, HttpClient, assistant, pb, prose, user};
 
-/// From one round of calls to the next.
+/// The interval between two rounds of calls.
 const PACE: Duration = Duration::from_millis(200);
-/// Rounds after which a conversation is deleted, and another one begun.
+/// Rounds after which the client deletes its conversation and creates another.
 const ROUNDS: usize = 8;
 /// Bytes of a message that is read by ranges.
 const LONG: usize = 20_000;
@@ -31,29 +33,40 @@ const AGENT: &str = "panel";
 
 /// One client.
 pub(super) struct Neighbour {
-    work: Arc<Work>,
+    state: Arc<NeighbourState>,
     number: usize,
-    said: usize,
-    kept: Guest,
-    web: Web,
+    sent: usize,
+    kept_channel: AuthorizedChannel,
+    web: HttpClient,
 }
 
 impl Neighbour {
-    pub(super) fn new(work: Arc<Work>, number: usize) -> Self {
-        let (kept, web) = (work.guest(number), Web::at(work.servers[number % work.servers.len()].http));
-        Self { work, number, said: 0, kept, web }
+    pub(super) fn new(state: Arc<NeighbourState>, number: usize) -> Self {
+        let (kept_channel, web) = (
+            state.channel(number),
+            HttpClient::at(state.servers[number % state.servers.len()].http),
+        );
+        Self {
+            state,
+            number,
+            sent: 0,
+            kept_channel,
+            web,
+        }
     }
 
-    /// Works until it is over.
+    /// Runs until the campaign is over.
     pub(super) async fn run(mut self) {
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.work.over.is_cancelled() {
+        while !self.state.over.is_cancelled() {
             pace.tick().await;
-            let Some(conversation) = self.create().await else { continue };
+            let Some(conversation) = self.create().await else {
+                continue;
+            };
             for _ in 0..ROUNDS {
                 pace.tick().await;
-                if self.work.over.is_cancelled() {
+                if self.state.over.is_cancelled() {
                     return;
                 }
                 if self.round(&conversation).await.is_none() {
@@ -64,136 +77,214 @@ impl Neighbour {
         }
     }
 
-    /// The connection of the next call: the one that is kept, or a new one to the other server.
-    fn guest(&self) -> Guest {
-        if self.said.is_multiple_of(2) { self.kept.clone() } else { self.work.guest(self.number + 1) }
+    /// The channel of the next call: alternately the kept one and a new one to the other server.
+    fn channel(&self) -> AuthorizedChannel {
+        if self.sent.is_multiple_of(2) {
+            self.kept_channel.clone()
+        } else {
+            self.state.channel(self.number + 1)
+        }
     }
 
-    /// A conversation whose watch has begun.
-    async fn create(&mut self) -> Option<Arc<Conversation>> {
-        self.said += 1;
+    /// Creates a conversation and starts its watch.
+    async fn create(&mut self) -> Option<Arc<WatchedConversation>> {
+        self.sent += 1;
         let ask = pb::CreateConversationRequest {
             agent_id: AGENT.into(),
             policy: Some(Client::policy()),
             ..Default::default()
         };
-        let mut conversations = ConversationServiceClient::new(self.guest());
-        let made = self.work.call("CreateConversation", conversations.create_conversation(due(ask))).await?;
-        let conversation = Arc::new(Conversation::new(made.conversation_id));
-        self.work.begin(&conversation);
-        tokio::spawn(watch(Arc::clone(&self.work), self.work.guest(self.number), Arc::clone(&conversation)));
+        let mut conversations = ConversationServiceClient::new(self.channel());
+        let made = self
+            .state
+            .call(
+                "CreateConversation",
+                conversations.create_conversation(with_deadline(ask)),
+            )
+            .await?;
+        let conversation = Arc::new(WatchedConversation::new(made.conversation_id));
+        self.state.add(&conversation);
+        tokio::spawn(watch(
+            Arc::clone(&self.state),
+            self.state.channel(self.number),
+            Arc::clone(&conversation),
+        ));
         Some(conversation)
     }
 
-    /// One of each call; None: one failed that leaves open what is stored.
-    async fn round(&mut self, conversation: &Conversation) -> Option<()> {
+    /// Makes one of each call. None if a call failed such that the stored state is unknown.
+    async fn round(&mut self, conversation: &WatchedConversation) -> Option<()> {
         self.append(conversation).await?;
         self.chat(conversation).await?;
         self.chat_over_http(conversation).await?;
         self.read(conversation).await;
         self.read_over_http(conversation).await;
-        let mut health = HealthClient::new(self.guest());
-        self.work.call("Health/Check", health.check(due(HealthCheckRequest::default()))).await;
+        let mut health = HealthClient::new(self.channel());
+        self.state
+            .call(
+                "Health/Check",
+                health.check(with_deadline(HealthCheckRequest::default())),
+            )
+            .await;
         Some(())
     }
 
-    async fn append(&mut self, conversation: &Conversation) -> Option<()> {
-        self.said += 1;
-        let said = if self.said.is_multiple_of(5) { prose(self.said, LONG / 100) } else { prose(self.said, 1) };
-        let messages = vec![user(&said), assistant("Noted.")];
-        let said = Said::new(format!("append-{}-{}", self.number, self.said), messages);
-        let place = conversation.talk.begin(&said);
+    async fn append(&mut self, conversation: &WatchedConversation) -> Option<()> {
+        self.sent += 1;
+        let question = if self.sent.is_multiple_of(5) {
+            prose(self.sent, LONG / 100)
+        } else {
+            prose(self.sent, 1)
+        };
+        let messages = vec![user(&question), assistant("Noted.")];
+        let append = RecordedAppend::new(format!("append-{}-{}", self.number, self.sent), messages);
+        let place = conversation.recorded.begin(&append);
         let ask = pb::AppendMessagesRequest {
-            conversation_id: conversation.talk.id.clone(),
-            messages: said.messages.clone(),
-            request_id: said.request_id.clone(),
+            conversation_id: conversation.recorded.id.clone(),
+            messages: append.messages.clone(),
+            request_id: append.request_id.clone(),
             ..Default::default()
         };
-        let mut messages = MessageServiceClient::new(self.guest());
-        let done = self.work.call("AppendMessages", messages.append_messages(due(ask))).await?;
-        let ids: Vec<i64> = done.messages.iter().map(|message| message.message_id).collect();
-        conversation.acknowledged(place, &said, &ids, &self.work.findings);
+        let mut messages = MessageServiceClient::new(self.channel());
+        let done = self
+            .state
+            .call(
+                "AppendMessages",
+                messages.append_messages(with_deadline(ask)),
+            )
+            .await?;
+        let ids: Vec<i64> = done
+            .messages
+            .iter()
+            .map(|message| message.message_id)
+            .collect();
+        conversation.record_acknowledged(place, &append, &ids, &self.state.findings);
         Some(())
     }
 
-    /// A question that the model answers, and how its turn is stored.
-    fn question(&mut self, conversation: &Conversation) -> (String, Said, usize) {
-        self.said += 1;
-        let question = format!("What of note {} of {}?", self.said, self.number);
+    /// A question to the model, and the messages that its turn stores.
+    fn question(&mut self, conversation: &WatchedConversation) -> (String, RecordedAppend, usize) {
+        self.sent += 1;
+        let question = format!("What of note {} of {}?", self.sent, self.number);
         let messages = vec![user(&question), assistant(&answer_to(&question))];
-        let said = Said::new(format!("turn-{}-{}", self.number, self.said), messages);
-        let place = conversation.talk.begin(&said);
-        (question, said, place)
+        let append = RecordedAppend::new(format!("turn-{}-{}", self.number, self.sent), messages);
+        let place = conversation.recorded.begin(&append);
+        (question, append, place)
     }
 
-    async fn chat(&mut self, conversation: &Conversation) -> Option<()> {
-        let (question, said, place) = self.question(conversation);
+    async fn chat(&mut self, conversation: &WatchedConversation) -> Option<()> {
+        let (question, append, place) = self.question(conversation);
         let ask = pb::ChatRequest {
-            conversation_id: conversation.talk.id.clone(),
+            conversation_id: conversation.recorded.id.clone(),
             messages: vec![user(&question)],
-            request_id: said.request_id.clone(),
+            request_id: append.request_id.clone(),
             ..Default::default()
         };
         let turn = async {
-            let mut chats = ChatServiceClient::new(self.guest());
-            let mut events = chats.chat(due(ask)).await.map_err(|status| in_words(&status))?.into_inner();
-            let mut heard = String::new();
-            while let Some(event) = events.message().await.map_err(|status| in_words(&status))? {
+            let mut chats = ChatServiceClient::new(self.channel());
+            let mut events = chats
+                .chat(with_deadline(ask))
+                .await
+                .map_err(|status| status_text(&status))?
+                .into_inner();
+            let mut received = String::new();
+            while let Some(event) = events
+                .message()
+                .await
+                .map_err(|status| status_text(&status))?
+            {
                 match event.event {
-                    Some(Event::TextDelta(text)) => heard.push_str(&text),
-                    Some(Event::Attempt(_)) => heard.clear(),
-                    Some(Event::Done(done)) => return Ok((heard, done.message_ids)),
+                    Some(Event::TextDelta(text)) => received.push_str(&text),
+                    Some(Event::Attempt(_)) => received.clear(),
+                    Some(Event::Done(done)) => return Ok((received, done.message_ids)),
                     _ => {}
                 }
             }
             Err("the turn broke off".to_owned())
         };
-        let (heard, ids) = self.work.measured("Chat", turn).await?;
-        self.answered(conversation, (place, &said), &heard, &ids);
+        let (received, ids) = self.state.measure("Chat", turn).await?;
+        self.record_turn(conversation, (place, &append), &received, &ids);
         Some(())
     }
 
-    async fn chat_over_http(&mut self, conversation: &Conversation) -> Option<()> {
-        let (question, said, place) = self.question(conversation);
-        let body = json!({"sessionId": conversation.talk.id, "message": question, "requestId": said.request_id});
-        let request = self.web.json("POST", &format!("/api/agents/{AGENT}/chat"), &body);
-        let text = self.work.request("POST chat", request).await?;
+    async fn chat_over_http(&mut self, conversation: &WatchedConversation) -> Option<()> {
+        let (question, append, place) = self.question(conversation);
+        let body = json!({"sessionId": conversation.recorded.id, "message": question, "requestId": append.request_id});
+        let request = self
+            .web
+            .json("POST", &format!("/api/agents/{AGENT}/chat"), &body);
+        let text = self.state.request("POST chat", request).await?;
         let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        let events: Vec<Value> = events.filter_map(|data| serde_json::from_str(data).ok()).collect();
+        let events: Vec<Value> = events
+            .filter_map(|data| serde_json::from_str(data).ok())
+            .collect();
         let last = events.last().cloned().unwrap_or_default();
         if last["type"] != "done" {
-            self.work
-                .findings
-                .add("calls", format!("POST chat ended with {} {}", last["type"], last["problem"]["reason"]));
+            self.state.findings.add(
+                "calls",
+                format!(
+                    "POST chat ended with {} {}",
+                    last["type"], last["problem"]["reason"]
+                ),
+            );
             return None;
         }
         let pieces = events.iter().filter(|event| event["type"] == "text");
-        let heard: String = pieces.filter_map(|event| event["text"].as_str()).collect();
-        let ids: Vec<i64> = last["messageIds"].as_array()?.iter().filter_map(Value::as_i64).collect();
-        self.answered(conversation, (place, &said), &heard, &ids);
+        let received: String = pieces.filter_map(|event| event["text"].as_str()).collect();
+        let ids: Vec<i64> = last["messageIds"]
+            .as_array()?
+            .iter()
+            .filter_map(Value::as_i64)
+            .collect();
+        self.record_turn(conversation, (place, &append), &received, &ids);
         Some(())
     }
 
-    /// A turn was answered, and is stored.
-    fn answered(&self, conversation: &Conversation, (place, said): (usize, &Said), heard: &str, ids: &[i64]) {
-        self.work.tally.one("turns of the neighbour");
-        let answer = assistant(heard);
-        self.work.findings.demand(said.messages.last() == Some(&answer), "content", || {
-            format!("the model's answer came as {heard:?}")
-        });
-        conversation.acknowledged(place, said, ids, &self.work.findings);
+    /// Checks and records an answered turn.
+    fn record_turn(
+        &self,
+        conversation: &WatchedConversation,
+        (place, append): (usize, &RecordedAppend),
+        received: &str,
+        ids: &[i64],
+    ) {
+        self.state.tally.increment("turns of the neighbour");
+        let answer = assistant(received);
+        self.state
+            .findings
+            .demand(append.messages.last() == Some(&answer), "content", || {
+                format!("the model's answer came as {received:?}")
+            });
+        conversation.record_acknowledged(place, append, ids, &self.state.findings);
     }
 
-    async fn read(&self, conversation: &Conversation) {
-        let (work, newest, id) = (&self.work, conversation.talk.newest(), || conversation.talk.id.clone());
-        let mut messages = MessageServiceClient::new(self.guest());
+    async fn read(&self, conversation: &WatchedConversation) {
+        let (state, newest, id) = (&self.state, conversation.recorded.newest(), || {
+            conversation.recorded.id.clone()
+        });
+        let mut messages = MessageServiceClient::new(self.channel());
         let after = (newest - 20).max(0);
-        let ask = pb::ListMessagesRequest { conversation_id: id(), after_message_id: after, ..Default::default() };
-        if let Some(page) = work.call("ListMessages", messages.list_messages(due(ask))).await {
+        let ask = pb::ListMessagesRequest {
+            conversation_id: id(),
+            after_message_id: after,
+            ..Default::default()
+        };
+        if let Some(page) = state
+            .call("ListMessages", messages.list_messages(with_deadline(ask)))
+            .await
+        {
             let ids = page.messages.iter().map(|message| message.message_id);
-            work.findings.demand(ids.eq(after + 1..=newest), "order", || "a page has gaps or is short".to_owned());
-            page.messages.iter().for_each(|message| conversation.compare(message, &work.findings));
-            work.tally.add("messages compared", page.messages.len() as u64);
+            state
+                .findings
+                .demand(ids.eq(after + 1..=newest), "order", || {
+                    "a page has gaps or is short".to_owned()
+                });
+            page.messages
+                .iter()
+                .for_each(|message| conversation.compare(message, &state.findings));
+            state
+                .tally
+                .add("messages compared", page.messages.len() as u64);
         }
         self.read_range(conversation, newest - 5).await;
         let ask = pb::BuildContextRequest {
@@ -202,75 +293,158 @@ impl Neighbour {
             budget_tokens: Some(4_000),
             ..Default::default()
         };
-        let mut contexts = ContextServiceClient::new(self.guest());
-        if let Some(context) = work.call("BuildContext", contexts.build_context(due(ask))).await {
-            // Where a budget leaves out what was between them, several user messages are one text.
-            let question = conversation.talk.told(newest - 1).map(|said| text_of(&said.parts)).unwrap_or_default();
-            let is_there = context.rendered.as_deref().is_some_and(|rendered| rendered.contains(&question))
-                || context.messages.iter().any(|message| text_of(&message.parts).ends_with(&question));
-            work.findings.demand(is_there, "coverage", || "a context lacks the newest user message".to_owned());
-            work.findings.demand(context.last_message_id == newest, "coverage", || {
-                format!("a context ends with {} of {newest}", context.last_message_id)
+        let mut contexts = ContextServiceClient::new(self.channel());
+        if let Some(context) = state
+            .call("BuildContext", contexts.build_context(with_deadline(ask)))
+            .await
+        {
+            // The budget can leave out the messages between user messages, which are then joined
+            // into one text.
+            let question = conversation
+                .recorded
+                .find_message(newest - 1)
+                .map(|message| text_of(&message.parts))
+                .unwrap_or_default();
+            let is_there = context
+                .rendered
+                .as_deref()
+                .is_some_and(|rendered| rendered.contains(&question))
+                || context
+                    .messages
+                    .iter()
+                    .any(|message| text_of(&message.parts).ends_with(&question));
+            state.findings.demand(is_there, "coverage", || {
+                "a context lacks the newest user message".to_owned()
             });
-            work.tally.one("contexts of the neighbour");
+            state
+                .findings
+                .demand(context.last_message_id == newest, "coverage", || {
+                    format!(
+                        "a context ends with {} of {newest}",
+                        context.last_message_id
+                    )
+                });
+            state.tally.increment("contexts of the neighbour");
         }
-        let mut conversations = ConversationServiceClient::new(self.guest());
-        let ask = pb::GetConversationRequest { conversation_id: id() };
-        if let Some(said) = work.call("GetConversation", conversations.get_conversation(due(ask))).await {
-            work.findings.demand(said.message_count == newest, "order", || {
-                format!("{newest} messages were acknowledged, and {} are there", said.message_count)
+        let mut conversations = ConversationServiceClient::new(self.channel());
+        let ask = pb::GetConversationRequest {
+            conversation_id: id(),
+        };
+        if let Some(found) = state
+            .call(
+                "GetConversation",
+                conversations.get_conversation(with_deadline(ask)),
+            )
+            .await
+        {
+            state
+                .findings
+                .demand(found.message_count == newest, "order", || {
+                    format!(
+                        "{newest} messages were acknowledged, and {} are there",
+                        found.message_count
+                    )
+                });
+        }
+    }
+
+    /// Reads a range of bytes of a message and compares it.
+    async fn read_range(&self, conversation: &WatchedConversation, message_id: i64) {
+        let Some(message) = conversation.recorded.find_message(message_id) else {
+            return;
+        };
+        let Some(Part::Text(part)) = message.parts.into_iter().next().and_then(|part| part.part)
+        else {
+            return;
+        };
+        let (offset, length) = (part.text.len() / 3, part.text.len() / 3);
+        let range = pb::ByteRange {
+            offset: offset as i64,
+            length: length as i64,
+        };
+        let ask = pb::GetMessageRequest {
+            conversation_id: conversation.recorded.id.clone(),
+            message_id,
+            range: Some(range),
+        };
+        let mut messages = MessageServiceClient::new(self.channel());
+        if let Some(got) = self
+            .state
+            .call("GetMessage", messages.get_message(with_deadline(ask)))
+            .await
+        {
+            let same = got.text == part.text[offset..offset + length];
+            self.state.findings.demand(same, "content", || {
+                "a range of bytes is not what was sent".to_owned()
             });
         }
     }
 
-    /// Bytes of a message, as they were said.
-    async fn read_range(&self, conversation: &Conversation, message_id: i64) {
-        let Some(said) = conversation.talk.told(message_id) else { return };
-        let Some(Part::Text(said)) = said.parts.into_iter().next().and_then(|part| part.part) else { return };
-        let (offset, length) = (said.text.len() / 3, said.text.len() / 3);
-        let range = pb::ByteRange { offset: offset as i64, length: length as i64 };
-        let ask =
-            pb::GetMessageRequest { conversation_id: conversation.talk.id.clone(), message_id, range: Some(range) };
-        let mut messages = MessageServiceClient::new(self.guest());
-        if let Some(got) = self.work.call("GetMessage", messages.get_message(due(ask))).await {
-            let same = got.text == said.text[offset..offset + length];
-            self.work.findings.demand(same, "content", || "a range of bytes is not what was said".to_owned());
+    async fn read_over_http(&self, conversation: &WatchedConversation) {
+        let (state, id) = (&self.state, &conversation.recorded.id);
+        let list = self
+            .web
+            .request("GET", &format!("/api/agents/{AGENT}/sessions"));
+        if let Some(text) = state.request("GET sessions", list).await {
+            state.findings.demand(text.contains(id), "durability", || {
+                "a list lacks a session in use".to_owned()
+            });
         }
-    }
-
-    async fn read_over_http(&self, conversation: &Conversation) {
-        let (work, id) = (&self.work, &conversation.talk.id);
-        let list = self.web.request("GET", &format!("/api/agents/{AGENT}/sessions"));
-        if let Some(text) = work.request("GET sessions", list).await {
-            work.findings.demand(text.contains(id), "durability", || "a list lacks a session in use".to_owned());
-        }
-        let history = self.web.request("GET", &format!("/api/agents/{AGENT}/sessions/{id}"));
-        if let Some(text) = work.request("GET session", history).await {
+        let history = self
+            .web
+            .request("GET", &format!("/api/agents/{AGENT}/sessions/{id}"));
+        if let Some(text) = state.request("GET session", history).await {
             let session: Value = serde_json::from_str(&text).unwrap_or_default();
             let count = session["messages"].as_array().map_or(0, Vec::len) as i64;
-            work.findings.demand(count == conversation.talk.newest(), "durability", || {
-                format!("a history has {count} messages of {}", conversation.talk.newest())
-            });
+            state.findings.demand(
+                count == conversation.recorded.newest(),
+                "durability",
+                || {
+                    format!(
+                        "a history has {count} messages of {}",
+                        conversation.recorded.newest()
+                    )
+                },
+            );
         }
     }
 
-    /// Deletes a conversation: nothing is left of it.
-    async fn delete(&self, conversation: &Conversation) {
-        self.work.leave(conversation);
-        let id = || conversation.talk.id.clone();
-        let mut conversations = ConversationServiceClient::new(self.guest());
-        let ask = pb::DeleteConversationRequest { conversation_id: id(), ..Default::default() };
-        if self.work.call("DeleteConversation", conversations.delete_conversation(due(ask))).await.is_none() {
+    /// Deletes a conversation and checks that it is gone.
+    async fn delete(&self, conversation: &WatchedConversation) {
+        self.state.remove(conversation);
+        let id = || conversation.recorded.id.clone();
+        let mut conversations = ConversationServiceClient::new(self.channel());
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: id(),
+            ..Default::default()
+        };
+        if self
+            .state
+            .call(
+                "DeleteConversation",
+                conversations.delete_conversation(with_deadline(ask)),
+            )
+            .await
+            .is_none()
+        {
             return;
         }
-        self.work.tally.one("deletions of the neighbour");
-        let again = conversations.get_conversation(due(pb::GetConversationRequest { conversation_id: id() })).await;
-        let is_gone = again.as_ref().is_err_and(|status| status.code() == Code::NotFound);
-        self.work.findings.demand(is_gone, "deletion", || format!("a deleted conversation: {:?}", again.err()));
+        self.state.tally.increment("deletions of the neighbour");
+        let again = conversations
+            .get_conversation(with_deadline(pb::GetConversationRequest {
+                conversation_id: id(),
+            }))
+            .await;
+        let is_gone = again
+            .as_ref()
+            .is_err_and(|status| status.code() == Code::NotFound);
+        self.state.findings.demand(is_gone, "deletion", || {
+            format!("a deleted conversation: {:?}", again.err())
+        });
     }
 }
 
-/// The texts among these parts.
+/// The concatenated texts of these parts.
 fn text_of(parts: &[pb::Part]) -> String {
     let texts = parts.iter().filter_map(|part| match &part.part {
         Some(Part::Text(text)) => Some(text.text.as_str()),
@@ -279,31 +453,48 @@ fn text_of(parts: &[pb::Part]) -> String {
     texts.collect()
 }
 
-/// Listens to a conversation until nobody has to do with it any more.
-async fn watch(work: Arc<Work>, guest: Guest, conversation: Arc<Conversation>) {
+/// Watches a conversation until it is removed.
+async fn watch(
+    state: Arc<NeighbourState>,
+    channel: AuthorizedChannel,
+    conversation: Arc<WatchedConversation>,
+) {
     let mut position = String::new();
     let listen = async {
         loop {
             let after_message_id = position.is_empty().then_some(0);
             let ask = pb::WatchConversationRequest {
-                conversation_id: conversation.talk.id.clone(),
+                conversation_id: conversation.recorded.id.clone(),
                 position: position.clone(),
                 after_message_id,
                 ..Default::default()
             };
-            let mut messages = MessageServiceClient::new(guest.clone());
-            let Some(mut events) = work.call("WatchConversation", messages.watch_conversation(ask)).await else {
-                tokio::time::interval_at(tokio::time::Instant::now() + PACE, PACE).tick().await;
+            let mut messages = MessageServiceClient::new(channel.clone());
+            let Some(mut events) = state
+                .call("WatchConversation", messages.watch_conversation(ask))
+                .await
+            else {
+                tokio::time::interval_at(tokio::time::Instant::now() + PACE, PACE)
+                    .tick()
+                    .await;
                 continue;
             };
             loop {
                 match events.message().await {
                     Ok(Some(event)) => {
                         position = event.position;
-                        hear(&work, &conversation, event.event);
+                        record_event(&state, &conversation, event.event);
                     }
-                    Ok(None) => break work.findings.add("watch", "a watch ended without a status"),
-                    Err(status) => break work.findings.add("watch", format!("a watch ended: {}", in_words(&status))),
+                    Ok(None) => {
+                        break state
+                            .findings
+                            .add("watch", "a watch ended without a status");
+                    }
+                    Err(status) => {
+                        break state
+                            .findings
+                            .add("watch", format!("a watch ended: {}", status_text(&status)));
+                    }
                 }
             }
         }
@@ -314,67 +505,92 @@ async fn watch(work: Arc<Work>, guest: Guest, conversation: Arc<Conversation>) {
     }
 }
 
-fn hear(work: &Work, conversation: &Conversation, event: Option<Watched>) {
+fn record_event(
+    state: &NeighbourState,
+    conversation: &WatchedConversation,
+    event: Option<Watched>,
+) {
     match event {
         Some(Watched::MessageAppended(message)) => {
-            work.tally.one("messages heard");
-            conversation.hear(&message, &work.findings, &work.latencies);
+            state.tally.increment("messages heard");
+            conversation.record_message(&message, &state.findings, &state.latencies);
         }
         Some(Watched::TokensCounted(counted)) => {
-            work.tally.one("counts heard");
-            conversation.hear_counts(counted.through_message_id, &work.latencies);
+            state.tally.increment("counts heard");
+            conversation.record_counts(counted.through_message_id, &state.latencies);
         }
-        Some(Watched::CheckpointCreated(_)) => work.tally.one("checkpoints heard"),
-        Some(Watched::JobDead(dead)) => work.findings.add("jobs", format!("a job was given up: {}", dead.last_error)),
+        Some(Watched::CheckpointCreated(_)) => state.tally.increment("checkpoints heard"),
+        Some(Watched::JobDead(dead)) => state
+            .findings
+            .add("jobs", format!("a job was given up: {}", dead.last_error)),
         _ => {}
     }
 }
 
-/// Waits until all that the neighbour has said is heard and counted; compares what is stored with what was said.
-pub(super) async fn settle(work: &Work) {
+/// Waits until every message of the neighbour was seen by its watch and counted. Then compares the
+/// stored messages with the acknowledged ones.
+pub(super) async fn wait_for_counts(state: &NeighbourState) {
     let mut looks = interval(Duration::from_millis(100));
     let all_settled = async {
         loop {
             looks.tick().await;
-            let waiting = work.conversations().into_iter();
-            let waiting = waiting.filter(|one| !one.check_waits(&work.findings, &work.latencies)).count();
+            let waiting = state.conversations().into_iter();
+            let waiting = waiting
+                .filter(|one| !one.check_waits(&state.findings, &state.latencies))
+                .count();
             if waiting == 0 {
                 return;
             }
         }
     };
     let settled = tokio::time::timeout(COUNTED_WITHIN + DEADLINE, all_settled).await;
-    work.findings.demand(settled.is_ok(), "jobs", || "jobs are left long after the attack".to_owned());
-    for conversation in work.conversations() {
-        compare_stored(work, &conversation).await;
-        work.leave(&conversation);
+    state.findings.demand(settled.is_ok(), "jobs", || {
+        "jobs are left long after the attack".to_owned()
+    });
+    for conversation in state.conversations() {
+        compare_stored_messages(state, &conversation).await;
+        state.remove(&conversation);
     }
 }
 
-async fn compare_stored(work: &Work, conversation: &Conversation) {
+async fn compare_stored_messages(state: &NeighbourState, conversation: &WatchedConversation) {
     let (mut stored, mut page_token) = (Vec::new(), String::new());
-    let mut messages = MessageServiceClient::new(work.guest(0)).max_decoding_message_size(usize::MAX);
+    let mut messages =
+        MessageServiceClient::new(state.channel(0)).max_decoding_message_size(usize::MAX);
     loop {
         let ask = pb::ListMessagesRequest {
-            conversation_id: conversation.talk.id.clone(),
+            conversation_id: conversation.recorded.id.clone(),
             page_size: 500,
             page_token,
             ..Default::default()
         };
-        let Some(page) = work.call("ListMessages", messages.list_messages(due(ask))).await else { return };
+        let Some(page) = state
+            .call("ListMessages", messages.list_messages(with_deadline(ask)))
+            .await
+        else {
+            return;
+        };
         stored.extend(page.messages);
         page_token = page.next_page_token;
         if page_token.is_empty() {
             break;
         }
     }
-    conversation.compare_all(&stored, &work.findings);
-    work.tally.add("messages compared", stored.len() as u64);
-    let ask = pb::VerifyConversationRequest { conversation_id: conversation.talk.id.clone() };
-    let mut operators = OperatorServiceClient::new(work.guest(0));
-    if let Some(verified) = work.call("VerifyConversation", operators.verify_conversation(due(ask))).await {
+    conversation.compare_all(&stored, &state.findings);
+    state.tally.add("messages compared", stored.len() as u64);
+    let ask = pb::VerifyConversationRequest {
+        conversation_id: conversation.recorded.id.clone(),
+    };
+    let mut operators = OperatorServiceClient::new(state.channel(0));
+    if let Some(verified) = state
+        .call(
+            "VerifyConversation",
+            operators.verify_conversation(with_deadline(ask)),
+        )
+        .await
+    {
         for violation in verified.violations {
-            work.findings.add("verification", violation.description);
+            state.findings.add("verification", violation.description);
         }
     }
 }

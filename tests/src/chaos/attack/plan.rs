@@ -1,54 +1,72 @@
-//! Which attacks are performed when, against which server, with which choices: all of it follows from one seed.
+//! The plan of attacks: which attack, when, on which server, with which choices. All of it follows
+//! from one seed.
 
 use std::{fmt, time::Duration};
 
 use super::kind::Attack;
 
-/// Attacks that are performed at a time.
-pub(super) const LANES: usize = 3;
-/// How long one attack lasts, in milliseconds.
+/// Attacks that run at the same time.
+pub(super) const ATTACKS_AT_ONCE: usize = 3;
+/// The duration of one attack, in milliseconds.
 const LASTS_MS: std::ops::Range<u64> = 1_500..2_500;
 
-/// One attack of a plan.
+/// A planned attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlannedAttack {
     pub(super) attack: Attack,
     pub(super) lasts: Duration,
-    /// Its own choices follow from it; the server too.
+    /// The seed of its own choices, including the server.
     pub(super) seed: u64,
 }
 
-/// The attacks of a campaign, in order. Whichever lane is free takes the next one.
+/// The attacks of a campaign, in order. Each free slot takes the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttackPlan {
-    /// All choices follow from it.
+    /// The seed of all choices.
     pub seed: u64,
     pub(super) attacks: Vec<PlannedAttack>,
 }
 
 impl AttackPlan {
-    /// For so long, at least one round; a round has each of these attacks once.
+    /// A plan of this duration, of at least one round. A round has each of these attacks once.
     pub fn of(seed: u64, lasts: Duration, attacks: &[Attack]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut planned, mut total) = (Vec::new(), Duration::ZERO);
-        while total < lasts * LANES as u32 {
+        while total < lasts * ATTACKS_AT_ONCE as u32 {
             let mut round = attacks.to_vec();
             random.shuffle(&mut round);
             for attack in round {
                 let lasts = Duration::from_millis(random.u64(LASTS_MS));
-                planned.push(PlannedAttack { attack, lasts, seed: random.u64(..) });
+                planned.push(PlannedAttack {
+                    attack,
+                    lasts,
+                    seed: random.u64(..),
+                });
                 total += lasts;
             }
         }
-        Self { seed, attacks: planned }
+        Self {
+            seed,
+            attacks: planned,
+        }
     }
 }
 
 impl fmt::Display for AttackPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}, {} attacks:", self.seed, self.attacks.len())?;
-        for PlannedAttack { attack, lasts, seed } in &self.attacks {
-            write!(f, " {attack:?}({}, {:.1} s)", seed % 100, lasts.as_secs_f64())?;
+        for PlannedAttack {
+            attack,
+            lasts,
+            seed,
+        } in &self.attacks
+        {
+            write!(
+                f,
+                " {attack:?}({}, {:.1} s)",
+                seed % 100,
+                lasts.as_secs_f64()
+            )?;
         }
         Ok(())
     }
@@ -59,10 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_one_plan_and_each_attack_comes_once_before_any_comes_again() {
+    fn a_seed_gives_one_plan_in_which_all_attacks_occur_before_any_repeats() {
         let plan = AttackPlan::of(7, Duration::from_mins(1), Attack::ALL);
         assert_eq!(plan, AttackPlan::of(7, Duration::from_mins(1), Attack::ALL));
-        assert_ne!(plan.attacks, AttackPlan::of(8, Duration::from_mins(1), Attack::ALL).attacks);
+        assert_ne!(
+            plan.attacks,
+            AttackPlan::of(8, Duration::from_mins(1), Attack::ALL).attacks
+        );
         for round in plan.attacks.chunks(Attack::ALL.len()) {
             let mut kinds: Vec<Attack> = round.iter().map(|planned| planned.attack).collect();
             kinds.sort_unstable();

@@ -1,0 +1,203 @@
+//! The chat commands that switch, show or change conversations.
+
+use std::{
+    fmt::Write as _,
+    sync::PoisonError,
+    time::{Duration, SystemTime},
+};
+
+use anneal_proto::v1 as pb;
+use pb::CompactOutcome;
+use tonic::Request;
+use uuid::Uuid;
+
+use super::{
+    Chat, conversation_rows,
+    errors::ChatError,
+    parse_line::COMMANDS,
+    recent_messages::recent_messages,
+    screen::{self, Reader},
+    target::{ConversationRef, Target},
+};
+use crate::{compact, sanitize::sanitize};
+
+/// Conversations that /list shows.
+const LISTED: i32 = 50;
+/// How long the server waits for a checkpoint in one call. Its limit for a whole call is a minute.
+const COMPACT_WAIT: Duration = Duration::from_secs(50);
+/// Most calls that wait for one checkpoint.
+const COMPACT_CALLS: usize = 12;
+
+impl Chat {
+    /// Makes a new conversation the target. The next message creates it.
+    pub(super) fn start_new_conversation(&mut self, title: String) -> Result<(), ChatError> {
+        let named = if title.is_empty() {
+            String::new()
+        } else {
+            format!(", \"{}\"", sanitize(&title))
+        };
+        self.target = Target::new(title);
+        self.unanswered = None;
+        Ok(self.screen.print_note(&format!(
+            "a new conversation{named}: it begins with your first words"
+        ))?)
+    }
+
+    /// Makes the conversation with this title or id prefix the target.
+    pub(super) async fn switch_conversation(&mut self, prefix: &str) -> Result<(), ChatError> {
+        let conversation = self.owner.find(&self.client, prefix).await?;
+        self.open_conversation(&conversation).await
+    }
+
+    /// Makes the conversation the target and prints its last messages.
+    pub(super) async fn open_conversation(
+        &mut self,
+        conversation: &pb::Conversation,
+    ) -> Result<(), ChatError> {
+        self.target = Target::existing(conversation);
+        self.unanswered = None;
+        let (title, figures) = conversation_rows::line(conversation, SystemTime::now());
+        let Reader::Person = self.screen.reader else {
+            return Ok(self.screen.print_note(&format!("{title} ({figures})"))?);
+        };
+        let messages = recent_messages(
+            &self.client,
+            &conversation.conversation_id,
+            screen::size().0,
+        )
+        .await?;
+        let head = format!("{} ({figures})\n", self.screen.style.bold(&title));
+        Ok(self.screen.print_page(&(head + &messages))?)
+    }
+
+    /// Prints the conversations, newest first.
+    pub(super) async fn list_conversations(&mut self) -> Result<(), ChatError> {
+        let (conversations, more) = self.owner.newest_page(&self.client, LISTED).await?;
+        let mut page = match &self.target {
+            Target::New { .. } => {
+                format!("* {} (begins with your first words)\n", self.target.name())
+            }
+            Target::Existing(_) => String::new(),
+        };
+        let current = self.target.id().ok();
+        page.push_str(&conversation_rows::rows(
+            &conversations,
+            current.as_deref(),
+            SystemTime::now(),
+            screen::size().0,
+        ));
+        if more {
+            page.push_str(
+                "  … and older ones: /switch finds them by the beginning of their titles\n",
+            );
+        }
+        let titles: Vec<String> = conversations
+            .into_iter()
+            .map(|conversation| conversation.title)
+            .collect();
+        self.offer(&titles);
+        Ok(self.screen.print_page(&page)?)
+    }
+
+    /// Adds titles to the completion of Tab. Leaves out titles with unsafe characters.
+    pub(super) fn offer(&self, titles: &[String]) {
+        let mut offered = self.titles.lock().unwrap_or_else(PoisonError::into_inner);
+        for title in titles {
+            if !title.is_empty() && sanitize(title) == *title && !offered.contains(title) {
+                offered.push(title.clone());
+            }
+        }
+    }
+
+    /// Requests a checkpoint, waits for it and prints the outcome.
+    pub(super) async fn compact(&mut self, focus: String) -> Result<(), ChatError> {
+        let ask = pb::CompactRequest {
+            conversation_id: self.target.id()?,
+            request_id: Uuid::new_v4().to_string(),
+            focus,
+            wait: COMPACT_WAIT.try_into().ok(),
+            ..Default::default()
+        };
+        self.screen.print_note("compacting …")?;
+        for _ in 0..COMPACT_CALLS {
+            let mut ask = Request::new(ask.clone());
+            ask.set_timeout(COMPACT_WAIT + Duration::from_secs(10));
+            let answer = self.client.contexts().compact(ask).await?.into_inner();
+            if answer.outcome() != CompactOutcome::Pending {
+                return Ok(self
+                    .screen
+                    .print_page(&sanitize(&compact::outcome_text(&answer)))?);
+            }
+            self.screen.print_note(
+                "still waiting: is a worker running? Ctrl-C stops the waiting, not the compaction",
+            )?;
+        }
+        Err(
+            "the checkpoint is queued, and no worker has made it; `anneal jobs` shows the queue"
+                .to_owned()
+                .into(),
+        )
+    }
+
+    /// Inserts a separator at the end of the conversation.
+    pub(super) async fn insert_separator(&mut self) -> Result<(), ChatError> {
+        let ask = pb::InsertSeparatorRequest {
+            conversation_id: self.target.id()?,
+            request_id: Uuid::new_v4().to_string(),
+            ..Default::default()
+        };
+        let separator = self
+            .client
+            .messages()
+            .insert_separator(ask)
+            .await?
+            .into_inner();
+        let after = separator.after_message_id;
+        Ok(self.screen.print_note(&format!(
+            "a separator after message {after}: what stands before it is not sent any more"
+        ))?)
+    }
+
+    /// Changes the title.
+    pub(super) async fn rename_conversation(&mut self, title: String) -> Result<(), ChatError> {
+        match &mut self.target {
+            Target::New { .. } => self.target = Target::new(title.clone()),
+            Target::Existing(ConversationRef { id, title: before }) => {
+                let conversation = pb::Conversation {
+                    conversation_id: id.clone(),
+                    title: title.clone(),
+                    ..Default::default()
+                };
+                let ask = pb::UpdateConversationRequest {
+                    conversation: Some(conversation),
+                    update_mask: Some(prost_types::FieldMask {
+                        paths: vec!["title".to_owned()],
+                    }),
+                    request_id: Uuid::new_v4().to_string(),
+                    ..Default::default()
+                };
+                self.client.conversations().update_conversation(ask).await?;
+                before.clone_from(&title);
+                self.offer(std::slice::from_ref(&title));
+            }
+        }
+        Ok(self
+            .screen
+            .print_note(&format!("called \"{}\" from now on", sanitize(&title)))?)
+    }
+
+    /// Prints all commands.
+    pub(super) fn print_help(&mut self) -> Result<(), ChatError> {
+        let mut page = String::new();
+        for command in COMMANDS {
+            let usage = format!("{} {}", command.name, command.arguments);
+            let _ = writeln!(page, "  {usage:<18}{}", command.description);
+        }
+        page.push_str(
+            "\n  Whatever does not start with a slash is said to the model; // says a slash.\n  \
+             Alt-Enter, or a backslash at the end: a new line. What is pasted is one message.\n  \
+             Ctrl-C stops an answer, or clears the line; Ctrl-D leaves.\n",
+        );
+        Ok(self.screen.print_page(&page)?)
+    }
+}

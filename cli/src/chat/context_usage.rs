@@ -1,0 +1,325 @@
+//! `/context`: how full the context is, its segments, and when the next checkpoint is due.
+
+use std::fmt::Write as _;
+
+use anneal_proto::v1 as pb;
+use pb::{Reason, Representation, Segment};
+
+use super::{Chat, columns::grouped, errors::ChatError};
+use crate::text_format::pluralize;
+
+/// Characters of a bar.
+const BAR_CHARACTERS: usize = 30;
+/// Most message ids in one list.
+const MAX_LISTED_IDS: usize = 8;
+
+impl Chat {
+    pub(super) async fn show_context(&mut self) -> Result<(), ChatError> {
+        let conversation_id = self.target.id()?;
+        let mut usage = self.fetch_usage(&conversation_id, None).await?;
+        if usage.model_window_tokens == 0 && !self.model.is_empty() {
+            // The conversation names no model, but a model has answered. The context must fit the
+            // window of that model.
+            let policy = pb::Policy {
+                model: self.model.clone(),
+                ..Default::default()
+            };
+            let seen = self.fetch_usage(&conversation_id, Some(policy)).await?;
+            if seen.model_window_tokens > 0 {
+                (usage.window_tokens, usage.used_share) = (seen.window_tokens, seen.used_share);
+                usage.model_window_tokens = seen.model_window_tokens;
+            }
+        }
+        let look = pb::BuildContextRequest {
+            conversation_id,
+            dry_run: true,
+            ..Default::default()
+        };
+        let context = self
+            .client
+            .contexts()
+            .build_context(look)
+            .await?
+            .into_inner();
+        Ok(self.screen.print_page(&page(&usage, &context))?)
+    }
+
+    async fn fetch_usage(
+        &self,
+        conversation_id: &str,
+        policy: Option<pb::Policy>,
+    ) -> Result<pb::GetContextUsageResponse, ChatError> {
+        let ask = pb::GetContextUsageRequest {
+            conversation_id: conversation_id.to_owned(),
+            policy,
+            ..Default::default()
+        };
+        Ok(self
+            .client
+            .contexts()
+            .get_context_usage(ask)
+            .await?
+            .into_inner())
+    }
+}
+
+fn page(usage: &pb::GetContextUsageResponse, context: &pb::BuildContextResponse) -> String {
+    let mut page = String::new();
+    let approximately = if usage.estimated { "~" } else { "" };
+    let window = if usage.model_window_tokens == 0 {
+        " (no window is known: the token threshold)"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        page,
+        "context: {approximately}{} / {} tokens{window}\n{} {:.1}%\n",
+        grouped(usage.total_tokens),
+        grouped(usage.window_tokens),
+        bar(usage.used_share),
+        100.0 * usage.used_share
+    );
+    let whole = usage.total_tokens;
+    let of = |wanted: Segment| {
+        usage
+            .segments
+            .iter()
+            .find(|segment| segment.segment() == wanted)
+            .copied()
+    };
+    let names = [
+        (Segment::SystemPrompt, "system prompt"),
+        (Segment::CheckpointSummary, "checkpoint summary"),
+        (Segment::Tail, "tail"),
+    ];
+    for (segment, name) in names {
+        let segment = of(segment).unwrap_or_default();
+        let messages = match segment.segment() {
+            Segment::Tail => format!("  {}", pluralize(segment.messages as usize, "message")),
+            _ => String::new(),
+        };
+        part(&mut page, name, segment.tokens, whole, &messages);
+    }
+    tail(&mut page, usage, context);
+    next(&mut page, usage, context);
+    page
+}
+
+/// The hot, cool and summarised messages of the tail.
+fn tail(
+    page: &mut String,
+    usage: &pb::GetContextUsageResponse,
+    context: &pb::BuildContextResponse,
+) {
+    let entries: Vec<&pb::ManifestEntry> = context
+        .manifest
+        .iter()
+        .filter(|entry| in_tail(entry))
+        .collect();
+    let of = |wanted: fn(&pb::ManifestEntry) -> bool| -> (u64, Vec<i64>) {
+        let found: Vec<_> = entries.iter().filter(|entry| wanted(entry)).collect();
+        let ids = found
+            .iter()
+            .flat_map(|entry| entry.first_message_id..=entry.last_message_id)
+            .collect();
+        (found.iter().map(|entry| entry.tokens).sum(), ids)
+    };
+    let is_swapped = |entry: &pb::ManifestEntry| entry.representation() == Representation::Summary;
+    let rows: [(&str, (u64, Vec<i64>)); 3] = [
+        (
+            "  hot",
+            of(|entry| !entry.cool && entry.representation() != Representation::Summary),
+        ),
+        (
+            "  cool",
+            of(|entry| entry.cool && entry.representation() != Representation::Summary),
+        ),
+        ("  summarised", of(is_swapped)),
+    ];
+    for (name, (tokens, ids)) in &rows {
+        part(
+            page,
+            name,
+            *tokens,
+            usage.total_tokens,
+            &format!("  {}", pluralize(ids.len(), "message")),
+        );
+    }
+    let (_, swapped) = &rows[2].1;
+    if !swapped.is_empty() {
+        let saved = grouped(usage.saved_tokens);
+        let _ = writeln!(
+            page,
+            "  sent as their summaries: {} ({saved} tokens saved; /show ID shows one)",
+            ids(swapped)
+        );
+    }
+    let (_, pending) = of(|entry| entry.reason() == Reason::SummaryPending);
+    if !pending.is_empty() {
+        let _ = writeln!(page, "  summaries pending: {}", ids(&pending));
+    }
+    let (_, waiting) = of(|entry| entry.reason() == Reason::StepPending);
+    if !waiting.is_empty() {
+        let saved = grouped(usage.pending_saved_tokens);
+        let _ = writeln!(
+            page,
+            "  summarised with the next step: {} ({saved} tokens)",
+            ids(&waiting)
+        );
+    }
+}
+
+/// The two thresholds of the next checkpoint, the nearer one first.
+fn next(
+    page: &mut String,
+    usage: &pb::GetContextUsageResponse,
+    context: &pb::BuildContextResponse,
+) {
+    if context.due.is_some() {
+        let _ = writeln!(page, "\nnext: a checkpoint is due, and waits for a worker");
+        return;
+    }
+    let tokens = format!(
+        "{} tokens (now {})",
+        grouped(usage.token_threshold),
+        grouped(usage.tail_tokens)
+    );
+    let messages = format!(
+        "{} messages (now {})",
+        usage.max_message_count, usage.tail_messages
+    );
+    let share = |now: u64, most: u64| now as f64 / most.max(1) as f64;
+    let by_tokens = share(usage.tail_tokens, usage.token_threshold);
+    let by_messages = share(
+        usage.tail_messages.unsigned_abs(),
+        usage.max_message_count.into(),
+    );
+    let either = match usage.max_message_count {
+        0 => tokens,
+        _ if by_messages > by_tokens => format!("{messages}, or {tokens}"),
+        _ => format!("{tokens}, or {messages}"),
+    };
+    let _ = writeln!(page, "\nnext: a checkpoint at {either}");
+}
+
+fn part(page: &mut String, name: &str, tokens: u64, whole: u64, note: &str) {
+    let share = tokens as f64 / whole.max(1) as f64;
+    let _ = writeln!(
+        page,
+        "  {name:<20}{} {:>11}{note}",
+        bar(share),
+        grouped(tokens)
+    );
+}
+
+/// `[####------]`: any share above zero has at least one mark.
+fn bar(share: f64) -> String {
+    let marks = ((share * BAR_CHARACTERS as f64).ceil() as usize).min(BAR_CHARACTERS);
+    format!(
+        "[{}{}]",
+        "#".repeat(marks),
+        "-".repeat(BAR_CHARACTERS - marks)
+    )
+}
+
+fn in_tail(entry: &pb::ManifestEntry) -> bool {
+    !matches!(
+        entry.representation(),
+        Representation::Checkpoint | Representation::BeforeSeparator
+    )
+}
+
+fn ids(ids: &[i64]) -> String {
+    let named: Vec<String> = ids
+        .iter()
+        .take(MAX_LISTED_IDS)
+        .map(ToString::to_string)
+        .collect();
+    let more = if ids.len() > MAX_LISTED_IDS {
+        format!(" and {} more", ids.len() - MAX_LISTED_IDS)
+    } else {
+        String::new()
+    };
+    let noun = if ids.len() == 1 {
+        "message"
+    } else {
+        "messages"
+    };
+    format!("{noun} {}{more}", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_share_above_zero_has_a_mark() {
+        let marks = [0.0, 0.007, 0.5, 1.0, 3.0].map(|share| bar(share).matches('#').count());
+        assert_eq!(marks, [0, 1, 15, BAR_CHARACTERS, BAR_CHARACTERS]);
+        assert!(bar(0.5).chars().count() == BAR_CHARACTERS + 2);
+    }
+
+    #[test]
+    fn the_page_has_the_segments_and_the_next_threshold() {
+        let segment = |segment: Segment, tokens, messages| pb::SegmentUsage {
+            segment: segment.into(),
+            tokens,
+            messages,
+        };
+        let usage = pb::GetContextUsageResponse {
+            segments: vec![
+                segment(Segment::SystemPrompt, 200, 1),
+                segment(Segment::Tail, 1_034, 3),
+            ],
+            total_tokens: 1_234,
+            window_tokens: 180_000,
+            used_share: 1_234.0 / 180_000.0,
+            model_window_tokens: 180_000,
+            saved_tokens: 5_000,
+            tail_tokens: 1_034,
+            token_threshold: 2_000_000,
+            tail_messages: 3,
+            max_message_count: 50,
+            ..Default::default()
+        };
+        let entry =
+            |id, representation: Representation, reason: Reason, cool, tokens| pb::ManifestEntry {
+                first_message_id: id,
+                last_message_id: id,
+                representation: representation.into(),
+                reason: reason.into(),
+                tokens,
+                cool,
+                ..Default::default()
+            };
+        let manifest = vec![
+            entry(1, Representation::Summary, Reason::Cool, true, 34),
+            entry(
+                2,
+                Representation::Original,
+                Reason::SummaryPending,
+                true,
+                600,
+            ),
+            entry(3, Representation::Original, Reason::Small, false, 400),
+        ];
+        let context = pb::BuildContextResponse {
+            manifest,
+            ..Default::default()
+        };
+        let page = page(&usage, &context);
+        for words in [
+            "context: 1,234 / 180,000 tokens\n[#-----------------------------] 0.7%",
+            "sent as their summaries: message 1 (5,000 tokens saved",
+            "summaries pending: message 2",
+            "next: a checkpoint at 50 messages (now 3), or 2,000,000 tokens (now 1,034)",
+        ] {
+            assert!(page.contains(words), "{words}\n{page}");
+        }
+        let due = pb::BuildContextResponse {
+            due: Some(pb::CompactPreview::default()),
+            ..context
+        };
+        assert!(super::page(&usage, &due).contains("a checkpoint is due"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Conversations as rows of a table.
+
+use std::{
+    fmt::Write as _,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anneal_proto::v1 as pb;
+
+use super::{
+    columns::{ago, clipped, fitted, grouped},
+    find_by_prefix::unique_prefix_length,
+};
+use crate::sanitize::sanitize;
+
+/// Columns of everything except title and id.
+const FIGURE_COLUMNS: usize = 46;
+/// The minimum and maximum width of the title.
+const TITLE_COLUMNS: (usize, usize) = (12, 48);
+
+/// A line per conversation: a mark for the current one, id, title, messages, tokens, last activity.
+pub(super) fn rows(
+    conversations: &[pb::Conversation],
+    current: Option<&str>,
+    now: SystemTime,
+    columns: usize,
+) -> String {
+    let letters = unique_prefix_length(conversations);
+    let width = columns
+        .saturating_sub(FIGURE_COLUMNS + letters)
+        .clamp(TITLE_COLUMNS.0, TITLE_COLUMNS.1);
+    let mut rows = String::new();
+    for conversation in conversations {
+        let mark = if current == Some(conversation.conversation_id.as_str()) {
+            '*'
+        } else {
+            ' '
+        };
+        let id: String = conversation.conversation_id.chars().take(letters).collect();
+        let title = fitted(&sanitize(title_or_placeholder(conversation)), width);
+        let messages = grouped(conversation.message_count.unsigned_abs());
+        let tokens = grouped(conversation.token_total.unwrap_or_default().tokens);
+        let archived = match conversation.status() {
+            pb::ConversationStatus::Archived => ", archived",
+            _ => "",
+        };
+        let last = last_activity(conversation, now);
+        let _ = writeln!(
+            rows,
+            "{mark} {id}  {title} {messages:>6} msgs {tokens:>10} tok  {last}{archived}"
+        );
+    }
+    rows
+}
+
+/// One conversation: its title, and its id with figures.
+pub(super) fn line(conversation: &pb::Conversation, now: SystemTime) -> (String, String) {
+    let title = clipped(
+        &sanitize(title_or_placeholder(conversation)),
+        TITLE_COLUMNS.1,
+    );
+    let id: String = conversation.conversation_id.chars().take(8).collect();
+    let tokens = grouped(conversation.token_total.unwrap_or_default().tokens);
+    let messages = crate::text_format::pluralize(conversation.message_count as usize, "message");
+    (
+        title,
+        format!(
+            "{id}, {messages}, {tokens} tokens, {}",
+            last_activity(conversation, now)
+        ),
+    )
+}
+
+fn title_or_placeholder(conversation: &pb::Conversation) -> &str {
+    if conversation.title.is_empty() {
+        "(no title)"
+    } else {
+        &conversation.title
+    }
+}
+
+/// The time since the last activity, by the clock of this machine. Only for display.
+fn last_activity(conversation: &pb::Conversation, now: SystemTime) -> String {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let then = conversation.last_activity_time.unwrap_or_default().seconds;
+    ago(now.saturating_sub(then.max(0).unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    #[test]
+    fn rows_align_for_titles_in_any_script() {
+        let titled = |id: &str, title: &str| pb::Conversation {
+            conversation_id: format!("{id}-0000-4000-8000-000000000000"),
+            title: title.into(),
+            message_count: 12,
+            ..Default::default()
+        };
+        let all = [
+            titled("00000001", "The ferry"),
+            titled(
+                "00000002",
+                "港口的渡轮几点开?从这里到那里要多久呢,还有别的船吗",
+            ),
+            titled("00000003", "\u{1b}[2Jgone\u{202e}"),
+        ];
+        let rows = rows(
+            &all,
+            Some(&all[1].conversation_id),
+            UNIX_EPOCH + Duration::from_hours(50),
+            80,
+        );
+        let ends: Vec<usize> = rows
+            .lines()
+            .map(|line| line.find("12 msgs").map_or(0, |at| line[..at].width()))
+            .collect();
+        assert!(
+            ends[0] > 0 && ends.iter().all(|end| *end == ends[0]),
+            "{rows}"
+        );
+        assert!(rows.lines().all(|line| line.width() <= 80), "{rows}");
+        assert!(
+            rows.lines()
+                .nth(1)
+                .is_some_and(|line| line.starts_with("* 00000002")),
+            "{rows}"
+        );
+        assert!(
+            !rows.contains('\u{1b}') && !rows.contains('\u{202e}') && rows.contains("2 days ago"),
+            "{rows}"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Finds a conversation by a prefix.
+
+use anneal_proto::v1 as pb;
+
+/// Characters of a complete id.
+const ID_CHARACTERS: usize = 36;
+
+/// The result of a search.
+#[derive(Debug, PartialEq)]
+pub(super) enum Choice<'a> {
+    One(&'a pb::Conversation),
+    /// Several conversations have the prefix.
+    Several(Vec<&'a pb::Conversation>),
+    None,
+}
+
+/// The conversation whose title or id has this prefix, ignoring case. A complete title or id wins
+/// over prefixes.
+pub(super) fn choose<'a>(prefix: &str, among: &'a [pb::Conversation]) -> Choice<'a> {
+    let wanted = prefix.to_lowercase();
+    let whole = |conversation: &&pb::Conversation| {
+        conversation.title.to_lowercase() == wanted || conversation.conversation_id == wanted
+    };
+    let begins = |conversation: &&pb::Conversation| {
+        conversation.title.to_lowercase().starts_with(&wanted)
+            || conversation.conversation_id.starts_with(&wanted)
+    };
+    let mut found: Vec<_> = among.iter().filter(whole).collect();
+    if found.is_empty() {
+        found = among.iter().filter(begins).collect();
+    }
+    match found.as_slice() {
+        [] => Choice::None,
+        [one] => Choice::One(one),
+        _ => Choice::Several(found),
+    }
+}
+
+/// Whether the text has the form of a complete id, which may belong to any agent and user.
+pub(super) fn is_whole_id(text: &str) -> bool {
+    text.len() == ID_CHARACTERS
+        && text
+            .chars()
+            .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+}
+
+/// The length of id prefixes that are unique among these conversations, at least 8.
+pub(super) fn unique_prefix_length(among: &[pb::Conversation]) -> usize {
+    let mut ids: Vec<&str> = among
+        .iter()
+        .map(|conversation| conversation.conversation_id.as_str())
+        .collect();
+    ids.sort_unstable();
+    let shared = ids.windows(2).map(|pair| {
+        pair[0]
+            .bytes()
+            .zip(pair[1].bytes())
+            .take_while(|(a, b)| a == b)
+            .count()
+    });
+    shared.max().map_or(8, |shared| (shared + 1).max(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conversation(id: &str, title: &str) -> pb::Conversation {
+        pb::Conversation {
+            conversation_id: id.into(),
+            title: title.into(),
+            ..Default::default()
+        }
+    }
+
+    fn among() -> Vec<pb::Conversation> {
+        vec![
+            conversation("0a12", "My project"),
+            conversation("0b34", "my project, again"),
+            conversation("0c56", "港口"),
+            conversation("0c57", "Experiments"),
+        ]
+    }
+
+    #[test]
+    fn a_prefix_of_a_title_or_an_id_is_enough() {
+        let among = among();
+        for (prefix, index) in [
+            ("exp", 3),
+            ("EXP", 3),
+            ("港", 2),
+            ("0a", 0),
+            ("0C56", 2),
+            ("my project,", 1),
+        ] {
+            assert_eq!(
+                choose(prefix, &among),
+                Choice::One(&among[index]),
+                "{prefix}"
+            );
+        }
+        assert_eq!(choose("nothing", &among), Choice::None);
+        assert_eq!(
+            choose("project", &among),
+            Choice::None,
+            "the middle does not count"
+        );
+    }
+
+    #[test]
+    fn an_ambiguous_prefix_finds_several_and_a_complete_title_one() {
+        let among = among();
+        assert_eq!(
+            choose("my", &among),
+            Choice::Several(vec![&among[0], &among[1]])
+        );
+        assert_eq!(choose("MY PROJECT", &among), Choice::One(&among[0]));
+    }
+
+    #[test]
+    fn ids_are_shown_with_a_unique_prefix() {
+        assert_eq!(unique_prefix_length(&[]), 8);
+        assert_eq!(
+            unique_prefix_length(&[
+                conversation("0123456789aa", ""),
+                conversation("0123456789ab", "")
+            ]),
+            12
+        );
+        assert_eq!(
+            unique_prefix_length(&[
+                conversation("aaaaaaaaaaaa", ""),
+                conversation("bbbbbbbbbbbb", "")
+            ]),
+            8
+        );
+    }
+}

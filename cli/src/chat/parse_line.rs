@@ -1,0 +1,321 @@
+//! Parses a line: a message for the model, or a command.
+
+use anneal_core::limits::{FOCUS_BYTES, TITLE_BYTES};
+
+use crate::sanitize::sanitize;
+
+/// A line that was typed, pasted or read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Only blanks.
+    Empty,
+    /// A message for the model.
+    Message(String),
+    Command(ChatCommand),
+    /// An invalid command; the text says what to type instead.
+    Invalid(String),
+}
+
+/// A command with its arguments.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ChatCommand {
+    /// Start a conversation with this title; empty: no title.
+    New(String),
+    /// Switch to the conversation whose title or id has this prefix.
+    Switch(String),
+    /// List the conversations.
+    List,
+    /// Show how full the context is.
+    Context,
+    /// Make a checkpoint with this focus.
+    Compact(String),
+    /// Insert a separator.
+    Separate,
+    /// Show the original message with this id.
+    Show(i64),
+    /// Change the title.
+    Rename(String),
+    /// Repeat the failed turn.
+    Retry,
+    /// List the commands.
+    Help,
+    /// Leave the chat.
+    Quit,
+}
+
+/// The help for a command.
+pub(super) struct CommandHelp {
+    pub(super) name: &'static str,
+    pub(super) arguments: &'static str,
+    pub(super) description: &'static str,
+}
+
+/// All commands, in the order of /help.
+pub(super) const COMMANDS: [CommandHelp; 11] = [
+    command_help(
+        "/new",
+        "[NAME]",
+        "a new conversation; it begins with what you say next",
+    ),
+    command_help(
+        "/switch",
+        "PREFIX",
+        "to the conversation whose title or id begins so; Tab completes titles",
+    ),
+    command_help("/list", "", "the conversations, newest first"),
+    command_help(
+        "/context",
+        "",
+        "how full the context is, and what happens next",
+    ),
+    command_help(
+        "/compact",
+        "[FOCUS]",
+        "summarise the older part now; keep above all what FOCUS says",
+    ),
+    command_help(
+        "/sep",
+        "",
+        "a separator: from here on, nothing before it is sent",
+    ),
+    command_help(
+        "/show",
+        "ID",
+        "a message as it was said, also where the context shows a summary",
+    ),
+    command_help("/rename", "TITLE", "another title for this conversation"),
+    command_help(
+        "/retry",
+        "",
+        "ask again after a failure; nothing is stored twice",
+    ),
+    command_help("/help", "", "these commands"),
+    command_help("/quit", "", "leave, as Ctrl-D does"),
+];
+
+const fn command_help(
+    name: &'static str,
+    arguments: &'static str,
+    description: &'static str,
+) -> CommandHelp {
+    CommandHelp {
+        name,
+        arguments,
+        description,
+    }
+}
+
+/// Parses a line. A message keeps its indentation and inner lines; blanks at its end are removed.
+pub(super) fn parse(text: &str) -> Line {
+    let text = text.trim_start_matches('\n').trim_end();
+    if text.is_empty() {
+        return Line::Empty;
+    }
+    match text.strip_prefix('/') {
+        Some(rest) if rest.starts_with('/') => Line::Message(rest.to_owned()),
+        Some(_) => parse_command(text).map_or_else(Line::Invalid, Line::Command),
+        None => Line::Message(text.to_owned()),
+    }
+}
+
+fn parse_command(text: &str) -> Result<ChatCommand, String> {
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let rest = rest.trim();
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "/new" => ChatCommand::New(title(rest)?),
+        "/switch" => ChatCommand::Switch(required(
+            rest,
+            "/switch PREFIX: the beginning of a title or an id; /list shows them",
+        )?),
+        "/list" => ChatCommand::List,
+        "/context" => ChatCommand::Context,
+        "/compact" => ChatCommand::Compact(check_length("a focus", rest.to_owned(), FOCUS_BYTES)?),
+        "/sep" => ChatCommand::Separate,
+        "/show" => ChatCommand::Show(message_id(rest)?),
+        "/rename" => ChatCommand::Rename(title(&required(rest, "/rename TITLE: the new title")?)?),
+        "/retry" => ChatCommand::Retry,
+        "/help" | "/?" => ChatCommand::Help,
+        "/quit" | "/exit" => ChatCommand::Quit,
+        _ => return Err(unknown_command(name)),
+    })
+}
+
+/// A title on one line, within its limit.
+pub(super) fn title(text: &str) -> Result<String, String> {
+    check_length(
+        "a title",
+        text.split_whitespace().collect::<Vec<_>>().join(" "),
+        TITLE_BYTES,
+    )
+}
+
+fn check_length(what: &str, text: String, most: usize) -> Result<String, String> {
+    if text.len() > most {
+        Err(format!(
+            "{what} has at most {most} bytes, this one has {}",
+            text.len()
+        ))
+    } else {
+        Ok(text)
+    }
+}
+
+fn required(text: &str, usage: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err(usage.to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+fn message_id(text: &str) -> Result<i64, String> {
+    let number = text
+        .trim_start_matches('#')
+        .parse()
+        .ok()
+        .filter(|id| *id > 0);
+    number.ok_or_else(|| {
+        "/show ID: the number of a message, from 1; /context names those that are summarised"
+            .to_owned()
+    })
+}
+
+/// The error for an unknown command, with similar commands.
+fn unknown_command(name: &str) -> String {
+    let close = COMMANDS
+        .iter()
+        .map(|command| command.name)
+        .filter(|known| is_close(name, known));
+    let close: Vec<&str> = close.collect();
+    let instead = match close.as_slice() {
+        [] => "/help lists the commands".to_owned(),
+        names => format!("did you mean {}?", names.join(" or ")),
+    };
+    let shown = sanitize(&name.chars().take(40).collect::<String>());
+    format!(
+        "no command is called {shown}; {instead} (to say something that starts with a slash, type two)"
+    )
+}
+
+/// Whether `known` is similar to the typed command: it begins with it, or at most two edits lead to
+/// it.
+fn is_close(typed: &str, known: &str) -> bool {
+    let typed = typed.to_lowercase();
+    (typed.len() > 1 && known.starts_with(&typed))
+        || (typed.len() <= 12 && edit_distance(&typed, known) <= 2)
+}
+
+/// The Levenshtein distance of two words.
+fn edit_distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (above, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = above + 1;
+        for (column, known) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *known);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invalid(text: &str) -> String {
+        match parse(text) {
+            Line::Invalid(why) => why,
+            other => panic!("{text} is understood: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn commands_are_understood_with_their_arguments() {
+        let commands = [
+            ("/new", ChatCommand::New(String::new())),
+            ("/new my  project ", ChatCommand::New("my project".into())),
+            ("/switch My-p", ChatCommand::Switch("My-p".into())),
+            ("/LIST", ChatCommand::List),
+            (
+                "/compact the harbour\nand the ferry",
+                ChatCommand::Compact("the harbour\nand the ferry".into()),
+            ),
+            ("/show #12", ChatCommand::Show(12)),
+            ("/rename 港口", ChatCommand::Rename("港口".into())),
+            ("/sep", ChatCommand::Separate),
+            ("/exit", ChatCommand::Quit),
+        ];
+        for (text, command) in commands {
+            assert_eq!(parse(text), Line::Command(command), "{text}");
+        }
+        for command in COMMANDS {
+            assert!(
+                !is_unknown_command(command.name),
+                "{} is in the list",
+                command.name
+            );
+        }
+    }
+
+    fn is_unknown_command(name: &str) -> bool {
+        matches!(parse(name), Line::Invalid(why) if why.starts_with("no command"))
+    }
+
+    #[test]
+    fn messages_keep_their_lines_and_their_indentation() {
+        assert_eq!(
+            parse("  fn a() {\n\n  }\n\n"),
+            Line::Message("  fn a() {\n\n  }".into())
+        );
+        assert_eq!(parse(" \n\t "), Line::Empty);
+        assert_eq!(parse(" /help"), Line::Message(" /help".into()));
+    }
+
+    #[test]
+    fn two_slashes_say_one() {
+        assert_eq!(
+            parse("//etc/hosts is a file"),
+            Line::Message("/etc/hosts is a file".into())
+        );
+        assert_eq!(parse("//"), Line::Message("/".into()));
+    }
+
+    #[test]
+    fn an_unknown_command_gets_suggestions() {
+        assert!(
+            invalid("/lst").contains("did you mean /list?"),
+            "{}",
+            invalid("/lst")
+        );
+        assert!(
+            invalid("/co").contains("did you mean /context or /compact"),
+            "{}",
+            invalid("/co")
+        );
+        assert!(invalid("/comapct").contains("/compact?"));
+        assert!(
+            invalid("/usr/bin/env").contains("/help lists"),
+            "{}",
+            invalid("/usr/bin/env")
+        );
+        assert!(invalid("/").contains("/help lists"));
+        let hostile = invalid("/\u{1b}]0;owned\u{7}\u{202e}");
+        assert!(
+            hostile.starts_with("no command is called /\u{fffd}]0;owned\u{fffd}<U+202E>;"),
+            "{hostile:?}"
+        );
+    }
+
+    #[test]
+    fn missing_and_invalid_arguments_are_errors() {
+        assert!(invalid("/switch").starts_with("/switch PREFIX"));
+        assert!(invalid("/rename ").starts_with("/rename TITLE"));
+        for id in ["/show", "/show it", "/show 0", "/show -1"] {
+            assert!(invalid(id).starts_with("/show ID"), "{id}");
+        }
+        assert!(invalid(&format!("/new {}", "é".repeat(257))).contains("at most 512 bytes"));
+    }
+}

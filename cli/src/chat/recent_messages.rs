@@ -1,0 +1,138 @@
+//! Prints the last messages of a conversation.
+
+use std::fmt::Write as _;
+
+use anneal_proto::v1 as pb;
+use pb::{Role, part::Part};
+use tonic::Status;
+
+use super::{
+    answer::tool_call_line,
+    columns::{clipped, screenful},
+};
+use crate::{client::Client, sanitize::sanitize};
+
+/// Messages that are shown: two turns.
+const MAX_MESSAGES: i32 = 4;
+/// Lines per message.
+const MAX_LINES: usize = 6;
+/// Bytes fetched of a large message.
+const EXCERPT_BYTES: i64 = 4_000;
+
+/// The last messages, oldest first, a few lines each.
+pub(super) async fn recent_messages(
+    client: &Client,
+    id: &str,
+    columns: usize,
+) -> Result<String, Status> {
+    let ask = pb::ListMessagesRequest {
+        conversation_id: id.to_owned(),
+        page_size: MAX_MESSAGES,
+        newest_first: true,
+        without_content: true,
+        ..Default::default()
+    };
+    let mut listed = client
+        .messages()
+        .list_messages(ask)
+        .await?
+        .into_inner()
+        .messages;
+    listed.reverse();
+    let mut page = String::new();
+    if let Some(earlier) = listed
+        .first()
+        .map(|first| first.message_id - 1)
+        .filter(|earlier| *earlier > 0)
+    {
+        let _ = writeln!(
+            page,
+            "… {} before",
+            crate::text_format::pluralize(earlier as usize, "message")
+        );
+    }
+    for message in &listed {
+        let is_large = message.text_bytes > EXCERPT_BYTES;
+        let ask = pb::GetMessageRequest {
+            conversation_id: id.to_owned(),
+            message_id: message.message_id,
+            range: is_large.then_some(pb::ByteRange {
+                offset: 0,
+                length: EXCERPT_BYTES,
+            }),
+        };
+        let found = client.messages().get_message(ask).await?.into_inner();
+        let text = if is_large {
+            found.text
+        } else {
+            found
+                .message
+                .map(|message| message_text(&message))
+                .unwrap_or_default()
+        };
+        page.push_str(&message_lines(message, &sanitize(&text), columns));
+    }
+    Ok(page)
+}
+
+/// The text of a message, part by part, without reasoning.
+fn message_text(message: &pb::Message) -> String {
+    let parts = message
+        .parts
+        .iter()
+        .filter_map(|part| match part.part.as_ref()? {
+            Part::Text(part) => Some(part.text.clone()),
+            Part::ToolUse(part) => Some(tool_call_line(part)),
+            Part::ToolResult(part) => Some(part.text.clone()),
+            Part::Media(part) => Some(format!("[{} {}]", part.media_type, clipped(&part.uri, 60))),
+            Part::Reasoning(_) => None,
+        });
+    parts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// The first lines of a message, with its role.
+fn message_lines(message: &pb::Message, text: &str, columns: usize) -> String {
+    let who = match message.role() {
+        Role::User => "you",
+        Role::Assistant => "model",
+        Role::Tool => "tool",
+        Role::System | Role::Unspecified => "app",
+    };
+    let text = text.trim();
+    let shown = &text[..screenful(text, MAX_LINES, columns.saturating_sub(8).max(20))];
+    let mut lines = String::new();
+    for (index, line) in shown.lines().enumerate() {
+        let _ = writeln!(lines, "{:<6}| {line}", if index == 0 { who } else { "" });
+    }
+    if shown.len() < text.len()
+        || i64::try_from(text.len()).is_ok_and(|bytes| bytes < message.text_bytes / 2)
+    {
+        let _ = writeln!(lines, "{:<6}| … (/show {})", "", message.message_id);
+    }
+    if lines.is_empty() {
+        let _ = writeln!(lines, "{who:<6}|");
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_cut_and_name_the_command_for_the_rest() {
+        let message = pb::Message {
+            message_id: 7,
+            role: Role::Assistant.into(),
+            ..Default::default()
+        };
+        let text = "a line\n".repeat(20);
+        let lines = message_lines(&message, &text, 80);
+        assert_eq!(lines.lines().count(), MAX_LINES + 1, "{lines}");
+        assert!(
+            lines.starts_with("model | a line\n      | a line\n") && lines.ends_with("(/show 7)\n"),
+            "{lines}"
+        );
+        assert_eq!(message_lines(&message, "", 80), "model |\n");
+    }
+}

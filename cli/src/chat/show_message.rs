@@ -1,0 +1,119 @@
+//! `/show`: prints an original message, page by page.
+
+use anneal_proto::v1 as pb;
+
+use super::{
+    Chat,
+    columns::{grouped, screenful},
+    errors::ChatError,
+    screen::{self, Reader},
+};
+use crate::sanitize::StreamSanitizer;
+
+/// Bytes fetched at once: a few screens.
+const PIECE_BYTES: i64 = 64 * 1024;
+
+/// A message that is being printed.
+struct MessageReader {
+    conversation_id: String,
+    message_id: i64,
+    /// Bytes fetched so far, and the total.
+    fetched: i64,
+    bytes: i64,
+    /// Fetched text that is not printed yet.
+    text: String,
+    sanitizer: StreamSanitizer,
+}
+
+impl Chat {
+    /// Prints the message. Asks a person before each further page.
+    pub(super) async fn show_message(&mut self, message_id: i64) -> Result<(), ChatError> {
+        let mut reader = MessageReader {
+            conversation_id: self.target.id()?,
+            message_id,
+            fetched: 0,
+            bytes: 0,
+            text: String::new(),
+            sanitizer: StreamSanitizer::default(),
+        };
+        let message = self.fetch_piece(&mut reader).await?;
+        self.screen.print_note(&head(&message))?;
+        loop {
+            if reader.fetched < reader.bytes && reader.text.len() < PIECE_BYTES as usize / 2 {
+                self.fetch_piece(&mut reader).await?;
+            }
+            if self.screen.reader == Reader::Pipe {
+                self.screen.print_piece(&std::mem::take(&mut reader.text))?;
+                if reader.fetched >= reader.bytes {
+                    return Ok(self.screen.end_line()?);
+                }
+                continue;
+            }
+            let (columns, rows) = screen::size();
+            let end = screenful(&reader.text, rows.saturating_sub(2), columns);
+            self.screen.print_page(&reader.text[..end])?;
+            reader.text.drain(..end);
+            if reader.text.is_empty() && reader.fetched >= reader.bytes {
+                return Ok(());
+            }
+            let left = reader.bytes - reader.fetched + reader.text.len() as i64;
+            let question = format!(
+                "-- {} bytes more: Enter goes on, q ends --",
+                grouped(left.unsigned_abs())
+            );
+            if !self.lines.confirm_next_page(question, &self.screen).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fetches the next piece. Returns the message without its text.
+    async fn fetch_piece(&self, reader: &mut MessageReader) -> Result<pb::Message, ChatError> {
+        let ask = pb::GetMessageRequest {
+            conversation_id: reader.conversation_id.clone(),
+            message_id: reader.message_id,
+            range: Some(pb::ByteRange {
+                offset: reader.fetched,
+                length: PIECE_BYTES,
+            }),
+        };
+        let found = self.client.messages().get_message(ask).await?.into_inner();
+        let message = found.message.unwrap_or_default();
+        let range = found.range.unwrap_or_default();
+        reader.bytes = message.text_bytes;
+        // An empty range would be requested forever.
+        reader.fetched = if range.length > 0 {
+            range.offset + range.length
+        } else {
+            reader.bytes
+        };
+        reader.text.push_str(&reader.sanitizer.next(&found.text));
+        if reader.fetched >= reader.bytes {
+            reader.text.push_str(reader.sanitizer.end());
+        }
+        Ok(message)
+    }
+}
+
+fn head(message: &pb::Message) -> String {
+    let who = match message.role() {
+        pb::Role::User => "the user's",
+        pb::Role::Assistant => "the model's",
+        pb::Role::Tool => "a tool's",
+        pb::Role::System | pb::Role::Unspecified => "the application's",
+    };
+    let summary = match &message.summary {
+        Some(summary) => format!(
+            "; contexts send a summary of {} once it is cool",
+            grouped(summary.tokens)
+        ),
+        None => String::new(),
+    };
+    let tokens = message.tokens.unwrap_or_default().tokens;
+    format!(
+        "message {} is {who}, of turn {}: {} tokens{summary}",
+        message.message_id,
+        message.turn,
+        grouped(tokens)
+    )
+}

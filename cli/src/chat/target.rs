@@ -1,0 +1,284 @@
+//! The target of messages, and the search for conversations.
+
+use std::time::SystemTime;
+
+use anneal_core::limits::TITLE_BYTES;
+use anneal_proto::v1 as pb;
+use tonic::{Code, Status};
+use uuid::Uuid;
+
+use super::{
+    columns::grouped,
+    conversation_rows,
+    errors::ChatError,
+    find_by_prefix::{self, Choice},
+};
+use crate::{client::Client, sanitize::sanitize};
+
+/// Conversations per call.
+const PAGE: i32 = 500;
+/// Most pages of a search: the newest 10,000 conversations.
+const MAX_PAGES: usize = 20;
+/// Conversations listed if a prefix is ambiguous.
+const CANDIDATES: usize = 10;
+
+/// The extent of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SearchExtent {
+    /// All conversations that can match were examined.
+    All,
+    /// There are older conversations that were not examined.
+    Newest,
+}
+
+/// The owner of the conversations, and the settings of new ones.
+pub(super) struct ConversationOwner {
+    pub(super) agent: String,
+    pub(super) user: String,
+    /// The name of the model in the server's settings; empty: the server chooses.
+    pub(super) model: String,
+    pub(super) system: Option<String>,
+}
+
+/// The target of messages.
+pub(super) enum Target {
+    /// A new conversation. The first message creates it, so that no empty conversations remain.
+    New {
+        title: String,
+        /// The request id of the creation, the same for every attempt.
+        request_id: String,
+    },
+    Existing(ConversationRef),
+}
+
+/// A conversation that exists.
+pub(super) struct ConversationRef {
+    pub(super) id: String,
+    pub(super) title: String,
+}
+
+impl Target {
+    /// A conversation that the next message creates.
+    pub(super) fn new(title: String) -> Self {
+        Self::New {
+            title,
+            request_id: Uuid::new_v4().to_string(),
+        }
+    }
+
+    pub(super) fn existing(conversation: &pb::Conversation) -> Self {
+        Self::Existing(ConversationRef {
+            id: conversation.conversation_id.clone(),
+            title: conversation.title.clone(),
+        })
+    }
+
+    /// The id of the conversation; an error if it does not exist yet.
+    pub(super) fn id(&self) -> Result<String, ChatError> {
+        match self {
+            Self::Existing(existing) => Ok(existing.id.clone()),
+            Self::New { .. } => Err(
+                "nothing was said here yet: the conversation begins with your first words"
+                    .to_owned()
+                    .into(),
+            ),
+        }
+    }
+
+    /// The text of the prompt.
+    pub(super) fn name(&self) -> String {
+        let title = match self {
+            Self::Existing(existing) => &existing.title,
+            Self::New { title, .. } => title,
+        };
+        match (title.as_str(), self) {
+            ("", Self::New { .. }) => "new".to_owned(),
+            ("", Self::Existing(existing)) => existing.id.chars().take(8).collect(),
+            (title, _) => sanitize(title),
+        }
+    }
+}
+
+impl ConversationOwner {
+    /// The active conversation with the newest activity.
+    pub(super) async fn newest(&self, client: &Client) -> Result<Option<pb::Conversation>, Status> {
+        let ask = pb::ListConversationsRequest {
+            page_size: 1,
+            status: pb::ConversationStatus::Active.into(),
+            ..self.list_request()
+        };
+        Ok(client
+            .conversations()
+            .list_conversations(ask)
+            .await?
+            .into_inner()
+            .conversations
+            .pop())
+    }
+
+    /// Up to `most` of the newest conversations, and whether there are more.
+    pub(super) async fn newest_page(
+        &self,
+        client: &Client,
+        most: i32,
+    ) -> Result<(Vec<pb::Conversation>, bool), Status> {
+        let ask = pb::ListConversationsRequest {
+            page_size: most,
+            ..self.list_request()
+        };
+        let page = client
+            .conversations()
+            .list_conversations(ask)
+            .await?
+            .into_inner();
+        Ok((page.conversations, !page.next_page_token.is_empty()))
+    }
+
+    /// The conversation with this prefix. A complete id finds a conversation of any owner.
+    pub(super) async fn find(
+        &self,
+        client: &Client,
+        prefix: &str,
+    ) -> Result<pb::Conversation, ChatError> {
+        if find_by_prefix::is_whole_id(prefix) {
+            let ask = pb::GetConversationRequest {
+                conversation_id: prefix.to_lowercase(),
+            };
+            return match client.conversations().get_conversation(ask).await {
+                Ok(found) => Ok(found.into_inner()),
+                Err(status) if status.code() == Code::NotFound => Err(not_found(prefix)),
+                Err(status) => Err(status.into()),
+            };
+        }
+        let (among, extent) = self.candidates(client, prefix).await?;
+        match find_by_prefix::choose(prefix, &among) {
+            Choice::One(conversation) => Ok(conversation.clone()),
+            Choice::None if extent == SearchExtent::Newest => Err(not_found_in_newest(prefix)),
+            Choice::None => Err(not_found(prefix)),
+            Choice::Several(several) => Err(ambiguous(prefix, &several)),
+        }
+    }
+
+    /// Conversations that the prefix may mean: the newest page, and older ones whose titles begin
+    /// exactly with the prefix. If none of these matches, all older pages are searched, for ids and
+    /// for titles with other case.
+    async fn candidates(
+        &self,
+        client: &Client,
+        prefix: &str,
+    ) -> Result<(Vec<pb::Conversation>, SearchExtent), Status> {
+        let (mut among, mut next) = self.fetch_page(client, "", String::new()).await?;
+        if next.is_empty() {
+            return Ok((among, SearchExtent::All));
+        }
+        if prefix.len() <= TITLE_BYTES {
+            let (exact, _) = self.fetch_page(client, prefix, String::new()).await?;
+            let fresh = |found: &pb::Conversation| {
+                among
+                    .iter()
+                    .all(|one| one.conversation_id != found.conversation_id)
+            };
+            let older: Vec<_> = exact.into_iter().filter(fresh).collect();
+            among.extend(older);
+        }
+        if find_by_prefix::choose(prefix, &among) != Choice::None {
+            return Ok((among, SearchExtent::All));
+        }
+        for _ in 1..MAX_PAGES {
+            let (older, after) = self.fetch_page(client, "", next).await?;
+            among.extend(older);
+            next = after;
+            if next.is_empty() {
+                return Ok((among, SearchExtent::All));
+            }
+        }
+        Ok((among, SearchExtent::Newest))
+    }
+
+    /// A page of the conversations whose titles begin with `title`, and the token of the next page.
+    async fn fetch_page(
+        &self,
+        client: &Client,
+        title: &str,
+        page_token: String,
+    ) -> Result<(Vec<pb::Conversation>, String), Status> {
+        let title_prefix = title.to_owned();
+        let ask = pb::ListConversationsRequest {
+            page_size: PAGE,
+            page_token,
+            title_prefix,
+            ..self.list_request()
+        };
+        let page = client
+            .conversations()
+            .list_conversations(ask)
+            .await?
+            .into_inner();
+        Ok((page.conversations, page.next_page_token))
+    }
+
+    fn list_request(&self) -> pb::ListConversationsRequest {
+        pb::ListConversationsRequest {
+            agent_id: self.agent.clone(),
+            user_id: self.user.clone(),
+            ..Default::default()
+        }
+    }
+
+    /// Creates a conversation.
+    pub(super) async fn create(
+        &self,
+        client: &Client,
+        title: &str,
+        request_id: &str,
+    ) -> Result<pb::Conversation, Status> {
+        let ask = pb::CreateConversationRequest {
+            request_id: request_id.to_owned(),
+            agent_id: self.agent.clone(),
+            user_id: self.user.clone(),
+            title: title.to_owned(),
+            system_prompt: self.system.clone().unwrap_or_default(),
+            model: self.model.clone(),
+            ..Default::default()
+        };
+        Ok(client
+            .conversations()
+            .create_conversation(ask)
+            .await?
+            .into_inner())
+    }
+}
+
+fn not_found(prefix: &str) -> ChatError {
+    format!(
+        "no title and no id begins with \"{}\"; /list shows what there is",
+        sanitize(prefix)
+    )
+    .into()
+}
+
+fn not_found_in_newest(prefix: &str) -> ChatError {
+    let looked = grouped(MAX_PAGES as u64 * u64::from(PAGE.unsigned_abs()));
+    let prefix = sanitize(prefix);
+    format!("no title begins with exactly \"{prefix}\", and none of the newest {looked} in other letters or by its id")
+        .into()
+}
+
+fn ambiguous(prefix: &str, several: &[&pb::Conversation]) -> ChatError {
+    let shown: Vec<pb::Conversation> = several
+        .iter()
+        .take(CANDIDATES)
+        .map(|found| (*found).clone())
+        .collect();
+    let rows = conversation_rows::rows(&shown, None, SystemTime::now(), super::screen::size().0);
+    let more = match several.len().saturating_sub(CANDIDATES) {
+        0 => String::new(),
+        more => format!("  … and {more} more\n"),
+    };
+    format!(
+        "{} conversations begin with \"{}\":\n{rows}{more}",
+        several.len(),
+        sanitize(prefix)
+    )
+    .into()
+}

@@ -1,0 +1,41 @@
+//! The file formats on the command line.
+
+use anneal_formats::Format;
+use clap::ValueEnum;
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FileFormat {
+    /// OpenAI chat messages: a JSON list, an object with `messages`, or lines of either
+    #[value(name = "openai")]
+    OpenAi,
+    /// Anthropic messages: the same shapes, with content blocks
+    Anthropic,
+    /// claw0: lines of user, assistant, `tool_use` and `tool_result` records
+    Claw0,
+    /// pi, OpenClaw and ai-panel: lines of a session, v1 to v3
+    Pi,
+    /// ShareGPT: `conversations` of `from` and `value`
+    #[value(name = "sharegpt")]
+    ShareGpt,
+    /// ZeroClaw's SQLite database of sessions
+    #[value(name = "zeroclaw")]
+    ZeroClaw,
+}
+
+/// The format of the argument.
+pub(crate) const fn format(argument: FileFormat) -> Format {
+    match argument {
+        FileFormat::OpenAi => Format::OpenAi,
+        FileFormat::Anthropic => Format::Anthropic,
+        FileFormat::Claw0 => Format::Claw0,
+        FileFormat::Pi => Format::Pi,
+        FileFormat::ShareGpt => Format::ShareGpt,
+        FileFormat::ZeroClaw => Format::ZeroClaw,
+    }
+}
+
+/// The agent of a conversation: the one on the command line, otherwise the one that the file names.
+pub(crate) const fn agent_id<'a>(asked: &'a str, named: &'a str) -> &'a str {
+    if asked.is_empty() { named } else { asked }
+}

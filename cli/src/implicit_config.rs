@@ -1,0 +1,70 @@
+//! Checks an `anneal.toml` that is read only because it is in the current folder. Another person
+//! may have written it. It may change settings, but it must not direct secrets of the user's
+//! environment or of other files to another machine. For that, the file must be named with
+//! `--config`.
+
+use anneal_llm::provider::Providers;
+use anneal_store::StoreSettings;
+use figment::{Figment, value::Value};
+
+use crate::url_secrets::without_secrets;
+
+/// The file that is read if none is named.
+pub(crate) const FILE: &str = "anneal.toml";
+
+/// Refuses settings in force (`providers`, `database`) that send a secret to an address which only
+/// the implicit file sets.
+pub(crate) fn check_secrets(
+    implicit: &Figment,
+    providers: &Providers,
+    database: &StoreSettings,
+) -> anyhow::Result<()> {
+    let text = |key: &str| implicit.find_value(key).ok().and_then(Value::into_string);
+    for (name, provider) in providers {
+        let sets = |key: &str, in_force: &Option<String>| {
+            let value = text(&format!("providers.{name}.{key}"));
+            value.is_some() && value == *in_force
+        };
+        let is_set_by_file = sets("url", &provider.url) || sets("proxy", &provider.proxy);
+        let has_key = provider.key_env.is_some() || provider.key_file.is_some();
+        anyhow::ensure!(
+            !is_set_by_file || !has_key || provider.is_trusted_endpoint(),
+            "{FILE} of this folder sends the key of providers.{name} to {}; if that is meant, name the file: --config {FILE}",
+            provider
+                .url
+                .as_deref()
+                .map(without_secrets)
+                .unwrap_or_default()
+        );
+    }
+    let names_database = text("database.url").is_some_and(|url| url == database.url);
+    let password = ambient_password().filter(|_| names_database && !database.is_on_this_machine());
+    anyhow::ensure!(
+        password.is_none(),
+        "{FILE} of this folder sends the password in {} to {}; if that is meant, name the file: --config {FILE}",
+        password.unwrap_or_default(),
+        without_secrets(&database.url)
+    );
+    let insecure = implicit
+        .find_value("database.insecure")
+        .ok()
+        .and_then(|value| value.to_bool());
+    anyhow::ensure!(
+        insecure != Some(true) || names_database || database.url.is_empty(),
+        "{FILE} of this folder sets database.insecure for a database that it does not name; if that is meant, name the file: \
+         --config {FILE}"
+    );
+    Ok(())
+}
+
+/// A password that sqlx uses by itself: the name of a variable, or the password file, which may
+/// hold a password for any host.
+fn ambient_password() -> Option<&'static str> {
+    let is_set =
+        |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    let has_file = || std::env::home_dir().is_some_and(|home| home.join(".pgpass").exists());
+    ["PGPASSWORD", "PGPASSFILE"]
+        .into_iter()
+        .find(is_set)
+        .or_else(|| has_file().then_some("~/.pgpass"))
+}

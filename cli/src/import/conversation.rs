@@ -1,0 +1,459 @@
+//! Imports one conversation of a file: skips messages that are stored already, and appends new
+//! ones.
+
+use anneal_core::{digest, limits::MESSAGES_PER_APPEND, message::Message};
+use anneal_formats::{Format, ImportOutcome, Strictness, Summary};
+use anneal_proto::v1 as pb;
+use prost::Message as _;
+use tonic::Code;
+
+use super::{
+    append::{self, AppendTarget, BATCH_BYTES},
+    digest_prefix::hex,
+    pause_triggers,
+    report::{Report, ReportLocation},
+    stored_messages::{Comparison, StoredMessages},
+    survey::ExpectedConversation,
+    tool_retention::ToolRetention,
+};
+use crate::client::{Client, get_conversation, refusal, retry};
+
+/// A conversation that is being imported.
+pub(super) struct ImportedConversation {
+    pub(super) id: String,
+    /// The title in the file; empty: none.
+    pub(super) title: String,
+    /// Messages stored by this run.
+    pub(super) stored: usize,
+    /// Messages of the file that were stored before.
+    pub(super) already_stored: usize,
+    /// Messages that were not stored because the conversation stores no tool messages.
+    pub(super) tools_dropped: usize,
+    key: String,
+    strict: Strictness,
+    /// Number of stored messages at the start of the run.
+    initial_message_count: i64,
+    /// Id of the newest stored message that corresponds to a message of the file.
+    reached_message_id: i64,
+    /// Number of messages of the file so far.
+    position: u64,
+    /// Positions in the file with the difference from there on: messages of the file minus stored
+    /// messages.
+    missing: Vec<(u64, i64)>,
+    /// The messages that are stored already.
+    stored_messages: StoredMessages,
+    format: Format,
+    tool_retention: ToolRetention,
+    batch: Vec<PendingMessage>,
+    batch_bytes: usize,
+    /// Summaries of the file that are still to come.
+    summaries: u64,
+    trigger_state: TriggerState,
+    /// Whether the rest of the file's conversation is refused.
+    refused: bool,
+}
+
+/// A message that is not sent yet.
+struct PendingMessage {
+    message: pb::NewMessage,
+    /// Whether it starts a message of the file, or holds parts that were added to it since it was
+    /// stored.
+    piece: Piece,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    First,
+    Later,
+}
+
+/// The settings of the reader.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadSettings {
+    pub(super) format: Format,
+    pub(super) strict: Strictness,
+}
+
+/// The state of the conversation's triggers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TriggerState {
+    Active,
+    /// Off until the last summary of the file is imported.
+    Paused,
+}
+
+impl ImportedConversation {
+    /// The conversation with this key.
+    pub(super) fn new(
+        client: &Client,
+        expected: ExpectedConversation,
+        conversation: pb::Conversation,
+        title: String,
+        settings: ReadSettings,
+    ) -> Self {
+        Self {
+            stored_messages: StoredMessages::of(client, &conversation.conversation_id),
+            tool_retention: ToolRetention::of(&conversation),
+            format: settings.format,
+            strict: settings.strict,
+            summaries: expected.summaries,
+            trigger_state: if pause_triggers::are_triggers_paused(&conversation) {
+                TriggerState::Paused
+            } else {
+                TriggerState::Active
+            },
+            id: conversation.conversation_id,
+            title,
+            stored: 0,
+            already_stored: 0,
+            tools_dropped: 0,
+            key: hex(&expected.key),
+            initial_message_count: conversation.message_count,
+            reached_message_id: 0,
+            position: 0,
+            missing: Vec::new(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            refused: false,
+        }
+    }
+
+    /// Adds the next message of the file.
+    pub(super) async fn add_message(
+        &mut self,
+        client: &Client,
+        message: Message,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        if self.refused {
+            return Ok(());
+        }
+        let message = match append::check_message(message) {
+            Ok(message) => message,
+            Err(why) => {
+                self.flush(client, report).await?;
+                self.advance(0);
+                return self.remark(
+                    report,
+                    ReportLocation::Message(self.position),
+                    ImportOutcome::Refused,
+                    &why,
+                );
+            }
+        };
+        let Some((message, piece)) = self.skip_stored_part(message, report).await? else {
+            return Ok(());
+        };
+        let bytes = message.encoded_len();
+        if self.batch.len() >= MESSAGES_PER_APPEND || self.batch_bytes + bytes > BATCH_BYTES {
+            self.flush(client, report).await?;
+        }
+        self.batch_bytes += bytes;
+        self.batch.push(PendingMessage { message, piece });
+        Ok(())
+    }
+
+    /// Skips the part of the message that earlier runs stored, or did not store because it consists
+    /// of tool parts. Returns the rest, which must be stored. The last message of a growing log may
+    /// have got more parts since. They are stored as a message of their own after the first part,
+    /// and contexts join the two.
+    async fn skip_stored_part(
+        &mut self,
+        mut message: pb::NewMessage,
+        report: &mut Report,
+    ) -> anyhow::Result<Option<(pb::NewMessage, Piece)>> {
+        let mut piece = Piece::First;
+        while self.reached_message_id < self.initial_message_count {
+            let stored = self.stored_messages.next().await?;
+            if append::has_tools(&stored.parts) {
+                self.note_tools_stored(report)?;
+            }
+            let comparison = Comparison::of(&stored, &message, self.format);
+            if matches!(comparison, Comparison::OnlyTools | Comparison::Other) {
+                self.stored_messages.put_back(stored);
+                if piece == Piece::First {
+                    self.advance(0);
+                }
+                match comparison {
+                    Comparison::OnlyTools => self.count_missing_tools(report)?,
+                    _ => self.refuse_rest(report)?,
+                }
+                return Ok(None);
+            }
+            self.reached_message_id += 1;
+            self.already_stored += 1;
+            self.advance_piece(piece, 1);
+            match comparison {
+                Comparison::Beginning(rest) => (message, piece) = (rest, Piece::Later),
+                Comparison::WithoutTools => return self.count_missing_tools(report).map(|()| None),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some((message, piece)))
+    }
+
+    /// Refuses the rest of the conversation, because its stored messages differ from the file.
+    fn refuse_rest(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        self.refused = true;
+        let what = format!(
+            "conversation {} holds something else as message {}: the file was rewritten, or the conversation has gone on \
+             by itself; nothing was added",
+            self.id,
+            self.reached_message_id + 1
+        );
+        self.remark(
+            report,
+            ReportLocation::Message(self.position),
+            ImportOutcome::Refused,
+            &what,
+        )
+    }
+
+    /// Counts a message whose tool parts are not stored, although later messages are.
+    fn count_missing_tools(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        self.tools_dropped += 1;
+        if self.tool_retention.note_missing(self.position) {
+            self.report_missing_tools(&[self.position], report)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Notes that the conversation stores tool messages.
+    fn note_tools_stored(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        let missing = self.tool_retention.note_stored();
+        self.report_missing_tools(&missing, report)
+    }
+
+    fn report_missing_tools(
+        &mut self,
+        messages: &[u64],
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        for message in messages {
+            self.tools_dropped -= 1;
+            let what = "its calls or results of tools were not there when it was imported first; what came after them is \
+                stored already, and they are not added";
+            self.remark(
+                report,
+                ReportLocation::Message(*message),
+                ImportOutcome::Refused,
+                what,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Inserts a separator at this position.
+    pub(super) async fn add_separator(
+        &mut self,
+        client: &Client,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        self.flush(client, report).await?;
+        if self.refused || self.reached_message_id < self.initial_message_count {
+            return Ok(());
+        }
+        let ask = pb::InsertSeparatorRequest {
+            conversation_id: self.id.clone(),
+            request_id: format!("import:{}:{}", self.key, self.reached_message_id),
+            expected_last_message_id: Some(self.reached_message_id),
+        };
+        let put = retry(async || client.messages().insert_separator(ask.clone()).await).await;
+        put.map_err(|status| refusal(&status))?;
+        Ok(())
+    }
+
+    /// Imports a summary as a checkpoint, if it can be one.
+    pub(super) async fn add_summary(
+        &mut self,
+        client: &Client,
+        summary: Summary,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        self.flush(client, report).await?;
+        self.summaries = self.summaries.saturating_sub(1);
+        if !self.refused && self.reached_message_id >= self.initial_message_count {
+            self.import_checkpoint(client, summary, report).await?;
+        }
+        if self.summaries == 0 {
+            self.restore_triggers(client).await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn import_checkpoint(
+        &self,
+        client: &Client,
+        summary: Summary,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        let last_message_id = self.stored_id_after(summary.covers);
+        if last_message_id == 0 {
+            let what = "a summary stands for no message that is kept";
+            return self.remark(
+                report,
+                ReportLocation::Message(self.position),
+                ImportOutcome::SetAside,
+                what,
+            );
+        }
+        let content = digest::of_fields([summary.text.as_bytes(), summary.model.as_bytes()]);
+        let ask = pb::ImportCheckpointRequest {
+            conversation_id: self.id.clone(),
+            request_id: format!("import:{}:{}:{}", self.key, last_message_id, hex(&content)),
+            last_message_id,
+            summary: summary.text,
+            model: summary.model,
+            tokens_before: summary.tokens_before,
+            tokens_after: summary.tokens_after,
+        };
+        let made = retry(async || client.contexts().import_checkpoint(ask.clone()).await).await;
+        match made {
+            Ok(_) => Ok(()),
+            Err(status)
+                if matches!(
+                    status.code(),
+                    Code::FailedPrecondition | Code::InvalidArgument
+                ) =>
+            {
+                let what = format!(
+                    "a summary up to message {last_message_id} is no checkpoint: {}",
+                    status.message()
+                );
+                self.remark(
+                    report,
+                    ReportLocation::Message(self.position),
+                    ImportOutcome::SetAside,
+                    &what,
+                )
+            }
+            Err(status) => Err(refusal(&status)),
+        }
+    }
+
+    /// Sends the remaining messages and restores the triggers.
+    pub(super) async fn finish(
+        &mut self,
+        client: &Client,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        self.flush(client, report).await?;
+        self.restore_triggers(client).await
+    }
+
+    /// Pauses the triggers, if summaries are still to come.
+    async fn pause_triggers(&mut self, client: &Client) -> anyhow::Result<()> {
+        if self.summaries == 0 || self.trigger_state == TriggerState::Paused {
+            return Ok(());
+        }
+        let conversation = get_conversation(client, &self.id).await?;
+        pause_triggers::update_conversation(
+            client,
+            conversation,
+            pause_triggers::with_paused_triggers,
+        )
+        .await?;
+        self.trigger_state = TriggerState::Paused;
+        Ok(())
+    }
+
+    /// Restores the triggers. The server then examines the whole tail.
+    pub(super) async fn restore_triggers(&mut self, client: &Client) -> anyhow::Result<()> {
+        if self.trigger_state == TriggerState::Paused {
+            let conversation = get_conversation(client, &self.id).await?;
+            pause_triggers::update_conversation(
+                client,
+                conversation,
+                pause_triggers::with_restored_triggers,
+            )
+            .await?;
+            self.trigger_state = TriggerState::Active;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self, client: &Client, report: &mut Report) -> anyhow::Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.pause_triggers(client).await?;
+        let (pieces, batch): (Vec<Piece>, Vec<pb::NewMessage>) = batch
+            .into_iter()
+            .map(|pending| (pending.piece, pending.message))
+            .unzip();
+        let tools: Vec<bool> = batch
+            .iter()
+            .map(|message| append::has_only_tools(&message.parts))
+            .collect();
+        let target = AppendTarget {
+            conversation: &self.id,
+            key: &self.key,
+            after: self.reached_message_id,
+        };
+        let appended = append::append(client, target, batch).await?;
+        let dropped = pieces.len() - appended.messages.len();
+        self.reached_message_id += appended.messages.len() as i64;
+        self.stored += appended.messages.len();
+        self.tools_dropped += dropped;
+        let mut tools_are_stored = false;
+        for (place, (piece, is_tools)) in (0..).zip(pieces.into_iter().zip(tools)) {
+            let is_stored = !appended.skipped.contains(&place);
+            tools_are_stored |= is_tools && is_stored;
+            self.advance_piece(piece, i64::from(is_stored));
+        }
+        if tools_are_stored {
+            self.note_tools_stored(report)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Advances over a piece of a message, which is stored as `stored` messages.
+    fn advance_piece(&mut self, piece: Piece, stored: i64) {
+        match piece {
+            Piece::First => self.advance(stored),
+            Piece::Later => self.add_missing(-stored),
+        }
+    }
+
+    /// Advances to the next message of the file, which is stored as `stored` messages.
+    fn advance(&mut self, stored: i64) {
+        self.position += 1;
+        self.add_missing(1 - stored);
+    }
+
+    /// Adds to the number of messages that are in the file but not stored.
+    fn add_missing(&mut self, messages: i64) {
+        if messages != 0 {
+            let missing = self.missing.last().map_or(0, |(_, missing)| *missing);
+            self.missing.push((self.position, missing + messages));
+        }
+    }
+
+    /// The id of the stored message that corresponds to message `messages` of the file.
+    fn stored_id_after(&self, messages: u64) -> i64 {
+        let index = self
+            .missing
+            .partition_point(|(position, _)| *position <= messages);
+        let missing = index.checked_sub(1).map_or(0, |last| self.missing[last].1);
+        messages as i64 - missing
+    }
+
+    fn remark(
+        &self,
+        report: &mut Report,
+        location: ReportLocation,
+        outcome: ImportOutcome,
+        what: &str,
+    ) -> anyhow::Result<()> {
+        if self.strict == Strictness::Strict && outcome == ImportOutcome::Refused {
+            anyhow::bail!("message {}: {what}", self.position);
+        }
+        report.remark(&self.id, location, outcome, what);
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads a file on a blocking thread and passes its events on in small batches, so that only a few
+//! messages are in memory.
+
+use std::path::PathBuf;
+
+use anneal_core::message::{Message, Part, plain_text_bytes};
+use anneal_formats::{FileEvent, Format, ReadError, ReadOptions, Stopped, read};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+/// Most events per batch.
+const BATCH_EVENTS: usize = 100;
+/// Bytes after which a batch is sent.
+const BATCH_BYTES: usize = 512 * 1024;
+/// Batches in the channel.
+const WAITING_BATCHES: usize = 2;
+
+/// The file and the options of the reader.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) format: Format,
+    pub(super) read_options: ReadOptions,
+    /// The label value for the path of the file. None: the conversation is not identified by its
+    /// path.
+    pub(super) origin: Option<String>,
+}
+
+/// A file that is being read.
+pub(super) struct FileReader {
+    batches: mpsc::Receiver<Vec<FileEvent>>,
+    thread: JoinHandle<Result<(), ReadError>>,
+}
+
+impl FileReader {
+    /// Starts the reader.
+    pub(super) fn start(source: Source) -> Self {
+        let (sender, batches) = mpsc::channel(WAITING_BATCHES);
+        let thread = tokio::task::spawn_blocking(move || {
+            let mut batch_sender = BatchSender {
+                sender,
+                batch: Vec::new(),
+                bytes: 0,
+            };
+            read(
+                &source.path,
+                source.format,
+                &source.read_options,
+                &mut |found| batch_sender.take(found),
+            )?;
+            Ok(batch_sender.flush()?)
+        });
+        Self { batches, thread }
+    }
+
+    /// The next events, in order; None at the end.
+    pub(super) async fn next(&mut self) -> Option<Vec<FileEvent>> {
+        self.batches.recv().await
+    }
+
+    /// The result of the reader.
+    pub(super) async fn end(self) -> anyhow::Result<()> {
+        drop(self.batches);
+        Ok(self.thread.await??)
+    }
+}
+
+/// Collects events into batches.
+struct BatchSender {
+    sender: mpsc::Sender<Vec<FileEvent>>,
+    batch: Vec<FileEvent>,
+    bytes: usize,
+}
+
+impl BatchSender {
+    fn take(&mut self, found: FileEvent) -> Result<(), Stopped> {
+        self.bytes += if let FileEvent::Message(message) = &found {
+            message_bytes(message)
+        } else {
+            0
+        };
+        self.batch.push(found);
+        if self.batch.len() >= BATCH_EVENTS || self.bytes >= BATCH_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Stopped> {
+        self.bytes = 0;
+        self.sender
+            .blocking_send(std::mem::take(&mut self.batch))
+            .map_err(|_| Stopped)
+    }
+}
+
+/// Approximate size of a message: its texts and embedded media.
+fn message_bytes(message: &Message) -> usize {
+    let media = message.parts.iter().map(|part| match part {
+        Part::Media(media) => media.uri.len(),
+        Part::ToolResult { media, .. } => media.iter().map(|media| media.uri.len()).sum(),
+        Part::Text { .. } | Part::ToolUse { .. } | Part::Reasoning { .. } => 0,
+    });
+    plain_text_bytes(&message.parts) + media.sum::<usize>()
+}

@@ -1,0 +1,96 @@
+//! Compares the stored messages of a conversation with those of the file.
+
+use std::collections::VecDeque;
+
+use anneal_formats::Format;
+use anneal_proto::v1 as pb;
+
+use super::append;
+use crate::{
+    client::{Client, refusal},
+    message_pages::MessagePages,
+};
+
+/// The stored messages, oldest first. One page is in memory.
+pub(super) struct StoredMessages {
+    pages: MessagePages,
+    /// The messages of the current page that are not compared yet.
+    page: VecDeque<pb::Message>,
+}
+
+impl StoredMessages {
+    /// Starts at the first message of the conversation.
+    pub(super) fn of(client: &Client, conversation: &str) -> Self {
+        Self {
+            pages: MessagePages::of(client, conversation),
+            page: VecDeque::new(),
+        }
+    }
+
+    /// The next message.
+    pub(super) async fn next(&mut self) -> anyhow::Result<pb::Message> {
+        while self.page.is_empty() {
+            match self
+                .pages
+                .next_or_without_parts()
+                .await
+                .map_err(|status| refusal(&status))?
+            {
+                Some(page) => self.page = page.messages.into(),
+                None => anyhow::bail!("the conversation was deleted meanwhile"),
+            }
+        }
+        Ok(self.page.pop_front().unwrap_or_default())
+    }
+
+    /// Puts a message back as the next one.
+    pub(super) fn put_back(&mut self, stored: pb::Message) {
+        self.page.push_front(stored);
+    }
+}
+
+/// How a stored message compares to a message of the file.
+#[derive(Debug)]
+pub(super) enum Comparison {
+    /// The same content.
+    Same,
+    /// The stored message is the beginning of the file's message. The rest is a message of its own.
+    Beginning(pb::NewMessage),
+    /// The same content, except tool calls and results.
+    WithoutTools,
+    /// The message of the file has only tool calls or results, and is not stored.
+    OnlyTools,
+    /// Other content.
+    Other,
+}
+
+impl Comparison {
+    /// Compares a stored message with a message of the file.
+    pub(super) fn of(stored: &pb::Message, wanted: &pb::NewMessage, format: Format) -> Self {
+        if is_same(stored, wanted) {
+            return Self::Same;
+        }
+        let begins = stored.role == wanted.role && wanted.parts.starts_with(&stored.parts);
+        if begins && let Some(rest) = append::added_parts(wanted, stored.parts.len(), format) {
+            return Self::Beginning(rest);
+        }
+        if !append::has_tools(&wanted.parts) {
+            return Self::Other;
+        }
+        match append::without_tools(wanted) {
+            None => Self::OnlyTools,
+            Some(kept) if is_same(stored, &kept) => Self::WithoutTools,
+            Some(_) => Self::Other,
+        }
+    }
+}
+
+/// Whether the messages have equal content. A stored message that was fetched without parts is
+/// compared by its size.
+fn is_same(stored: &pb::Message, wanted: &pb::NewMessage) -> bool {
+    let same = match stored.parts.as_slice() {
+        [] => stored.text_bytes == append::text_bytes(wanted),
+        parts => parts == wanted.parts,
+    };
+    same && stored.role == wanted.role
+}

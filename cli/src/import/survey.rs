@@ -1,0 +1,353 @@
+//! The first pass: lists the conversations of a file, with the keys that identify them in later
+//! runs.
+
+use std::collections::{HashMap, VecDeque};
+
+use anneal_core::{
+    digest::{self, Digest},
+    message::Message,
+};
+use anneal_formats::{FileEvent, Format, Head, ReadError, Stopped, Strictness, read};
+use anyhow::Context as _;
+
+use super::{
+    ImportOptions, append,
+    digest_prefix::{Key, digest_prefix},
+    file_reader::Source,
+};
+use crate::file_format;
+
+/// A conversation of the file. At most 32 bytes, because a file may hold millions of conversations,
+/// which are all in memory between the passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ExpectedConversation {
+    /// Part of the request ids of its calls.
+    pub(super) key: Key,
+    /// Number of messages.
+    messages: u64,
+    /// Number of summaries.
+    pub(super) summaries: u64,
+}
+
+/// The conversations of a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct FileSurvey {
+    /// Conversations with an identity, by key. Their order may change between the passes, if the
+    /// file is written to.
+    named: HashMap<Key, ExpectedConversation>,
+    /// Conversations without an identity, in order.
+    unnamed: VecDeque<ExpectedConversation>,
+}
+
+impl FileSurvey {
+    /// Number of messages in all conversations.
+    pub(super) fn messages(&self) -> u64 {
+        self.named
+            .values()
+            .chain(&self.unnamed)
+            .map(|expected| expected.messages)
+            .sum()
+    }
+
+    /// The conversation at which the second pass has arrived. One that was added to the file after
+    /// the first pass has the key of its identity; None if it has no identity.
+    pub(super) fn find(
+        &mut self,
+        format: Format,
+        options: &ImportOptions,
+        head: &Head,
+    ) -> Option<ExpectedConversation> {
+        if head.identity.is_empty() {
+            return self.unnamed.pop_front();
+        }
+        let key = identity_key(format, options, head);
+        Some(
+            self.named
+                .get(&key)
+                .copied()
+                .unwrap_or(ExpectedConversation {
+                    key,
+                    ..ExpectedConversation::default()
+                }),
+        )
+    }
+}
+
+/// The key of a conversation with an identity.
+fn identity_key(format: Format, options: &ImportOptions, head: &Head) -> Key {
+    let agent = file_format::agent_id(&options.agent, &head.agent_id).as_bytes();
+    let format = format.name().as_bytes();
+    digest_prefix(&digest::of_fields([
+        b"identity".as_slice(),
+        format,
+        head.identity.as_bytes(),
+        agent,
+        options.user.as_bytes(),
+    ]))
+}
+
+/// Lists the conversations of the file.
+pub(super) async fn survey_file(
+    source: &Source,
+    options: &ImportOptions,
+) -> anyhow::Result<FileSurvey> {
+    let (source, options) = (source.clone(), options.clone());
+    tokio::task::spawn_blocking(move || {
+        let mut survey = Surveyor::new(source.format, options);
+        let outcome = read(
+            &source.path,
+            source.format,
+            &source.read_options,
+            &mut |found| survey.take(found),
+        );
+        match (survey.refused.take(), outcome) {
+            (Some(why), Err(ReadError::Stopped(_))) => anyhow::bail!(why),
+            (_, outcome) => outcome?,
+        }
+        survey.finish_conversation();
+        Ok(survey.result)
+    })
+    .await
+    .context("the reader panicked")?
+}
+
+struct Surveyor {
+    format: Format,
+    options: ImportOptions,
+    result: FileSurvey,
+    open: Option<OpenConversation>,
+    /// How often each content without an identity has occurred.
+    seen: HashMap<Key, u64>,
+    /// Why a strict import stops.
+    refused: Option<String>,
+}
+
+/// The conversation that is being read.
+struct OpenConversation {
+    head: Head,
+    messages: u64,
+    summaries: u64,
+    content: Digest,
+}
+
+impl Surveyor {
+    fn new(format: Format, options: ImportOptions) -> Self {
+        Self {
+            format,
+            options,
+            result: FileSurvey::default(),
+            open: None,
+            seen: HashMap::new(),
+            refused: None,
+        }
+    }
+
+    fn take(&mut self, found: FileEvent) -> Result<(), Stopped> {
+        match found {
+            FileEvent::Conversation(head) => {
+                self.finish_conversation();
+                let labels = head
+                    .metadata
+                    .iter()
+                    .flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
+                let content =
+                    digest::of_fields(std::iter::once(head.system_prompt.as_bytes()).chain(labels));
+                self.open = Some(OpenConversation {
+                    head,
+                    messages: 0,
+                    summaries: 0,
+                    content,
+                });
+            }
+            FileEvent::Message(message) => self.add_message(message)?,
+            FileEvent::Summary(summary) => {
+                self.add_to_digest(&[
+                    b"summary",
+                    &summary.covers.to_be_bytes(),
+                    summary.text.as_bytes(),
+                ]);
+                self.open.iter_mut().for_each(|open| open.summaries += 1);
+            }
+            FileEvent::Separator => self.add_to_digest(&[b"separator"]),
+            FileEvent::Remark(_) => {}
+        }
+        Ok(())
+    }
+
+    fn add_message(&mut self, message: Message) -> Result<(), Stopped> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        open.messages += 1;
+        if open.head.identity.is_empty() {
+            let content = append::content_json(&message);
+            let said = digest::of_append(std::slice::from_ref(&message), &[content]);
+            open.content = digest::of_fields([open.content.as_slice(), &said]);
+        }
+        if self.options.strict == Strictness::Strict
+            && let Err(why) = append::check_message(message)
+        {
+            self.refused = Some(format!("message {}: {why}", open.messages));
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
+    fn add_to_digest(&mut self, fields: &[&[u8]]) {
+        if let Some(open) = &mut self.open {
+            open.content = digest::of_fields(
+                std::iter::once(open.content.as_slice()).chain(fields.iter().copied()),
+            );
+        }
+    }
+
+    /// Ends the current conversation. Its key is made of its identity, otherwise of its content and
+    /// the number of earlier conversations with the same content.
+    fn finish_conversation(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let (messages, summaries) = (open.messages, open.summaries);
+        if open.head.identity.is_empty() {
+            let agent = file_format::agent_id(&self.options.agent, &open.head.agent_id).as_bytes();
+            let times = self.seen.entry(digest_prefix(&open.content)).or_default();
+            *times += 1;
+            let user = self.options.user.as_bytes();
+            let content = [
+                b"content".as_slice(),
+                &open.content,
+                agent,
+                user,
+                &times.to_be_bytes(),
+            ];
+            let key = digest_prefix(&digest::of_fields(content));
+            self.result.unnamed.push_back(ExpectedConversation {
+                key,
+                messages,
+                summaries,
+            });
+        } else {
+            let key = identity_key(self.format, &self.options, &open.head);
+            self.result.named.insert(
+                key,
+                ExpectedConversation {
+                    key,
+                    messages,
+                    summaries,
+                },
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use anneal_formats::{Branches, ReadOptions};
+
+    use super::*;
+
+    fn head(identity: &str) -> Head {
+        Head {
+            identity: identity.to_owned(),
+            ..Head::default()
+        }
+    }
+
+    fn surveyed(heads: &[&str]) -> FileSurvey {
+        let mut survey = Surveyor::new(Format::ZeroClaw, ImportOptions::default());
+        for identity in heads {
+            survey
+                .take(FileEvent::Conversation(head(identity)))
+                .expect("nothing is strict");
+        }
+        survey.finish_conversation();
+        survey.result
+    }
+
+    #[test]
+    fn a_file_that_changes_between_its_readings_gives_no_conversation_the_key_of_another() {
+        let (options, format) = (ImportOptions::default(), Format::ZeroClaw);
+        let key = |identity| {
+            surveyed(&[identity])
+                .find(format, &options, &head(identity))
+                .expect("known")
+                .key
+        };
+        let mut result = surveyed(&["a", "b"]);
+        for identity in ["b", "new", "a"] {
+            assert_eq!(
+                result
+                    .find(format, &options, &head(identity))
+                    .expect("known")
+                    .key,
+                key(identity),
+                "{identity}"
+            );
+        }
+    }
+
+    /// Peak memory of this process in bytes; None if the system does not report it.
+    fn memory() -> Option<u64> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(
+            line.trim()
+                .strip_suffix(" kB")?
+                .trim()
+                .parse::<u64>()
+                .ok()?
+                * 1024,
+        )
+    }
+
+    #[tokio::test]
+    async fn a_survey_takes_few_bytes_per_conversation() {
+        const CONVERSATIONS: u64 = 500_000;
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let mut out = std::io::BufWriter::new(&mut file);
+        for number in 0..CONVERSATIONS {
+            writeln!(
+                out,
+                "{{\"messages\":[{{\"role\":\"user\",\"content\":\"{number}\"}}]}}"
+            )
+            .expect("writes");
+        }
+        drop(out);
+        let read_options = ReadOptions {
+            strict: Strictness::Lenient,
+            branches: Branches::Active,
+            name: "many".into(),
+        };
+        let source = Source {
+            path: file.path().to_owned(),
+            format: Format::OpenAi,
+            read_options,
+            origin: None,
+        };
+        let before = memory();
+        let result = survey_file(&source, &ImportOptions::default())
+            .await
+            .expect("reads");
+        assert_eq!(
+            (result.unnamed.len() as u64, result.messages()),
+            (CONVERSATIONS, CONVERSATIONS)
+        );
+        if let (Some(before), Some(after)) = (before, memory()) {
+            assert!(
+                after - before < 160 * CONVERSATIONS,
+                "{} bytes for each",
+                (after - before) / CONVERSATIONS
+            );
+        }
+    }
+
+    #[test]
+    fn conversations_without_identity_are_taken_in_order() {
+        let mut result = surveyed(&["", ""]);
+        let mut find = || result.find(Format::OpenAi, &ImportOptions::default(), &head(""));
+        let (first, second) = (find().expect("known"), find().expect("known"));
+        assert!(first.key != second.key && find().is_none());
+    }
+}

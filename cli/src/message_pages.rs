@@ -1,0 +1,92 @@
+//! Reads the messages of a conversation page by page.
+
+use anneal_proto::v1 as pb;
+use tonic::{Code, Status};
+
+use crate::client::{Client, retry};
+
+/// Messages per page. The server ends a page at 4 MiB of text.
+const PAGE: i32 = 100;
+
+/// The messages of a conversation, oldest first. One page is in memory.
+pub(crate) struct MessagePages {
+    client: Client,
+    conversation: String,
+    after: i64,
+    ended: bool,
+}
+
+impl MessagePages {
+    /// Starts at the first message of the conversation.
+    pub(crate) fn of(client: &Client, conversation: &str) -> Self {
+        Self {
+            client: client.clone(),
+            conversation: conversation.to_owned(),
+            after: 0,
+            ended: false,
+        }
+    }
+
+    /// The next page; None after the last one.
+    pub(crate) async fn next(&mut self) -> Result<Option<pb::ListMessagesResponse>, Status> {
+        if self.ended {
+            return Ok(None);
+        }
+        let page = match self.fetch_page(PAGE, Content::Full).await {
+            // Media are not counted as text and may make an answer too large. Then the page has one
+            // message.
+            Err(status) if is_too_large(&status) => self.fetch_page(1, Content::Full).await,
+            page => page,
+        };
+        page.map(|page| Some(self.advance_past(page)))
+    }
+
+    /// Like [`Self::next`], but a message that is too large for an answer comes without its parts.
+    pub(crate) async fn next_or_without_parts(
+        &mut self,
+    ) -> Result<Option<pb::ListMessagesResponse>, Status> {
+        match self.next().await {
+            Err(status) if is_too_large(&status) => {
+                let page = self.fetch_page(1, Content::WithoutParts).await?;
+                Ok(Some(self.advance_past(page)))
+            }
+            next => next,
+        }
+    }
+
+    fn advance_past(&mut self, page: pb::ListMessagesResponse) -> pb::ListMessagesResponse {
+        self.ended = page.next_page_token.is_empty();
+        self.after = page
+            .messages
+            .last()
+            .map_or(self.after, |last| last.message_id);
+        page
+    }
+
+    async fn fetch_page(
+        &self,
+        page_size: i32,
+        content: Content,
+    ) -> Result<pb::ListMessagesResponse, Status> {
+        let ask = pb::ListMessagesRequest {
+            conversation_id: self.conversation.clone(),
+            page_size,
+            after_message_id: self.after,
+            without_content: content == Content::WithoutParts,
+            ..Default::default()
+        };
+        retry(async || self.client.messages().list_messages(ask.clone()).await).await
+    }
+}
+
+/// Which fields of messages are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Full,
+    WithoutParts,
+}
+
+/// Whether the answer was larger than the limit.
+fn is_too_large(status: &Status) -> bool {
+    matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted)
+}

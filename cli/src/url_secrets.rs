@@ -1,0 +1,47 @@
+//! Removes secrets from URLs that are shown.
+
+/// A URL without its password and without its query.
+pub(crate) fn without_secrets(url: &str) -> String {
+    let shown = without_password(url);
+    shown
+        .split_once('?')
+        .map_or_else(|| shown.clone(), |(address, _)| format!("{address}?***"))
+}
+
+/// A URL without its password.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    // The last @ ends the credentials, because a password may contain @.
+    let authority = rest.find('/').unwrap_or(rest.len());
+    let Some(at) = rest
+        .rfind('@')
+        .filter(|at| *at < authority || !rest[..*at].contains('?'))
+    else {
+        return url.to_owned();
+    };
+    match rest[..at].split_once(':') {
+        Some((user, _)) => format!("{scheme}://{user}:***{}", &rest[at..]),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(
+            without_password("postgres://a:secret@h:1/d"),
+            "postgres://a:***@h:1/d"
+        );
+        assert_eq!(
+            without_password("postgres://a:se@cr/et@h:1/d"),
+            "postgres://a:***@h:1/d"
+        );
+        assert_eq!(without_password("postgres://a@h/d"), "postgres://a@h/d");
+        assert_eq!(without_password(""), "");
+    }
+}

@@ -1,0 +1,283 @@
+//! Compares the beginning of a context with that of the previous one, by a hash that changes
+//! exactly when the beginning changes.
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Body, BreakReason, CacheBreak, Draft, Entry, ManifestEntry, Material, NewVersion, Prefix,
+    PrefixVersion, Reason, RepairKind, Representation, Segment, SummaryOrigin,
+};
+use crate::{
+    boundary::Boundary,
+    digest::Digest,
+    message::{MessageId, Part, Role},
+    tokens::Tokens,
+};
+
+/// What the comparison needs of the material after the material is consumed.
+pub(super) struct PreviousPrefix {
+    pub(super) version: Option<PrefixVersion>,
+    pub(super) last_call: Option<MessageId>,
+    pub(super) cold: bool,
+    pub(super) rho: f64,
+    pub(super) checkpoint_saved: Tokens,
+    /// Origin of the checkpoint's summary.
+    pub(super) summary_origin: SummaryOrigin,
+    /// Messages of the tail that are sent as their summaries.
+    pub(super) swapped: Vec<MessageId>,
+}
+
+impl PreviousPrefix {
+    /// Reads the material as it is sent, after the swap.
+    pub(super) fn of(material: &Material) -> Self {
+        let swapped = material
+            .tail
+            .iter()
+            .filter(|message| matches!(message.body, Body::Summary { .. }));
+        Self {
+            version: material.prefix.clone(),
+            last_call: material.last_call(),
+            cold: material.is_cold(),
+            rho: material.policy.prices.rho(),
+            swapped: swapped.map(|message| message.id).collect(),
+            checkpoint_saved: material
+                .checkpoint
+                .as_ref()
+                .map_or(Tokens::ZERO, |summary| summary.saved),
+            summary_origin: material
+                .checkpoint
+                .as_ref()
+                .map_or(SummaryOrigin::Stored, |summary| summary.origin),
+        }
+    }
+}
+
+/// Compares a finished draft with what was sent before.
+pub(super) fn compare(
+    draft: &Draft,
+    previous: &PreviousPrefix,
+    boundary: Boundary,
+    system_prompt: Digest,
+    last_message_id: MessageId,
+) -> Prefix {
+    let hash = prefix_hash(draft, previous, boundary, system_prompt);
+    let cut = draft.manifest.iter().any(is_cut);
+    let sent_until = previous.last_call.map_or(MessageId::NONE, |call| {
+        MessageId(call.0 - 1).max(boundary.after())
+    });
+    let version = previous.version.as_ref();
+    let sent = sent_tokens(draft, MessageId::NONE, previous.last_call);
+    if version.is_some_and(|version| version.hash == hash) && !previous.cold {
+        return Prefix {
+            hash,
+            stable_until: sent_until,
+            cache_break: None,
+            cached: sent,
+            new_version: None,
+        };
+    }
+    let (reason, broken_at) = break_reason(draft, previous, boundary, system_prompt, hash);
+    let saved = match reason {
+        BreakReason::Swap => saved_tokens(draft, version.map_or(&[], |version| &version.swapped)),
+        BreakReason::Checkpoint => previous.checkpoint_saved,
+        _ => Tokens::ZERO,
+    };
+    let rewritten = sent_tokens(draft, broken_at, previous.last_call);
+    // A summary that was made for one answer starts no version. Later contexts are compared with
+    // the version before it.
+    let changed = previous.summary_origin == SummaryOrigin::Stored
+        && version.is_none_or(|version| version.hash != hash);
+    let stable_until = if broken_at > boundary.after().next() {
+        MessageId(broken_at.0 - 1).min(sent_until)
+    } else {
+        MessageId::NONE
+    };
+    Prefix {
+        hash,
+        stable_until,
+        cache_break: (reason != BreakReason::First).then(|| CacheBreak {
+            reason,
+            at: broken_at,
+            rewritten,
+            saved,
+            pays_back_after: (saved > Tokens::ZERO).then(|| {
+                (previous.rho * rewritten.get() as f64 / saved.get() as f64).ceil() as u64
+            }),
+        }),
+        cached: if reason == BreakReason::First {
+            Tokens::ZERO
+        } else {
+            sent.less(rewritten)
+        },
+        new_version: changed.then(|| {
+            let epoch = version.map_or(0, |version| version.epoch) + 1;
+            let swapped = previous.swapped.clone();
+            let version = PrefixVersion {
+                epoch,
+                hash,
+                boundary: boundary.after(),
+                system_prompt,
+                swapped,
+                cut,
+            };
+            NewVersion {
+                version,
+                at: last_message_id,
+                reason,
+                broken_at,
+                rewritten,
+                saved,
+            }
+        }),
+    }
+}
+
+/// Hash of everything that decides the beginning. Messages are immutable, so their ids and
+/// representations suffice.
+fn prefix_hash(
+    draft: &Draft,
+    previous: &PreviousPrefix,
+    boundary: Boundary,
+    system_prompt: Digest,
+) -> Digest {
+    let mut hash = Sha256::new();
+    hash.update(system_prompt);
+    let kind: u8 = match (boundary, previous.summary_origin) {
+        (Boundary::Start, _) => 0,
+        (Boundary::Separator(_), _) => 1,
+        (Boundary::Checkpoint(_), SummaryOrigin::Stored) => 2,
+        // The checkpoint that will be stored at the same boundary has another summary.
+        (Boundary::Checkpoint(_), SummaryOrigin::ForThisCall) => 3,
+    };
+    hash.update([kind, draft.format as u8]);
+    hash.update(boundary.after().0.to_le_bytes());
+    for id in &previous.swapped {
+        hash.update(id.0.to_le_bytes());
+    }
+    for line in draft.manifest.iter().filter(|line| is_cut(line)) {
+        hash.update([line.representation as u8]);
+        hash.update(line.first.0.to_le_bytes());
+        hash.update(line.tokens.get().to_le_bytes());
+    }
+    let spoken = last_non_result(draft);
+    for repair in &draft.repairs {
+        let counts = match repair.kind {
+            // Only the newest call counts. Once a later message follows, the synthetic result keeps
+            // its place, or the late result is moved there and counts as `ResultMoved`.
+            RepairKind::ResultAdded => repair.message.is_some_and(|asker| asker >= spoken),
+            RepairKind::ResultMoved => true,
+            _ => false,
+        };
+        if counts {
+            hash.update([repair.kind as u8]);
+            hash.update(repair.message.unwrap_or_default().0.to_le_bytes());
+            hash.update(repair.call.as_bytes());
+        }
+    }
+    hash.finalize().into()
+}
+
+/// The newest stored message that holds something other than tool results.
+fn last_non_result(draft: &Draft) -> MessageId {
+    let tail = draft
+        .entries
+        .iter()
+        .filter(|entry| entry.segment == Segment::Tail && entry.role != Role::Tool);
+    let spoken = tail.filter(|entry| {
+        entry
+            .parts
+            .iter()
+            .any(|part| !matches!(part, Part::ToolResult { .. }))
+    });
+    spoken
+        .filter_map(|entry| entry.ids.last().copied())
+        .max()
+        .unwrap_or(MessageId::NONE)
+}
+
+/// Whether budget or pressure changed a message.
+fn is_cut(line: &ManifestEntry) -> bool {
+    matches!(
+        line.representation,
+        Representation::Dropped | Representation::Clipped
+    ) || line.representation == Representation::Summary && line.reason != Reason::Cool
+}
+
+/// Why the beginning differs, and the first message that differs.
+fn break_reason(
+    draft: &Draft,
+    previous: &PreviousPrefix,
+    boundary: Boundary,
+    system_prompt: Digest,
+    hash: Digest,
+) -> (BreakReason, MessageId) {
+    let Some(version) = &previous.version else {
+        return (BreakReason::First, MessageId::NONE);
+    };
+    if version.boundary != boundary.after() {
+        let moved_on = matches!(boundary, Boundary::Checkpoint(last) if last > version.boundary);
+        let reason = if moved_on {
+            BreakReason::Checkpoint
+        } else {
+            BreakReason::Separator
+        };
+        return (reason, MessageId::NONE);
+    }
+    if version.system_prompt != system_prompt {
+        return (BreakReason::SystemPrompt, MessageId::NONE);
+    }
+    if version.hash == hash || previous.cold {
+        return (BreakReason::Idle, MessageId::NONE);
+    }
+    let only_in = |one: &[MessageId], other: &[MessageId]| {
+        one.iter()
+            .copied()
+            .find(|id| other.binary_search(id).is_err())
+    };
+    let (now, then) = (&previous.swapped, &version.swapped);
+    let swap = only_in(now, then)
+        .into_iter()
+        .chain(only_in(then, now))
+        .min();
+    // The version does not say which messages were cut, so everything after the summary may differ.
+    let cut = version.cut || draft.manifest.iter().any(is_cut);
+    let moved = draft
+        .repairs
+        .iter()
+        .rev()
+        .find(|repair| matches!(repair.kind, RepairKind::ResultMoved));
+    let start = boundary.after().next();
+    match (swap, moved) {
+        (Some(_), _) if cut => (BreakReason::Swap, start),
+        (Some(at), _) => (BreakReason::Swap, at),
+        (None, _) if cut || draft.budget.is_some() => (BreakReason::Budget, start),
+        (None, Some(repair)) => (BreakReason::Repair, repair.message.unwrap_or_default()),
+        (None, None) => (BreakReason::Repair, start),
+    }
+}
+
+/// Tokens that the newly swapped messages save.
+fn saved_tokens(draft: &Draft, swapped_before: &[MessageId]) -> Tokens {
+    let swapped = draft.manifest.iter().filter(|line| {
+        line.reason == Reason::Cool && swapped_before.binary_search(&line.first).is_err()
+    });
+    swapped
+        .map(|line| line.original_tokens.less(line.tokens))
+        .sum()
+}
+
+/// Tokens that the last call sent, from message `at` on ([`MessageId::NONE`]: all).
+fn sent_tokens(draft: &Draft, at: MessageId, last_call: Option<MessageId>) -> Tokens {
+    let Some(last_call) = last_call else {
+        return Tokens::ZERO;
+    };
+    let sent = draft
+        .entries
+        .iter()
+        .filter(|entry| match (entry.segment, entry.message_id()) {
+            (Segment::SystemPrompt | Segment::CheckpointSummary, _) => at == MessageId::NONE,
+            (Segment::Tail, Some(id)) => id >= at && id < last_call,
+            (Segment::Tail | Segment::CurrentInput, _) => false,
+        });
+    sent.map(Entry::framed_tokens).sum()
+}

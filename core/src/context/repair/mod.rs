@@ -1,0 +1,40 @@
+//! Changes that make a context acceptable to its provider. The stored messages are untouched, and
+//! every change is reported as a [`Repair`](super::Repair).
+//!
+//! Before the budget:
+//!
+//! - `parts`: a part that the format does not accept. Reasoning, media, call input, tool names,
+//!   blank texts.
+//! - `empty_and_repeated`: messages without content, user messages sent again after a failed turn.
+//! - `tool_pairs`: every call gets exactly one result, directly after it.
+//! - `tool_identifiers`: which tool names and call ids a provider accepts; distinct call ids.
+//! - `result_overhead`: tokens that a format adds to tool results.
+//!
+//! After the budget:
+//!
+//! - `role_sequence`: merges adjacent messages of one role; the user begins and ends the
+//!   conversation.
+
+mod empty_and_repeated;
+mod parts;
+mod result_overhead;
+mod role_sequence;
+mod tool_identifiers;
+mod tool_pairs;
+
+pub(super) use role_sequence::{enforce_role_sequence, reserved_tokens};
+
+use super::Draft;
+use crate::provider_format::Format;
+
+/// Repairs the draft for its format: first parts, then messages, then pairs of calls and results.
+pub(super) fn repair(draft: &mut Draft) {
+    parts::repair_parts(draft);
+    empty_and_repeated::drop_empty(draft);
+    empty_and_repeated::fold_repeats(draft);
+    tool_pairs::pair_tools(draft);
+    if draft.format != Format::Neutral {
+        tool_identifiers::assign_distinct_ids(draft);
+        result_overhead::add_result_overhead(draft);
+    }
+}

@@ -1,0 +1,194 @@
+//! Tool names and call ids that providers accept. An identifier that a provider refuses is replaced
+//! by one that it accepts, always the same one for the same input.
+
+use std::collections::{HashMap, HashSet};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    context::{Draft, RepairKind},
+    message::{MessageId, Part, Role},
+    provider_format::Format,
+};
+
+/// Longest tool name that OpenAI, Anthropic and Gemini accept; also Anthropic's longest call id.
+const MAX_BYTES: usize = 64;
+/// Longest call id that OpenAI accepts.
+const OPENAI_MAX_ID_BYTES: usize = 40;
+/// Hexadecimal digits of the digest at the end of a sanitized identifier.
+const DIGEST_DIGITS: usize = 10;
+
+/// Whether the provider accepts this tool name.
+pub(super) fn is_valid_name(name: &str, format: Format) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let sized = (1..=MAX_BYTES).contains(&name.len());
+    match format {
+        Format::Neutral => true,
+        Format::OpenAiChat | Format::AnthropicMessages => sized && name.bytes().all(plain),
+        Format::GeminiContents => {
+            let first = name
+                .bytes()
+                .next()
+                .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+            sized
+                && first
+                && name
+                    .bytes()
+                    .all(|byte| plain(byte) || byte == b'.' || byte == b':')
+        }
+    }
+}
+
+/// A name that the provider accepts, for one that it refuses.
+pub(super) fn valid_name(name: &str, format: Format) -> String {
+    let sanitized = sanitized_text(name, 0, MAX_BYTES);
+    if is_valid_name(&sanitized, format) {
+        sanitized
+    } else {
+        sanitized_text(&["_", name].concat(), 0, MAX_BYTES)
+    }
+}
+
+/// Whether the provider accepts this call id. Gemini receives no ids: it matches by name and order.
+fn is_valid_id(id: &str, format: Format) -> bool {
+    match format {
+        Format::Neutral | Format::GeminiContents => true,
+        Format::OpenAiChat => (1..=OPENAI_MAX_ID_BYTES).contains(&id.chars().count()),
+        Format::AnthropicMessages => is_valid_name(id, format),
+    }
+}
+
+/// The text with special characters replaced by `_`, and a digest of the text and `nth` at its end,
+/// so that different texts stay different.
+fn sanitized_text(text: &str, nth: usize, most: usize) -> String {
+    let kept = most - DIGEST_DIGITS - 1;
+    let plain = |char: char| {
+        if char.is_ascii_alphanumeric() || char == '-' {
+            char
+        } else {
+            '_'
+        }
+    };
+    let mut sanitized: String = text.chars().take(kept).map(plain).collect();
+    let digest = Sha256::new()
+        .chain_update(nth.to_be_bytes())
+        .chain_update(text)
+        .finalize();
+    sanitized.push('_');
+    for half in digest
+        .iter()
+        .take(DIGEST_DIGITS / 2)
+        .flat_map(|byte| [byte >> 4, byte & 15])
+    {
+        sanitized.extend(char::from_digit(u32::from(half), 16));
+    }
+    sanitized
+}
+
+/// Gives every call of the draft an id that the provider accepts and no other call has. Its result
+/// gets the same id.
+pub(super) fn assign_distinct_ids(draft: &mut Draft) {
+    let format = draft.format;
+    let most = if format == Format::OpenAiChat {
+        OPENAI_MAX_ID_BYTES
+    } else {
+        MAX_BYTES
+    };
+    let mut used: HashSet<String> = HashSet::new();
+    let mut tried: HashMap<String, usize> = HashMap::new();
+    let mut open_calls: Vec<(String, String)> = Vec::new();
+    let mut changed: Vec<(Option<MessageId>, String)> = Vec::new();
+    for entry in &mut draft.entries {
+        if entry.role != Role::Tool {
+            open_calls.clear();
+        }
+        let message = entry.message_id();
+        for part in &mut entry.parts {
+            match part {
+                Part::ToolUse { id, .. } => {
+                    let fits = is_valid_id(id, format) && !used.contains(id.as_str());
+                    let given = if fits {
+                        id.clone()
+                    } else {
+                        unused_id(id, most, &used, &mut tried)
+                    };
+                    used.insert(given.clone());
+                    let old = std::mem::replace(id, given.clone());
+                    if !fits {
+                        changed.push((message, old.clone()));
+                    }
+                    open_calls.push((old, given));
+                }
+                Part::ToolResult { id, .. } => {
+                    if let Some(index) = open_calls.iter().position(|(old, _)| old == id) {
+                        *id = open_calls.remove(index).1;
+                    }
+                }
+                Part::Text { .. } | Part::Media(_) | Part::Reasoning { .. } => {}
+            }
+        }
+    }
+    if format != Format::GeminiContents {
+        for (message, call) in changed {
+            draft.report_repair(RepairKind::IdChanged, message, call);
+        }
+    }
+}
+
+/// The first sanitized form of the id that no call has yet. `tried` holds the next attempt for each
+/// id, so that an id used in every turn is not tried from the start each time.
+fn unused_id(
+    id: &str,
+    most: usize,
+    used: &HashSet<String>,
+    tried: &mut HashMap<String, usize>,
+) -> String {
+    let nth = tried.entry(id.to_owned()).or_default();
+    loop {
+        let candidate = sanitized_text(id, *nth, most);
+        *nth += 1;
+        if !used.contains(&candidate) {
+            return candidate;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sanitized_name_is_valid_and_distinct() {
+        let odd = [
+            "call_X|fc_Y",
+            "call_X fc_Y",
+            "",
+            "é",
+            "9:lives",
+            "a.b",
+            &"x".repeat(65),
+            &"x".repeat(66),
+        ];
+        for format in [
+            Format::OpenAiChat,
+            Format::AnthropicMessages,
+            Format::GeminiContents,
+        ] {
+            let sanitized: HashSet<String> =
+                odd.iter().map(|odd| valid_name(odd, format)).collect();
+            assert_eq!(sanitized.len(), odd.len());
+            assert!(
+                sanitized.iter().all(|name| is_valid_name(name, format)),
+                "{sanitized:?}"
+            );
+        }
+        assert!(
+            is_valid_name("a.b:c", Format::GeminiContents)
+                && !is_valid_name("9a", Format::GeminiContents)
+        );
+        assert!(
+            is_valid_name("9a", Format::AnthropicMessages)
+                && !is_valid_name("a.b", Format::OpenAiChat)
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! Pairs tool calls with results: every call is followed by exactly one result, and every result
+//! follows its call.
+
+use std::collections::HashMap;
+
+use crate::{
+    context::{Draft, Entry, Reason, RepairKind, Representation, Segment, entry::Origin},
+    message::{MessageId, Part, Role},
+    tokens::{Tokens, count_parts},
+};
+
+/// Text of a synthetic result.
+const NO_RESULT: &str = "[no result]";
+
+/// Gives every call exactly one result, directly after it.
+///
+/// Late results move up to their call. Calls without a result get a synthetic one. Results without
+/// a call, and second results of one call, are dropped. A result belongs to the newest call with
+/// its id that has no result yet.
+pub(super) fn pair_tools(draft: &mut Draft) {
+    let plan = plan(&draft.entries);
+    if plan.calls == 0 && plan.placements.is_empty() {
+        return;
+    }
+    let late = detach_results(draft, &plan);
+    answer_calls(draft, late, &plan);
+    // A budget drops whole turns, so a result gets the turn of its call, even if a message between
+    // them was dropped.
+    let mut turn = 0;
+    for entry in &mut draft.entries {
+        match entry.role {
+            Role::Tool => entry.turn = turn,
+            Role::User | Role::Assistant | Role::System => turn = entry.turn,
+        }
+    }
+}
+
+/// The place that a result belongs to.
+#[derive(Clone, Copy)]
+enum Placement {
+    /// It already follows its call directly.
+    Here,
+    /// It moves up to the call with this number.
+    Up(usize),
+    /// It answers no call and is dropped.
+    Nowhere,
+}
+
+/// The result of one pass over the entries.
+struct PairingPlan {
+    /// Number of calls. Calls are numbered in order.
+    calls: usize,
+    /// For each call: whether its result follows it directly.
+    answered: Vec<bool>,
+    /// For each result, in order: the place that it belongs to.
+    placements: Vec<Placement>,
+}
+
+fn plan(entries: &[Entry]) -> PairingPlan {
+    /// A call without a result: index of its entry, and its number.
+    type Waiting = (usize, usize);
+    let mut waiting: HashMap<&str, Vec<Waiting>> = HashMap::new();
+    let mut plan = PairingPlan {
+        calls: 0,
+        answered: Vec::new(),
+        placements: Vec::new(),
+    };
+    let mut speaker = 0;
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.role != Role::Tool {
+            speaker = index;
+        }
+        for part in &entry.parts {
+            match part {
+                Part::ToolUse { id, .. } => {
+                    waiting.entry(id).or_default().push((index, plan.calls));
+                    plan.answered.push(false);
+                    plan.calls += 1;
+                }
+                Part::ToolResult { id, .. } => {
+                    let placement = waiting.get_mut(id.as_str()).and_then(|calls| {
+                        let newest = calls.last()?.0;
+                        let first = calls
+                            .iter()
+                            .rposition(|(entry, _)| *entry != newest)
+                            .map_or(0, |older| older + 1);
+                        let (entry, call) = calls.remove(first);
+                        plan.answered[call] = entry == speaker;
+                        Some(if entry == speaker {
+                            Placement::Here
+                        } else {
+                            Placement::Up(call)
+                        })
+                    });
+                    plan.placements
+                        .push(placement.unwrap_or(Placement::Nowhere));
+                }
+                Part::Text { .. } | Part::Media(_) | Part::Reasoning { .. } => {}
+            }
+        }
+    }
+    plan
+}
+
+/// A result that was taken out of its message, with that message's id.
+struct DetachedResult {
+    part: Part,
+    origin: Origin,
+    message: Option<MessageId>,
+    segment: Segment,
+    estimated: bool,
+}
+
+/// Takes out every result that does not directly follow its call. Returns the results that answer a
+/// call, by the call's number, and drops the others.
+fn detach_results(draft: &mut Draft, plan: &PairingPlan) -> HashMap<usize, DetachedResult> {
+    let mut late: HashMap<usize, DetachedResult> = HashMap::new();
+    let mut placements = plan.placements.iter().copied();
+    let mut gone: Vec<(Option<MessageId>, String, Tokens)> = Vec::new();
+    let encoding = draft.encoding;
+    for entry in &mut draft.entries {
+        let results = entry
+            .parts
+            .iter()
+            .filter(|part| matches!(part, Part::ToolResult { .. }))
+            .count();
+        let placements: Vec<Placement> = placements.by_ref().take(results).collect();
+        if placements
+            .iter()
+            .all(|placement| matches!(placement, Placement::Here))
+        {
+            continue;
+        }
+        let mut own = placements.iter();
+        let mut moved = placements
+            .iter()
+            .filter(|placement| !matches!(placement, Placement::Here));
+        let taken = entry.take_parts(|part| {
+            !matches!(part, Part::ToolResult { .. })
+                || matches!(own.next(), Some(Placement::Here) | None)
+        });
+        for (part, origin) in taken {
+            match (moved.next(), &part) {
+                (Some(Placement::Up(call)), _) => {
+                    let (message, segment, estimated) =
+                        (entry.message_id(), entry.segment, entry.estimated);
+                    late.insert(
+                        *call,
+                        DetachedResult {
+                            part,
+                            origin,
+                            message,
+                            segment,
+                            estimated,
+                        },
+                    );
+                }
+                (_, Part::ToolResult { id, .. }) => {
+                    let tokens = count_parts(encoding, std::slice::from_ref(&part));
+                    gone.push((entry.message_id(), id.clone(), tokens));
+                }
+                _ => {}
+            }
+        }
+        entry.tokens = count_parts(encoding, &entry.parts);
+    }
+    for (message, call, tokens) in gone {
+        draft.report_repair(RepairKind::ResultDropped, message, call);
+        if let Some(line) = message.and_then(|id| draft.manifest_entry_mut(id)) {
+            line.representation = Representation::Repaired;
+            line.reason = Reason::ResultWithoutCall;
+            line.tokens = line.tokens.less(tokens);
+        }
+    }
+    draft.entries.retain(|entry| !entry.parts.is_empty());
+    late
+}
+
+/// Adds the missing results, moved or synthetic, after every message with calls and the results
+/// that are there.
+fn answer_calls(draft: &mut Draft, mut late: HashMap<usize, DetachedResult>, plan: &PairingPlan) {
+    if plan.answered.iter().all(|answered| *answered) {
+        return;
+    }
+    let entries = std::mem::take(&mut draft.entries);
+    let mut paired: Vec<Entry> = Vec::with_capacity(entries.len() + 2);
+    let mut unanswered: Vec<(usize, String)> = Vec::new();
+    let mut caller = 0;
+    let mut call = 0;
+    for entry in entries {
+        if entry.role != Role::Tool {
+            attach_results(draft, &mut paired, caller, &mut unanswered, &mut late);
+            caller = paired.len();
+            for part in &entry.parts {
+                if let Part::ToolUse { id, .. } = part {
+                    if !plan.answered[call] {
+                        unanswered.push((call, id.clone()));
+                    }
+                    call += 1;
+                }
+            }
+        }
+        paired.push(entry);
+    }
+    attach_results(draft, &mut paired, caller, &mut unanswered, &mut late);
+    draft.entries = paired;
+}
+
+/// Appends a result for every unanswered call of the entry at `caller` to `paired`.
+fn attach_results(
+    draft: &mut Draft,
+    paired: &mut Vec<Entry>,
+    caller: usize,
+    unanswered: &mut Vec<(usize, String)>,
+    late: &mut HashMap<usize, DetachedResult>,
+) {
+    for (number, call) in unanswered.drain(..) {
+        let (turn, segment, asker) = (
+            paired[caller].turn,
+            paired[caller].segment,
+            paired[caller].message_id(),
+        );
+        let (kind, taken) = late.remove(&number).map_or_else(
+            || {
+                let (part, origin) = (synthetic_result(&call), Origin::default());
+                (
+                    RepairKind::ResultAdded,
+                    DetachedResult {
+                        part,
+                        origin,
+                        message: None,
+                        segment,
+                        estimated: false,
+                    },
+                )
+            },
+            |taken| (RepairKind::ResultMoved, taken),
+        );
+        draft.report_repair(kind, taken.message.or(asker), call);
+        let parts = vec![taken.part];
+        paired.push(Entry {
+            segment: taken.segment,
+            role: Role::Tool,
+            tokens: count_parts(draft.encoding, &parts),
+            parts,
+            ids: taken.message.into_iter().collect(),
+            turn,
+            framing_count: 1,
+            estimated: taken.estimated,
+            original: kind == RepairKind::ResultMoved,
+            origins: vec![taken.origin],
+        });
+    }
+}
+
+fn synthetic_result(call: &str) -> Part {
+    Part::ToolResult {
+        id: call.to_owned(),
+        text: NO_RESULT.into(),
+        is_error: true,
+        media: Vec::new(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The precedence of settings: from the server's settings, a profile and a conversation's overrides
+//! to the policy in force.
+
+use super::{
+    Cooling, KeepRecent, LargeSummaries, Policy, PolicyOverrides, Profile, TokenThreshold,
+};
+use crate::{
+    digest,
+    model::{self, Model, Models},
+    tokens::Tokens,
+};
+
+/// The settings of conversations without overrides: the `[session]` section, and the configured
+/// models.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionSettings {
+    own: PolicyOverrides,
+    models: Models,
+}
+
+impl SessionSettings {
+    /// The server's settings.
+    pub const fn new(own: PolicyOverrides, models: Models) -> Self {
+        Self { own, models }
+    }
+
+    /// The keys that the `[session]` section sets.
+    pub const fn own(&self) -> &PolicyOverrides {
+        &self.own
+    }
+
+    /// The policy in force with a conversation's overrides. `learnt` is the window that the
+    /// provider named in an error.
+    ///
+    /// Each key comes from the first of these that sets it: the conversation; its profile; the
+    /// server's settings; the server's profile; the default profile. Keys that no profile sets
+    /// (model, window, prices) come from the conversation or the server.
+    pub fn policy(&self, overrides: &PolicyOverrides, learnt: Option<Tokens>) -> Policy {
+        let set = self.resolved(overrides);
+        let model = set
+            .model
+            .as_deref()
+            .map(|name| self.models.find(name))
+            .unwrap_or_default();
+        let Model { window, prices } = model.with_learnt_window(learnt);
+        let prices = prices.unwrap_or_default();
+        let window = set.window_tokens.or(window);
+        Policy {
+            token_threshold: set.token_threshold.unwrap_or(TokenThreshold::Auto),
+            max_message_count: set.max_message_count.unwrap_or(0),
+            keep_recent: set.keep_recent.unwrap_or(KeepRecent::Turns(5)),
+            large_message_threshold: set.large_message_threshold.unwrap_or_default(),
+            hot_zone_radius: set.hot_zone_radius.unwrap_or(0),
+            hot_zone_calls: set.hot_zone_calls.unwrap_or(0),
+            cooling: set.cooling.unwrap_or(Cooling::Strict),
+            large_summaries: set.large_summaries.unwrap_or(LargeSummaries::Eager),
+            store_tool_messages: set.store_tool_messages.unwrap_or(true),
+            cache_ttl_seconds: set.cache_ttl_seconds.unwrap_or(CACHE_TTL_SECONDS),
+            window: window.unwrap_or(ASSUMED_WINDOW),
+            window_known: window.is_some(),
+            prices: prices.with(set.cache_read_price, set.cache_write_price),
+        }
+    }
+
+    /// Every key that is set, including those of the profiles.
+    pub fn resolved(&self, overrides: &PolicyOverrides) -> PolicyOverrides {
+        let base = self.base(overrides.profile);
+        overrides.clone().over(base)
+    }
+
+    /// The settings below the overrides of a conversation with this profile (None: without a
+    /// profile).
+    fn base(&self, profile: Option<Profile>) -> PolicyOverrides {
+        let own = self.own.clone();
+        if let Some(profile) = profile {
+            return profile.settings().over(own);
+        }
+        let preset = own.profile.unwrap_or(Profile::Default).settings();
+        own.over(preset)
+    }
+
+    /// A number that changes with the settings, with the shipped profiles and models, and with the
+    /// rules of triggers.
+    pub fn fingerprint(&self) -> i64 {
+        let bases = std::iter::once(None)
+            .chain(Profile::ALL.into_iter().map(Some))
+            .map(|profile| self.base(profile));
+        let settings = (
+            TRIGGER_RULES_VERSION,
+            bases.collect::<Vec<_>>(),
+            &self.models,
+            model::KNOWN_MODELS.as_slice(),
+        );
+        let digest = digest::of_content(&format!("{settings:?}"));
+        digest.first_chunk().copied().map_or(0, i64::from_be_bytes)
+    }
+
+    /// The settings for statements that decide about coolness: a JSON object from profile name (""
+    /// for none) to the keys that statements read. It is sent with every context, so it holds no
+    /// other keys.
+    pub fn bases(&self) -> String {
+        let all = std::iter::once(None).chain(Profile::ALL.into_iter().map(Some));
+        let bases = all.map(|profile| {
+            (
+                profile.map_or("", Profile::name),
+                self.base(profile).keys_read_by_sql(),
+            )
+        });
+        let bases: std::collections::BTreeMap<&str, PolicyOverrides> = bases.collect();
+        serde_json::to_string(&bases).unwrap_or_default()
+    }
+}
+
+/// Version of the rules by which `trigger` computes its bounds. Bounds computed under another
+/// version are ignored.
+const TRIGGER_RULES_VERSION: u64 = 1;
+/// Seconds that providers keep an unused prefix in their cache.
+const CACHE_TTL_SECONDS: u32 = 300;
+/// The window assumed for an unknown model, in tokens.
+const ASSUMED_WINDOW: Tokens = Tokens::new(128_000);

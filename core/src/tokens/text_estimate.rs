@@ -1,0 +1,321 @@
+//! Estimates the tokens of text without a tokenizer. Messages and media: `message_tokens`.
+//!
+//! The text is scanned once, roughly from piece to piece as the pre-tokenizers split it. A piece in
+//! the `sketch` of the vocabulary is one token. Other words cost the sum of their known parts,
+//! punctuation the sum of its runs, digits one token for three, and non-ASCII characters their own
+//! cost or that of a known pair. The scan allocates nothing and is linear: about 200 MB per second
+//! on one core, four to six times the speed of a count.
+//!
+//! Bounds that the tests check: at least 95 % of the count less two tokens, for any text in any
+//! script; at most 30 % above it on ordinary text. Measured, o200k_base / cl100k_base, as
+//! estimate / count:
+//!
+//! | text | all of it | lowest text (of 40 tokens and more) | highest |
+//! |---|---|---|---|
+//! | English prose, a book | 1.08 / 1.07 | 1.05 / 1.05 | 1.20 / 1.14 |
+//! | English chat (its longest URLs are the highest) | 1.13 / 1.10 | 1.00 / 1.00 | 1.48 / 1.60 |
+//! | Python files | 1.12 / 1.10 | 1.03 / 1.03 | 1.26 / 1.23 |
+//! | Rust files | 1.12 / 1.09 | 1.08 / 1.05 | 1.27 / 1.24 |
+//! | minified JavaScript | 1.18 / 1.16 | 1.14 / 1.11 | 1.24 / 1.25 |
+//! | JSON files | 1.09 / 1.07 | 1.01 / 1.01 | 1.34 / 1.30 |
+//! | coding agents' messages (lists of paths are the highest) | 1.11 / 1.09 | 1.00 / 1.00 | 1.59 / 1.54 |
+//! | Chinese dialogues | 1.08 / 1.02 | 1.00 / 1.00 | 1.27 / 1.22 |
+//! | Japanese dialogues | 1.16 / 1.07 | 1.04 / 1.00 | 1.24 / 1.30 |
+//! | Korean pages | 1.37 / 1.26 | 1.13 / 1.11 | 1.75 / 1.43 |
+//! | French dialogues | 1.36 / 1.34 | 1.34 / 1.42 | 1.34 / 1.42 |
+//! | Bulgarian, Ukrainian text | 1.67 / 1.31 | 1.64 / 1.30 | 1.67 / 1.31 |
+//! | base64 | 1.17 / 1.13 | 1.10 / 1.07 | 1.29 / 1.22 |
+//! | random letters | 1.12 / 1.12 | 1.02 / 1.04 | 1.28 / 1.27 |
+//! | random Unicode | 1.01 / 1.01 | 0.96 / 0.96 | 1.04 / 1.03 |
+//!
+//! Estimates of long runs of one character are up to nine times too high.
+
+use super::sketch::{MAX_WIDE_CHARACTERS, PieceHash, Sketch};
+use super::{Encoding, Tokens};
+
+/// Costs are summed in sixteenths of a token.
+const TOKEN: u64 = 16;
+
+/// Cost of each part of an unknown word, by its number of letters. Longer parts cost as much as the
+/// last entry.
+const PART_COST: [u64; 5] = [0, 17, 18, 19, 17];
+
+/// Cost of each letter of a part that repeats one letter. The tokenizer seldom uses the longest
+/// known part there.
+const REPEATED_LETTER_COST: u64 = 9;
+
+/// Longest part of an unknown word that is looked up, in letters.
+const MAX_PART_LETTERS: usize = 12;
+
+/// Cost of a blank before a word in Cyrillic, Hebrew or Arabic. Blank and word are often one token.
+const BLANK_BEFORE_WORD_COST: u64 = 9;
+
+/// Cost of a blank before Chinese or Japanese. The blank separates the first character from its
+/// pair.
+const BLANK_BEFORE_PAIR_COST: u64 = 2 * TOKEN;
+
+/// Cost of a known pair of Chinese or Japanese characters. The tokenizer sometimes pairs them
+/// differently and needs one token more.
+const PAIR_COST: u64 = TOKEN + 2;
+
+/// Longest punctuation run that is looked up whole, in bytes.
+const MAX_KNOWN_PUNCTUATION_BYTES: usize = 16;
+
+impl Encoding {
+    /// Estimates the number of tokens of the text in this encoding: at least 95 % of the count less
+    /// two tokens in any script, and at most 30 % above it on ordinary text (English prose, code,
+    /// JSON, Chinese prose).
+    pub fn estimate(self, text: &str) -> Tokens {
+        let mut scanner = Scanner {
+            sketch: Sketch::of(self),
+            text,
+            bytes: text.as_bytes(),
+            at: 0,
+            cost: 0,
+        };
+        while let Some(&byte) = scanner.bytes.get(scanner.at) {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' => scanner.word(None),
+                b'0'..=b'9' => scanner.digits(),
+                b' ' | b'\t'..=b'\r' => scanner.blanks(),
+                128.. => scanner.wide(),
+                _ => scanner.punctuation(None),
+            }
+        }
+        Tokens::new(scanner.cost.div_ceil(TOKEN))
+    }
+}
+
+/// A position in a text that advances roughly from piece to piece, as the pre-tokenizers split it.
+struct Scanner<'t> {
+    sketch: &'static Sketch,
+    text: &'t str,
+    bytes: &'t [u8],
+    at: usize,
+    cost: u64,
+}
+
+impl Scanner<'_> {
+    fn run(&self, from: usize, is_in: impl Fn(u8) -> bool) -> usize {
+        self.bytes[from..]
+            .iter()
+            .position(|byte| !is_in(*byte))
+            .map_or(self.bytes.len(), |len| from + len)
+    }
+
+    /// Scans letters, with the blank or mark before them that belongs to their piece. Each part of
+    /// a camelCase word counts by itself.
+    fn word(&mut self, before: Option<u8>) {
+        let mut before = before;
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_alphabetic) {
+            let start = self.at;
+            let mut hash = before.map_or(PieceHash::EMPTY, |mark| PieceHash::EMPTY.with(mark));
+            let capitals = self.run_hashed(&mut hash, u8::is_ascii_uppercase);
+            if capitals <= 1 {
+                self.run_hashed(&mut hash, u8::is_ascii_lowercase);
+            }
+            self.cost += self.part_cost(hash, &self.bytes[start..self.at], before);
+            before = None;
+        }
+    }
+
+    fn run_hashed(&mut self, hash: &mut PieceHash, is_in: impl Fn(&u8) -> bool) -> usize {
+        let start = self.at;
+        while let Some(byte) = self.bytes.get(self.at).filter(|byte| is_in(byte)) {
+            *hash = hash.with(*byte);
+            self.at += 1;
+        }
+        self.at - start
+    }
+
+    fn part_cost(&self, hash: PieceHash, letters: &[u8], before: Option<u8>) -> u64 {
+        if letters.len() + usize::from(before.is_some()) == 1
+            || self
+                .sketch
+                .contains(hash, letters.len() + usize::from(before.is_some()))
+        {
+            return TOKEN;
+        }
+        match before {
+            None | Some(b' ') => self.unknown_word_cost(letters, before),
+            Some(_) => TOKEN + self.part_cost(PieceHash::of(letters), letters, None),
+        }
+    }
+
+    /// Cost of an unknown word: its longest known prefix, repeatedly.
+    #[inline(never)]
+    fn unknown_word_cost(&self, letters: &[u8], before: Option<u8>) -> u64 {
+        let mut cost = 0;
+        let mut rest = letters;
+        let mut front = usize::from(before.is_some());
+        let mut start = before.map_or(PieceHash::EMPTY, |mark| PieceHash::EMPTY.with(mark));
+        while !rest.is_empty() {
+            let mut hash = start;
+            let mut longest = 1;
+            for (len, letter) in (1..=MAX_PART_LETTERS).zip(rest) {
+                hash = hash.with(*letter);
+                if len > 1 && self.sketch.contains(hash, len + front) {
+                    longest = len;
+                }
+            }
+            let (part, behind) = rest.split_at(longest);
+            let repeats = longest > 1 && part.iter().all(|letter| *letter == part[0]);
+            cost += if repeats {
+                longest as u64 * REPEATED_LETTER_COST
+            } else {
+                PART_COST[longest.min(PART_COST.len() - 1)]
+            };
+            rest = behind;
+            (start, front) = (PieceHash::EMPTY, 0);
+        }
+        cost
+    }
+
+    /// Scans digits. Both encodings split them into groups of three.
+    fn digits(&mut self) {
+        let end = self.run(self.at, |byte| byte.is_ascii_digit());
+        self.cost += (end - self.at).div_ceil(3) as u64 * TOKEN;
+        self.at = end;
+    }
+
+    fn blanks(&mut self) {
+        let end = self.run(self.at, |byte| matches!(byte, b' ' | b'\t'..=b'\r'));
+        let blanks = &self.bytes[self.at..end];
+        let line_end = blanks
+            .iter()
+            .rposition(|byte| matches!(byte, b'\n' | b'\r'))
+            .map_or(0, |last| last + 1);
+        let (lines, indent) = blanks.split_at(line_end);
+        self.cost += blank_cost(lines);
+        self.at = end;
+        let next = self.bytes.get(end).copied();
+        let Some((&last, rest)) = indent.split_last().filter(|_| next.is_some()) else {
+            self.cost += blank_cost(indent);
+            return;
+        };
+        self.cost += blank_cost(rest);
+        match next {
+            Some(byte) if byte.is_ascii_alphabetic() => self.word(Some(last)),
+            Some(byte) if byte.is_ascii() && last == b' ' => self.punctuation(Some(last)),
+            Some(0xD0..0xE0) if last == b' ' => self.cost += BLANK_BEFORE_WORD_COST,
+            Some(byte) if last == b' ' && is_chinese_or_japanese(byte) => {
+                self.cost += BLANK_BEFORE_PAIR_COST;
+            }
+            _ => self.cost += TOKEN,
+        }
+    }
+
+    fn punctuation(&mut self, before: Option<u8>) {
+        let is_mark = |byte: u8| {
+            byte.is_ascii()
+                && !byte.is_ascii_alphanumeric()
+                && !matches!(byte, b' ' | b'\t'..=b'\r')
+        };
+        let start = self.at;
+        let end = self.run(start, is_mark);
+        if before.is_none()
+            && end == start + 1
+            && self.bytes.get(end).is_some_and(u8::is_ascii_alphabetic)
+        {
+            self.at = end;
+            self.word(Some(self.bytes[start]));
+            return;
+        }
+        let front = start - usize::from(before.is_some());
+        let known = |piece: &[u8]| {
+            piece.len() == 1
+                || (piece.len() <= MAX_KNOWN_PUNCTUATION_BYTES
+                    && self.sketch.contains(PieceHash::of(piece), piece.len()))
+        };
+        // A piece of punctuation includes the line end after it.
+        self.at = self.run(end, |byte| matches!(byte, b'\n' | b'\r'));
+        let (marks, lines) = (&self.bytes[front..end], &self.bytes[end..self.at]);
+        let blank_before_control = if before.is_some() && self.bytes[start].is_ascii_control() {
+            TOKEN
+        } else {
+            0
+        };
+        self.cost += if known(&self.bytes[front..self.at]) {
+            TOKEN
+        } else if known(marks) {
+            TOKEN + blank_cost(lines)
+        } else {
+            blank_before_control + punctuation_cost(&self.bytes[start..end]) + blank_cost(lines)
+        };
+    }
+
+    /// Scans non-ASCII characters: the longest known piece, or one character.
+    fn wide(&mut self) {
+        let mut chars = self.text[self.at..].chars();
+        let Some(first) = chars.next() else { return };
+        let mut end = self.at + first.len_utf8();
+        let mut hash = PieceHash::of(&self.bytes[self.at..end]);
+        let known = if is_chinese_or_japanese(self.bytes[self.at]) {
+            PAIR_COST
+        } else {
+            TOKEN
+        };
+        let (mut cost, mut longest) = (u64::from(self.sketch.cost(first)) * TOKEN, end);
+        for next in chars
+            .take(MAX_WIDE_CHARACTERS - 1)
+            .take_while(|next| !next.is_ascii())
+        {
+            let start = end;
+            end += next.len_utf8();
+            hash = self.bytes[start..end]
+                .iter()
+                .fold(hash, |hash, byte| hash.with(*byte));
+            if self.sketch.contains_wide(hash) {
+                (cost, longest) = (known, end);
+            }
+        }
+        self.cost += cost;
+        self.at = longest;
+    }
+}
+
+/// Whether characters that start with this byte are Chinese or Japanese (U+3000 to U+9FFF).
+const fn is_chinese_or_japanese(byte: u8) -> bool {
+    matches!(byte, 0xE3..0xEA)
+}
+
+/// Cost of a stretch of white space. Each run of one character is a token, and a long run is
+/// several.
+fn blank_cost(blanks: &[u8]) -> u64 {
+    let mut cost = 0;
+    let mut rest = blanks;
+    while let Some(&first) = rest.first() {
+        let len = rest
+            .iter()
+            .position(|byte| *byte != first)
+            .unwrap_or(rest.len()) as u64;
+        cost += match first {
+            b' ' => TOKEN + len / 8,
+            b'\t' | b'\n' => TOKEN + len * 2,
+            b'\r' if len == 1 && rest.get(1) == Some(&b'\n') => 0,
+            _ => len * TOKEN,
+        };
+        rest = &rest[len as usize..];
+    }
+    cost
+}
+
+/// Cost of an unknown run of punctuation or control characters.
+fn punctuation_cost(marks: &[u8]) -> u64 {
+    let mut cost = 0;
+    let mut rest = marks;
+    while let Some(&first) = rest.first() {
+        let len = rest
+            .iter()
+            .position(|byte| *byte != first)
+            .unwrap_or(rest.len()) as u64;
+        cost += match first {
+            0..b' ' | 127 => TOKEN * len,
+            _ if len <= 2 => 13 * len.div_ceil(2),
+            b'-' | b'=' | b'*' | b'.' | b'#' | b'_' | b'/' => TOKEN + len * 5 / 4,
+            _ => 8 * len,
+        };
+        rest = &rest[len as usize..];
+    }
+    cost
+}

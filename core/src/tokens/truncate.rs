@@ -1,0 +1,237 @@
+//! Truncates text to a number of tokens, at its end or its start, and splits it into chunks.
+
+use std::ops::Range;
+
+use super::counter::LONGEST_TOKEN_BYTES;
+use super::{Counter, Tokens};
+
+/// Fewest tokens of a chunk. A single character takes up to 4, and a chunk must hold at least one
+/// character.
+pub const MIN_CHUNK: Tokens = Tokens::new(16);
+
+/// How far before the cut the search for a longer prefix starts to count, in bytes.
+const ANCHOR_BYTES: usize = 512;
+
+impl Counter {
+    /// The longest prefix of whole characters that has at most `n` tokens, and its count.
+    ///
+    /// Reads about as much text as it returns. Inside one piece of more than 512 bytes (base64, a
+    /// long run) the prefix ends at a token's end, and may be a character or two shorter than
+    /// possible.
+    pub fn truncate<'t>(&self, text: &'t str, n: Tokens) -> (&'t str, Tokens) {
+        let n = n.get().min(text.len() as u64) as usize;
+        let mut window_bytes = n.saturating_mul(8) + 2 * ANCHOR_BYTES;
+        loop {
+            let window = &text[..text.floor_char_boundary(window_bytes)];
+            let (prefix, tokens) = self.prefix(window, n);
+            // The end of the window is not an end of the text, so the text must go on for some
+            // bytes after the prefix.
+            if window.len() == text.len() || prefix.len() + LONGEST_TOKEN_BYTES <= window.len() {
+                return (prefix, Tokens::new(tokens as u64));
+            }
+            window_bytes = window_bytes.saturating_mul(2);
+        }
+    }
+
+    /// A suffix of whole characters that has at most `n` tokens, and its count. If the text is
+    /// longer, the count is within a few tokens of `n`. Reads about as much text as it returns.
+    pub fn truncate_start<'t>(&self, text: &'t str, n: Tokens) -> (&'t str, Tokens) {
+        let n = n.get().min(text.len() as u64) as usize;
+        let mut window_bytes = n.saturating_mul(8) + 2 * ANCHOR_BYTES;
+        loop {
+            let window = &text[text.ceil_char_boundary(text.len().saturating_sub(window_bytes))..];
+            let tokens = self.count(window).get() as usize;
+            if tokens > n || window.len() == text.len() {
+                let (suffix, tokens) = self.suffix(window, tokens, n);
+                return (suffix, Tokens::new(tokens as u64));
+            }
+            window_bytes = window_bytes.saturating_mul(2);
+        }
+    }
+
+    /// Consecutive byte ranges that cover the text. Each has at most `n` tokens by itself; an `n`
+    /// below [`MIN_CHUNK`] is raised to it. A range ends at a word or line if there is one in its
+    /// last eighth.
+    ///
+    /// The counts may sum to a few tokens more than the text's count, where a cut splits a token.
+    pub fn chunks<'t>(
+        &'t self,
+        text: &'t str,
+        n: Tokens,
+    ) -> impl Iterator<Item = Range<usize>> + 't {
+        let n = n.max(MIN_CHUNK);
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let rest = &text[start..];
+            if rest.is_empty() {
+                return None;
+            }
+            let (prefix, _) = self.truncate(rest, n);
+            let mut len = prefix.len();
+            if len < rest.len() {
+                len = safe_cut(prefix.as_bytes()).unwrap_or(len);
+            }
+            let chunk = start..start + len;
+            start = chunk.end;
+            Some(chunk)
+        })
+    }
+
+    /// A prefix of the text that has at most `n` tokens, and its count.
+    fn prefix<'t>(&self, text: &'t str, n: usize) -> (&'t str, usize) {
+        let (mut tokens, mut end) = (0, 0);
+        // A position where the counts of both sides sum to the count of the whole.
+        let mut anchor = (0, 0);
+        for (piece, more) in self.pieces(text) {
+            if !text[..end].ends_with(char::is_whitespace) {
+                anchor = (end, tokens);
+            }
+            if tokens + more > n {
+                end += self.piece_prefix(piece, n - tokens);
+                let (from, before) = anchor;
+                let (len, tokens) = self.fit(&text[from..], end - from, n - before);
+                return (&text[..from + len], before + tokens);
+            }
+            tokens += more;
+            end += piece.len();
+        }
+        (text, tokens)
+    }
+
+    /// The length of the longest prefix near `len` that has at most `n` tokens, and its count.
+    fn fit(&self, text: &str, len: usize, n: usize) -> (usize, usize) {
+        let counted = |end: usize| (end, self.count(&text[..end]).get() as usize);
+        let mut longest = None;
+        if len <= ANCHOR_BYTES {
+            // One more character can reduce the count by one token (by completing a word), but
+            // hardly by three.
+            let longer = (len + 1..=text.len().min(len + LONGEST_TOKEN_BYTES))
+                .filter(|end| text.is_char_boundary(*end));
+            longest = longer
+                .map(counted)
+                .take_while(|(_, k)| *k <= n + 2)
+                .filter(|(_, k)| *k <= n)
+                .last();
+        }
+        let shorter = || {
+            (0..=len)
+                .rev()
+                .filter(|end| text.is_char_boundary(*end))
+                .map(counted)
+                .find(|(_, k)| *k <= n)
+        };
+        longest.or_else(shorter).unwrap_or_default()
+    }
+
+    /// A suffix that has at most `n` tokens, of a text that has `tokens` tokens, and its count.
+    fn suffix<'t>(&self, text: &'t str, tokens: usize, n: usize) -> (&'t str, usize) {
+        if tokens <= n {
+            return (text, tokens);
+        }
+        let (mut rest, mut start) = (tokens, 0);
+        for (piece, less) in self.pieces(text) {
+            rest -= less;
+            start += piece.len();
+            if rest <= n {
+                // The end of a piece may split into other pieces than the whole piece did, so it is
+                // counted again.
+                let cut = |limit| &text[start - self.piece_suffix(piece, limit)..];
+                let mut cuts = (1..=n - rest)
+                    .rev()
+                    .take(4)
+                    .map(cut)
+                    .map(|cut| (cut, self.count(cut).get() as usize));
+                return cuts
+                    .find(|(_, tokens)| *tokens <= n)
+                    .unwrap_or((&text[start..], rest));
+            }
+        }
+        ("", 0)
+    }
+
+    /// Byte length of a piece's prefix of `limit` tokens, or slightly less if a token ends inside a
+    /// character.
+    fn piece_prefix(&self, piece: &str, limit: usize) -> usize {
+        if let Some(len) = self.run_within(piece.as_bytes(), limit) {
+            return len;
+        }
+        let bpe = &self.tokenizer.bpe;
+        let mut window_bytes = limit * 8 + 256;
+        loop {
+            let window = &piece[..piece.floor_char_boundary(window_bytes)];
+            let tokens = bpe.encode_via_backtracking(window.as_bytes());
+            if tokens.len() > limit || window.len() == piece.len() {
+                let lens = tokens
+                    .into_iter()
+                    .take(limit)
+                    .map(|token| bpe.token_len(token));
+                return ends(lens)
+                    .filter(|end| piece.is_char_boundary(*end))
+                    .last()
+                    .unwrap_or(0);
+            }
+            window_bytes *= 2;
+        }
+    }
+
+    /// Byte length of a piece's suffix of `limit` tokens, or slightly less if a token starts inside
+    /// a character.
+    fn piece_suffix(&self, piece: &str, limit: usize) -> usize {
+        if let Some(len) = self.run_within(piece.as_bytes(), limit) {
+            return len;
+        }
+        let bpe = &self.tokenizer.bpe;
+        let mut window_bytes = limit * 8 + 256;
+        loop {
+            let window =
+                &piece[piece.ceil_char_boundary(piece.len().saturating_sub(window_bytes))..];
+            let tokens = bpe.encode_via_backtracking(window.as_bytes());
+            if tokens.len() > limit || window.len() == piece.len() {
+                let lens = tokens
+                    .into_iter()
+                    .rev()
+                    .take(limit)
+                    .map(|token| bpe.token_len(token));
+                let starts_char = |len: &usize| piece.is_char_boundary(piece.len() - len);
+                return ends(lens).filter(starts_char).last().unwrap_or(0);
+            }
+            window_bytes *= 2;
+        }
+    }
+}
+
+/// End offsets of consecutive stretches with these lengths.
+fn ends(lens: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
+    lens.scan(0, |end, len| {
+        *end += len;
+        Some(*end)
+    })
+}
+
+/// The last position in the last eighth of the text where the counts of both sides sum to the count
+/// of the whole.
+fn safe_cut(text: &[u8]) -> Option<usize> {
+    let from = (text.len() - text.len() / 8).max(1);
+    (from..text.len())
+        .rev()
+        .find(|&at| is_safe_cut(text[at - 1], text[at]))
+}
+
+/// Whether a cut between the two bytes leaves the count unchanged, in both encodings and any
+/// surrounding text.
+///
+/// The pre-tokenizer does not look at text before a piece. So it suffices that a piece always
+/// starts at `after`, and that the left part does not end in a blank, except for a line end before
+/// a letter.
+const fn is_safe_cut(before: u8, after: u8) -> bool {
+    match after {
+        b' ' | b'\t' => before.is_ascii_graphic(),
+        b'0'..=b'9' => before.is_ascii_alphabetic() || before == b'\n',
+        b'a'..=b'z' | b'A'..=b'Z' => before == b'\n',
+        b'.' | b',' | b';' | b':' | b'(' | b')' | b'"' | b'/' | b'-' | b'_' | b'=' | b'+'
+        | b'{' | b'}' | b'[' | b']' | b'<' | b'>' | b'#' | b'*' | b'\\' => {
+            before.is_ascii_alphanumeric()
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,140 @@
+//! Contexts of arbitrary conversations are complete, within budget, repeatable, and accepted by
+//! every provider.
+
+mod checks;
+mod clips;
+mod histories;
+
+use anneal_core::{
+    context::{Body, Context, Representation, build},
+    message::{PART_JOIN, Part, part_text, plain_text},
+    render::render,
+};
+use checks::{
+    agrees_with_itself, contains_text, covers_every_id, is_paired, kept_ids, recounted, refusals,
+    well_paired,
+};
+use histories::{Case, case};
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// Enough tokens for the prompt, the summary, and the clipped newest message, media included.
+const ENOUGH: u64 = 4_000;
+
+fn check_context(case: &Case, context: &Context, rendered: &Value) -> Result<(), TestCaseError> {
+    let format = case.ask.format;
+    prop_assert!(
+        covers_every_id(context, case.material.last_message_id),
+        "{:?}",
+        context.manifest
+    );
+    prop_assert!(well_paired(context), "{:#?}", context.messages);
+    prop_assert!(
+        agrees_with_itself(context).is_ok(),
+        "{:?}",
+        agrees_with_itself(context)
+    );
+    prop_assert!(is_paired(rendered, format), "{rendered:#}");
+    let refused = refusals(rendered, format);
+    prop_assert!(refused.is_empty(), "{refused:#?} in {rendered:#}");
+    let counted = recounted(rendered, context, format);
+    prop_assert!(
+        counted <= context.total,
+        "says {}, counts {counted}: {rendered:#}",
+        context.total
+    );
+    if let Some(budget) = case.ask.budget {
+        prop_assert!(context.total <= budget, "{} of {budget}", context.total);
+    }
+    if let Some((parts, id)) = case.newest_user() {
+        let text_start = parts.iter().find_map(|part| match part {
+            Part::Text { text } if !text.trim().is_empty() => {
+                Some(text.chars().take(8).collect::<String>())
+            }
+            _ => None,
+        });
+        prop_assert!(
+            text_start
+                .as_ref()
+                .is_none_or(|text_start| contains_text(rendered, text_start)),
+            "{text_start:?} of {id:?} is not in {rendered:#}"
+        );
+        let shown = |id| {
+            context
+                .messages
+                .iter()
+                .any(|message| message.message_ids.contains(&id))
+        };
+        prop_assert!(id.is_none_or(shown), "{id:?} is not among the ids");
+    }
+    Ok(())
+}
+
+fn read(rendered: &str) -> Value {
+    serde_json::from_str(rendered).expect("a request is JSON")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_context_is_accepted_by_its_provider(case in case()) {
+        let format = case.ask.format;
+        let context = build(case.material.clone(), case.ask.clone()).expect("no budget, no refusal");
+        let rendered = render(&context, format);
+        check_context(&case, &context, &read(&rendered))?;
+        let again = build(case.material.clone(), case.ask.clone()).expect("no budget, no refusal");
+        prop_assert_eq!(render(&again, format), rendered);
+        prop_assert_eq!(again, context);
+    }
+
+    #[test]
+    fn a_budget_is_kept_and_a_larger_one_keeps_more(
+        case in case(),
+        share in prop_oneof![Just(100), 1..100_u64],
+        less in 0..20_u64,
+        more in 1..2_000_u64,
+    ) {
+        let whole = build(case.material.clone(), case.ask.clone()).expect("no budget, no refusal").total;
+        let budget = (whole.get() * share / 100).saturating_sub(less).max(1);
+        let tight = case.with_budget(budget);
+        let Ok(small) = build(tight.material.clone(), tight.ask.clone()) else { return Ok(()) };
+        check_context(&tight, &small, &read(&render(&small, case.ask.format)))?;
+        let wide = case.with_budget(budget + more);
+        let large = build(wide.material.clone(), wide.ask.clone()).expect("a larger budget fits too");
+        check_context(&wide, &large, &read(&render(&large, case.ask.format)))?;
+        prop_assert!(kept_ids(&small).is_subset(&kept_ids(&large)), "{:?} and {:?}", kept_ids(&small), kept_ids(&large));
+    }
+
+    #[test]
+    fn a_clip_says_which_bytes_it_left_out(case in case(), budget in 1..ENOUGH) {
+        let case = case.with_budget(budget);
+        let Ok(context) = build(case.material.clone(), case.ask.clone()) else { return Ok(()) };
+        for part in context.messages.iter().flat_map(|message| &message.parts) {
+            // Only generated JSON starts with these characters. Descriptions of media follow a
+            // blank line.
+            let is_result = matches!(part, Part::ToolResult { .. });
+            if is_result && (part_text(part).starts_with('{') || part_text(part).starts_with("[{")) {
+                let json = part_text(part).split(PART_JOIN).next().unwrap_or_default();
+                prop_assert!(serde_json::from_str::<Value>(json).is_ok(), "{json}");
+            }
+        }
+        for line in context.manifest.iter().filter(|line| !line.clipped.is_empty()) {
+            prop_assert_eq!(line.representation, Representation::Clipped);
+            let message = case.material.tail.iter().find(|message| message.id == line.first).expect("clipped messages are in the tail");
+            let Body::Original(parts) = &message.body else { panic!("{line:?} is swapped") };
+            let plain = plain_text(parts);
+            let shown = context.messages.iter().filter(|message| message.message_ids.contains(&line.first));
+            let shown: String = shown.flat_map(|message| &message.parts).map(|part| part_text(part).to_owned() + "\n").collect();
+            for range in &line.clipped {
+                prop_assert!(plain.get(range.clone()).is_some(), "{range:?} of {} bytes", plain.len());
+                let mark = format!("bytes {} to {} of message {}]", range.start, range.end, line.first);
+                prop_assert!(shown.contains(&mark), "{mark} is not in {shown}");
+                let before: String = plain[..range.start].chars().rev().take_while(|c| !c.is_whitespace() && *c != ',').collect();
+                let before: String = before.chars().rev().collect();
+                prop_assert!(shown.contains(&before), "{before:?} before {range:?} is not shown");
+            }
+            prop_assert!(line.clipped.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", line.clipped);
+        }
+    }
+}

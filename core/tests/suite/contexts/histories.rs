@@ -1,0 +1,376 @@
+//! Arbitrary conversations, including every odd content that the API accepts.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    context::{Ask, Body, CheckpointSummary, Material, Pressure, SummaryOrigin, TailMessage},
+    message::{Media, Message, MessageId, Part, Role, ToolMark, outline, plain_text_bytes},
+    policy::Policy,
+    render::Format,
+    tokens::{Tokens, count_parts},
+    turn,
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use super::checks::ENCODING;
+
+fn words() -> impl Strategy<Value = String> {
+    let word = select(vec![
+        "the sea, ",
+        "海と空、",
+        "{\"a\": 1} ",
+        "line\n",
+        "\u{0}nul ",
+        "\u{1f469}\u{200d}\u{1f680} ",
+        "0123456789",
+    ]);
+    prop_oneof![
+        1 => Just(String::new()),
+        1 => select(vec![" ", "\n \t", "\u{a0}"]).prop_map(str::to_owned),
+        8 => (word.clone(), 1..30_usize).prop_map(|(word, times)| format!("Said: {}", word.repeat(times))),
+        1 => (word, 200..900_usize).prop_map(|(word, times)| format!("Said: {}", word.repeat(times))),
+    ]
+}
+
+fn json() -> impl Strategy<Value = String> {
+    let rows = (0..400_usize).prop_map(|n| {
+        format!(
+            "{{\"rows\": [{}], \"n\":{n}}}",
+            vec!["{\"name\": \"海 sea\", \"n\":1.50}"; n].join(", ")
+        )
+    });
+    let text = (1..4_000_usize).prop_map(|n| {
+        format!(
+            "[{{\"out\":\"{}\",\"code\":0}}]",
+            "\\u6d77\\n\\ud83d\\ude00 a\\\\".repeat(n)
+        )
+    });
+    prop_oneof![rows, text]
+}
+
+fn id() -> impl Strategy<Value = String> {
+    let odd = [
+        "a",
+        "b",
+        "c",
+        "call_X|fc_Y",
+        "call_X fc_Y",
+        "toolu_01A",
+        "é",
+    ]
+    .map(str::to_owned);
+    select([odd.to_vec(), vec!["x".repeat(41), "x".repeat(80)]].concat())
+}
+
+fn name() -> impl Strategy<Value = String> {
+    let names = ["look", "read_file", "a.b:c", "9 lives", "été"].map(str::to_owned);
+    select([names.to_vec(), vec!["n".repeat(100)]].concat())
+}
+
+fn input() -> impl Strategy<Value = String> {
+    let inputs = [
+        "{}",
+        "{\"b\":1.50e2,\"a\":[null,true]}",
+        "",
+        " ",
+        "[1]",
+        "{\"a\":",
+        "\"text\"",
+        "{\"a\":\"\\ud83d\"}",
+        "{\"n\":1e999}",
+        "{\"big\":123456789012345678901234567890}",
+    ];
+    select(inputs.map(str::to_owned).to_vec())
+}
+
+fn media() -> impl Strategy<Value = Media> {
+    let uris = [
+        "https://a/b",
+        "http://a/b",
+        "gs://a/b",
+        "s3://bucket/b",
+        "data:image/png;base64,QUJD",
+        "data:application/pdf;base64,QUI=",
+        "data:,x",
+    ];
+    let types = [
+        "image/png",
+        "image/gif",
+        "application/pdf",
+        "audio/mp3",
+        "application/octet-stream",
+    ];
+    (
+        select(uris.to_vec()),
+        select(types.to_vec()),
+        select(vec![0, 5, 300]),
+    )
+        .prop_map(|(uri, media_type, tokens)| Media {
+            uri: uri.into(),
+            media_type: media_type.into(),
+            bytes: 0,
+            tokens,
+        })
+}
+
+fn text() -> impl Strategy<Value = Part> {
+    words().prop_map(|text| Part::Text { text })
+}
+
+fn spoken() -> impl Strategy<Value = Part> {
+    prop_oneof![6 => text(), 1 => media().prop_map(Part::Media)]
+}
+
+fn answer() -> impl Strategy<Value = Part> {
+    let signature = select(vec!["", "c2ln", "no base64"]);
+    let provider = select(vec!["", "anthropic", "openai", "gemini"]);
+    let thought = (
+        prop_oneof![Just(String::new()), words()],
+        signature,
+        provider,
+    )
+        .prop_map(|(text, signature, provider)| Part::Reasoning {
+            text,
+            signature: signature.into(),
+            provider: provider.into(),
+            redacted: false,
+        });
+    let call =
+        (id(), name(), input()).prop_map(|(id, name, input)| Part::ToolUse { id, name, input });
+    prop_oneof![3 => text(), 1 => media().prop_map(Part::Media), 2 => thought, 4 => call]
+}
+
+fn result() -> impl Strategy<Value = Part> {
+    let text = prop_oneof![3 => words(), 1 => json()];
+    (id(), text, any::<bool>(), vec(media(), 0..2)).prop_map(|(id, text, is_error, media)| {
+        Part::ToolResult {
+            id,
+            text,
+            is_error,
+            media,
+        }
+    })
+}
+
+/// The next event of a conversation.
+#[derive(Debug, Clone)]
+enum Step {
+    Append(Role, Vec<Part>),
+    /// Every unanswered call gets a result, with these texts.
+    AnswerCalls {
+        texts: Vec<String>,
+        reversed: bool,
+        at_once: bool,
+    },
+    /// The last user message again, after an empty answer.
+    Repeat(Vec<Part>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let answered = (
+        vec(prop_oneof![3 => words(), 1 => json()], 1..4),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    prop_oneof![
+        4 => vec(spoken(), 0..3).prop_map(|parts| Step::Append(Role::User, parts)),
+        5 => vec(answer(), 0..5).prop_map(|parts| Step::Append(Role::Assistant, parts)),
+        1 => vec(result(), 1..4).prop_map(|parts| Step::Append(Role::Tool, parts)),
+        1 => vec(text(), 1..2).prop_map(|parts| Step::Append(Role::System, parts)),
+        4 => answered.prop_map(|(texts, reversed, at_once)| Step::AnswerCalls { texts, reversed, at_once }),
+        1 => select(vec![vec![], vec![Part::Text { text: " ".into() }]]).prop_map(Step::Repeat),
+    ]
+}
+
+fn results(waiting: &mut Vec<String>, texts: &[String], reversed: bool) -> Vec<Part> {
+    if reversed {
+        waiting.reverse();
+    }
+    let texts = texts.iter().cycle().cloned();
+    let answer = |(id, text)| Part::ToolResult {
+        id,
+        text,
+        is_error: false,
+        media: Vec::new(),
+    };
+    waiting.drain(..).zip(texts).map(answer).collect()
+}
+
+fn messages_of(steps: Vec<Step>) -> Vec<(Role, Vec<Part>)> {
+    let mut messages: Vec<(Role, Vec<Part>)> = Vec::new();
+    let mut waiting: Vec<String> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Append(role, parts) => {
+                let calls = parts.iter().filter_map(|part| match part {
+                    Part::ToolUse { id, .. } => Some(id.clone()),
+                    _ => None,
+                });
+                waiting.extend(calls);
+                messages.push((role, parts));
+            }
+            Step::AnswerCalls {
+                texts,
+                reversed,
+                at_once,
+            } => {
+                let results = results(&mut waiting, &texts, reversed);
+                if at_once && !results.is_empty() {
+                    messages.push((Role::Tool, results));
+                } else {
+                    messages.extend(results.into_iter().map(|result| (Role::Tool, vec![result])));
+                }
+            }
+            Step::Repeat(failure) => {
+                let user = messages
+                    .iter()
+                    .rfind(|(role, _)| *role == Role::User)
+                    .cloned();
+                messages.push((Role::Assistant, failure));
+                messages.extend(user);
+            }
+        }
+    }
+    messages
+}
+
+/// A conversation, and the request for its context.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) material: Material,
+    pub(crate) ask: Ask,
+}
+
+prop_compose! {
+    /// Any conversation, in any format, under any pressure, without a budget.
+    pub(crate) fn case()(
+        steps in vec((step(), prop::bool::weighted(0.05)), 0..25),
+        prompt in select(vec!["", " ", "Answer briefly."]),
+        before in 0..4_i64,
+        separated in any::<bool>(),
+        summary in option::weighted(0.4, select(vec!["They spoke of the sea.", "海。"])),
+        input in vec(vec(spoken(), 1..3), 0..3),
+        format in select(Format::ALL.to_vec()),
+        pressure in select(vec![Pressure::None, Pressure::None, Pressure::TruncateToolResults, Pressure::Compact]),
+    ) -> Case {
+        let swaps: Vec<bool> = steps.iter().map(|(_, swap)| *swap).collect();
+        let history = messages_of(steps.into_iter().map(|(step, _)| step).collect());
+        let swaps = swaps.into_iter().chain(std::iter::repeat(false));
+        let separator = separated.then_some(MessageId(before)).filter(|id| id.0 > 0);
+        let boundary = separator.map_or(0, |id| id.0) + if summary.is_some() { 2 } else { 0 };
+        let tail = tail(history, swaps, boundary);
+        let checkpoint = summary.map(|text| CheckpointSummary {
+            last: MessageId(boundary),
+            text: text.into(),
+            tokens: ENCODING.counter().count(text),
+            saved: Tokens::ZERO,
+            origin: SummaryOrigin::Stored,
+        });
+        let messages = input.into_iter().map(|parts| Message { role: Role::User, parts, metadata: BTreeMap::default() });
+        let material = Material {
+            last_message_id: tail.last().map_or(MessageId(boundary), |message| message.id),
+            last_role: tail.last().map(|message| message.role),
+            turn: tail.last().map_or(0, |message| message.turn),
+            encoding: ENCODING,
+            policy: Policy::default(),
+            system_prompt: prompt.into(),
+            system_prompt_tokens: ENCODING.counter().count(prompt),
+            separator,
+            checkpoint,
+            tail,
+            prefix: None,
+            omitted: Vec::new(),
+            idle_seconds: None,
+            tokens_ratio: None,
+            learnt_window: None,
+        };
+        Case { material, ask: Ask { current_input: messages.collect(), format, pressure, ..Ask::default() } }
+    }
+}
+
+fn tail(
+    history: Vec<(Role, Vec<Part>)>,
+    swaps: impl Iterator<Item = bool>,
+    boundary: i64,
+) -> Vec<TailMessage> {
+    let (mut turn, mut before) = (0, None);
+    let mut id = MessageId(boundary);
+    let message = |((role, parts), swapped): ((Role, Vec<Part>), bool)| {
+        turn += i32::from(turn::starts(role, before));
+        before = Some(role);
+        id = id.next();
+        let tokens = count_parts(ENCODING, &parts);
+        TailMessage {
+            id,
+            role,
+            turn,
+            tokens,
+            estimated: false,
+            body: body(parts, swapped),
+            ready: None,
+        }
+    };
+    history.into_iter().zip(swaps).map(message).collect()
+}
+
+fn body(parts: Vec<Part>, swapped: bool) -> Body {
+    if !swapped {
+        return Body::Original(parts);
+    }
+    let outline: Vec<ToolMark> = outline(&parts);
+    let text = "In short.".to_owned();
+    Body::Summary {
+        tokens: ENCODING.counter().count(&text),
+        text,
+        original_bytes: plain_text_bytes(&parts) as u64,
+        outline,
+    }
+}
+
+impl Case {
+    pub(crate) fn with_budget(&self, budget: u64) -> Self {
+        let mut case = self.clone();
+        case.ask.budget = Some(Tokens::new(budget));
+        case
+    }
+
+    /// The newest user message with sendable content: its parts, and its id if it is stored.
+    pub(crate) fn newest_user(&self) -> Option<(&[Part], Option<MessageId>)> {
+        let input = self
+            .ask
+            .current_input
+            .iter()
+            .map(|message| (message.parts.as_slice(), None));
+        let users = self
+            .material
+            .tail
+            .iter()
+            .filter(|message| message.role == Role::User);
+        let stored = users.map(|message| match &message.body {
+            Body::Original(parts) => (parts.as_slice(), Some(message.id)),
+            Body::Summary { .. } => (SWAPPED, Some(message.id)),
+        });
+        stored
+            .chain(input)
+            .rfind(|(parts, _)| parts.iter().any(|part| self.is_sendable(part)))
+    }
+
+    fn is_sendable(&self, part: &Part) -> bool {
+        let alternates = matches!(
+            self.ask.format,
+            Format::AnthropicMessages | Format::GeminiContents
+        );
+        match part {
+            Part::Text { text } => !if alternates { text.trim() } else { text }.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+/// The parts that represent a message which is sent as its summary.
+const SWAPPED: &[Part] = &[Part::Media(Media {
+    uri: String::new(),
+    media_type: String::new(),
+    bytes: 0,
+    tokens: 0,
+})];

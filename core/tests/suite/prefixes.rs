@@ -1,0 +1,294 @@
+//! Growing conversations: what equal prefix hashes guarantee, and that stepped cooling never swaps
+//! hot messages or undoes a swap.
+
+use anneal_core::{
+    context::{
+        Ask, Body, CheckpointSummary, Context, ContextMessage, Material, PrefixVersion, Pressure,
+        ReadySummary, Representation, SummaryOrigin, TailMessage, build,
+    },
+    cooling,
+    message::{MessageId, Part, Role, plain_text},
+    policy::{Cooling, Policy, PolicyOverrides, Profile, SessionSettings},
+    tokens::{Encoding, Tokens},
+    turn,
+};
+use proptest::prelude::*;
+
+/// An event between two contexts.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Say(Role, u64),
+    Checkpoint,
+    Separator,
+    Prompt,
+    Pause,
+    /// Later contexts have a budget of this share of the tail, in percent; 100: no budget.
+    Budget(u64),
+    /// Whether later contexts are built as after a refusal of the model.
+    Pressure(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (10..200_u64).prop_map(|tokens| Step::Say(Role::User, tokens)),
+        10 => (10..200_u64).prop_map(|tokens| Step::Say(Role::Assistant, tokens)),
+        8 => (500..6_000_u64).prop_map(|tokens| Step::Say(Role::User, tokens)),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::Separator),
+        1 => Just(Step::Prompt),
+        1 => Just(Step::Pause),
+        1 => (30..=100_u64).prop_map(Step::Budget),
+        1 => any::<bool>().prop_map(Step::Pressure),
+    ]
+}
+
+struct GrowingConversation {
+    policy: Policy,
+    messages: Vec<(MessageId, Role, i32, u64)>,
+    separator: Option<MessageId>,
+    checkpoint: Option<MessageId>,
+    prompt: String,
+    idle: i64,
+    share: u64,
+    pressure: Pressure,
+    version: Option<PrefixVersion>,
+}
+
+impl GrowingConversation {
+    fn new(cooling: Cooling) -> Self {
+        let overrides = PolicyOverrides {
+            profile: Some(Profile::Agents),
+            ..PolicyOverrides::default()
+        };
+        let policy = Policy {
+            cooling,
+            hot_zone_radius: 2,
+            ..SessionSettings::default().policy(&overrides, None)
+        };
+        let (messages, prompt) = (Vec::new(), "Answer.".to_owned());
+        Self {
+            policy,
+            messages,
+            separator: None,
+            checkpoint: None,
+            prompt,
+            idle: 1,
+            share: 100,
+            pressure: Pressure::None,
+            version: None,
+        }
+    }
+
+    fn last(&self) -> MessageId {
+        self.messages
+            .last()
+            .map_or(MessageId::NONE, |message| message.0)
+    }
+
+    fn apply(&mut self, step: Step) {
+        self.idle = 1;
+        match step {
+            Step::Say(role, tokens) => {
+                let before = self.messages.last().map(|message| (message.1, message.2));
+                let turn = before.map_or(0, |(_, turn)| turn)
+                    + i32::from(turn::starts(role, before.map(|message| message.0)));
+                self.messages.push((self.last().next(), role, turn, tokens));
+            }
+            Step::Checkpoint if self.last().0 > self.boundary().0 + 2 => {
+                self.checkpoint = Some(MessageId(self.last().0 - 2));
+            }
+            Step::Separator => (self.separator, self.checkpoint) = (Some(self.last()), None),
+            Step::Prompt => self.prompt.push('!'),
+            Step::Pause => self.idle = 1_000,
+            Step::Budget(share) => self.share = share,
+            Step::Pressure(applied) => {
+                self.pressure = if applied {
+                    Pressure::TruncateToolResults
+                } else {
+                    Pressure::None
+                };
+            }
+            Step::Checkpoint => {}
+        }
+    }
+
+    fn boundary(&self) -> MessageId {
+        self.checkpoint.or(self.separator).unwrap_or_default()
+    }
+
+    /// The material as the store reads it: swapped messages come without their originals.
+    fn material(&self) -> Material {
+        let current = self.messages.last().map_or(0, |message| message.2);
+        let tail = self
+            .messages
+            .iter()
+            .filter(|message| message.0 > self.boundary())
+            .map(|(id, role, turn, tokens)| {
+                let large = *tokens > self.policy.large_message_threshold.get();
+                let swapped = match self.policy.cooling {
+                    Cooling::Strict => {
+                        large && cooling::is_cool_by_turns(*turn, current, &self.policy)
+                    }
+                    Cooling::Stepped => self
+                        .version
+                        .as_ref()
+                        .is_some_and(|version| version.swapped.contains(id)),
+                };
+                let ready = ReadySummary {
+                    text: format!("in short, {id}"),
+                    tokens: Tokens::new(tokens / 10),
+                };
+                let body = if swapped {
+                    let ReadySummary { text, tokens } = ready.clone();
+                    let original_bytes = format!("said, {id}").len() as u64;
+                    Body::Summary {
+                        text,
+                        tokens,
+                        original_bytes,
+                        outline: Vec::new(),
+                    }
+                } else {
+                    Body::Original(vec![Part::Text {
+                        text: format!("said, {id}"),
+                    }])
+                };
+                let ready =
+                    (large && !swapped && self.policy.cooling == Cooling::Stepped).then_some(ready);
+                TailMessage {
+                    id: *id,
+                    role: *role,
+                    turn: *turn,
+                    tokens: Tokens::new(*tokens),
+                    estimated: false,
+                    body,
+                    ready,
+                }
+            });
+        let summary = |last: MessageId| CheckpointSummary {
+            last,
+            text: format!("up to {last}"),
+            tokens: Tokens::new(20),
+            saved: Tokens::new(100),
+            origin: SummaryOrigin::Stored,
+        };
+        Material {
+            last_message_id: self.last(),
+            last_role: self.messages.last().map(|message| message.1),
+            turn: current,
+            encoding: Encoding::O200kBase,
+            policy: self.policy,
+            system_prompt: self.prompt.clone(),
+            system_prompt_tokens: Tokens::new(3),
+            separator: self.separator,
+            checkpoint: self.checkpoint.map(summary),
+            tail: tail.collect(),
+            prefix: self.version.clone(),
+            omitted: Vec::new(),
+            idle_seconds: Some(self.idle),
+            tokens_ratio: None,
+            learnt_window: None,
+        }
+    }
+
+    fn build(&mut self) -> Context {
+        let all: u64 = self
+            .messages
+            .iter()
+            .filter(|message| message.0 > self.boundary())
+            .map(|message| message.3 + 4)
+            .sum();
+        let budget = (self.share < 100).then(|| Tokens::new((all * self.share / 100).max(8_000)));
+        let ask = Ask {
+            budget,
+            pressure: self.pressure,
+            ..Ask::default()
+        };
+        let context = build(self.material(), ask).expect("8,000 tokens hold any message");
+        if let Some(new) = &context.prefix.new_version {
+            self.version = Some(new.version.clone());
+        }
+        context
+    }
+}
+
+fn texts(context: &Context) -> Vec<(Role, String)> {
+    context
+        .messages
+        .iter()
+        .map(|message| (message.role, plain_text(&message.parts)))
+        .collect()
+}
+
+/// The messages that represent stored ones up to `last`.
+fn up_to(context: &Context, last: MessageId) -> impl Iterator<Item = &ContextMessage> {
+    context
+        .messages
+        .iter()
+        .filter(move |message| message.message_ids.last().is_some_and(|id| *id <= last))
+}
+
+/// Whether one context is the beginning of another. Later text may have been joined to its last
+/// message.
+fn is_beginning_of(earlier: &[(Role, String)], later: &[(Role, String)]) -> bool {
+    let Some(((role, last), before)) = earlier.split_last() else {
+        return true;
+    };
+    later.len() >= earlier.len()
+        && later[..before.len()] == *before
+        && later[before.len()].0 == *role
+        && later[before.len()].1.starts_with(last.as_str())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn equal_hashes_mean_that_one_context_is_the_beginning_of_the_next(
+        steps in prop::collection::vec(step(), 1..120),
+        stepped in any::<bool>(),
+    ) {
+        let mut conversation = GrowingConversation::new(if stepped { Cooling::Stepped } else { Cooling::Strict });
+        let mut before: Option<Context> = None;
+        for step in steps {
+            conversation.apply(step);
+            let context = conversation.build();
+            let again = conversation.build();
+            prop_assert_eq!(&again.messages, &context.messages, "nothing changed in between");
+            prop_assert_eq!((&again.prefix.new_version, again.prefix.hash), (&None, context.prefix.hash));
+            if let Some(before) = before {
+                let same = before.prefix.hash == context.prefix.hash;
+                prop_assert_eq!(same, context.prefix.new_version.is_none(), "every break is a new version");
+                if !same {
+                    prop_assert!(context.prefix.cache_break.is_some(), "and says why");
+                }
+                for message in up_to(&context, context.prefix.stable_until) {
+                    prop_assert!(before.messages.contains(message), "sent before: {:?}", message.message_ids);
+                }
+                if same {
+                    prop_assert!(is_beginning_of(&texts(&before), &texts(&context)));
+                }
+            }
+            before = Some(context);
+        }
+    }
+
+    #[test]
+    fn only_cool_messages_are_swapped_and_they_stay_so_until_the_boundary_passes_them(
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut conversation = GrowingConversation::new(Cooling::Stepped);
+        let mut swapped: Vec<MessageId> = Vec::new();
+        for step in steps {
+            conversation.apply(step);
+            let context = conversation.build();
+            let summaries = context.manifest.iter().filter(|line| line.representation == Representation::Summary);
+            let now = conversation.version.as_ref().map(|version| version.swapped.clone()).unwrap_or_default();
+            prop_assert!(summaries.clone().all(|line| now.contains(&line.first)));
+            prop_assert!(swapped.iter().filter(|id| **id > conversation.boundary()).all(|id| now.contains(id)));
+            for line in summaries {
+                prop_assert!(line.cool, "message {} is hot", line.first);
+            }
+            swapped = now;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Measures whether the number of messages waiting for their counts grows: samples of how many
+//! messages have been appended and how many counted.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::database::Database;
+
+/// How many samples are taken in each measured interval.
+const SAMPLES: u32 = 10;
+/// Sums over all conversations, and the time at which PostgreSQL computed them.
+const SUMS: &str = "select extract(epoch from statement_timestamp()), sum(last_message_id), sum(counted_message_id)
+    from ai_conversation;";
+
+/// Messages of all conversations at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// In seconds, by PostgreSQL's clock.
+    at: f64,
+    appended: f64,
+    counted: f64,
+}
+
+impl Sample {
+    /// Takes one sample now.
+    pub(crate) async fn take(database: &Database) -> anyhow::Result<Self> {
+        Self::parse(&database.run(SUMS).await?)
+    }
+
+    /// Parses a row of [`SUMS`].
+    fn parse(row: &str) -> anyhow::Result<Self> {
+        let mut columns = row.split('|').map(str::parse);
+        let mut next = || {
+            columns
+                .next()
+                .with_context(|| format!("PostgreSQL said {row}"))
+        };
+        Ok(Self {
+            at: next()??,
+            appended: next()??,
+            counted: next()??,
+        })
+    }
+
+    /// Number of messages whose tokens are not counted yet.
+    pub(crate) fn backlog(&self) -> f64 {
+        self.appended - self.counted
+    }
+}
+
+/// Takes samples at equal distances over the given time, starting now.
+pub(crate) async fn take_samples(
+    database: &Database,
+    time: Duration,
+) -> anyhow::Result<Vec<Sample>> {
+    // All samples use one psql session: starting a session would disturb the measurement.
+    let pause = format!("\nselect pg_sleep({});\n", (time / SAMPLES).as_secs_f64());
+    let output = database.run(&[SUMS; SAMPLES as usize].join(&pause)).await?;
+    // A pause prints an empty line.
+    output
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(Sample::parse)
+        .collect()
+}
+
+/// Messages per second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trend {
+    pub(crate) appended: f64,
+    pub(crate) counted: f64,
+}
+
+impl Trend {
+    /// Fits straight lines to the samples. Workers count in batches, so the difference of only two
+    /// samples would mostly show where in a batch they were taken.
+    pub(crate) fn of(samples: &[Sample]) -> Self {
+        let slope = |value: fn(&Sample) -> f64| {
+            let mean = |of: &dyn Fn(&Sample) -> f64| {
+                samples.iter().map(of).sum::<f64>() / samples.len() as f64
+            };
+            let (middle, level) = (mean(&|sample| sample.at), mean(&|sample| value(sample)));
+            let together = mean(&|sample| (sample.at - middle) * (value(sample) - level));
+            together / mean(&|sample| (sample.at - middle).powi(2))
+        };
+        Self {
+            appended: slope(|sample| sample.appended),
+            counted: slope(|sample| sample.counted),
+        }
+    }
+
+    /// How many more messages are waiting after each second.
+    pub(crate) fn growth(&self) -> f64 {
+        self.appended - self.counted
+    }
+}
+
+/// Whether a ratio of counted to appended messages, rounded to two decimals, is at least 1.
+pub(crate) fn keeps_up(ratio: f64) -> bool {
+    (ratio * 100.0).round() >= 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The trend of ten samples with a worker that counts this share of 1,000 messages a second, in
+    /// batches of 300.
+    fn counting(share: f64) -> Trend {
+        let samples = (0..10).map(|number| {
+            let at = f64::from(number) * 0.4;
+            let counted = (share * 1_000.0 * at / 300.0).floor() * 300.0;
+            Sample {
+                at: 1_795_302_000.0 + at,
+                appended: 5_000.0 + 1_000.0 * at,
+                counted,
+            }
+        });
+        Trend::of(&samples.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_worker_that_counts_a_twentieth_less_than_is_appended_does_not_keep_up() {
+        let trend = counting(0.95);
+        assert!(
+            (trend.appended - 1_000.0).abs() < 1.0 && trend.growth() > 20.0,
+            "{trend:?}"
+        );
+        assert!(
+            !keeps_up(trend.counted / trend.appended) && !keeps_up(0.994) && !keeps_up(f64::NAN)
+        );
+    }
+
+    #[test]
+    fn a_worker_whose_backlog_stays_or_shrinks_keeps_up() {
+        assert!(keeps_up(1.0) && keeps_up(0.996) && keeps_up(1.3));
+        let trend = counting(1.1);
+        assert!(
+            keeps_up(trend.counted / trend.appended) && trend.growth() < 0.0,
+            "{trend:?}"
+        );
+    }
+
+    #[test]
+    fn a_sample_is_a_row_of_three_numbers() {
+        let sample = Sample::parse("1795302000.250000|1200|1000").unwrap();
+        assert!(
+            (sample.at - 1_795_302_000.25).abs() < 1e-6
+                && (sample.backlog() - 200.0).abs() < f64::EPSILON
+        );
+        assert!(
+            Sample::parse("1795302000.250000|1200").is_err() && Sample::parse("a|b|c").is_err()
+        );
+    }
+}

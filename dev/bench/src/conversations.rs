@@ -1,0 +1,164 @@
+//! The conversations of a load: which conversations are appended to, over which connections, and
+//! with which messages.
+
+use std::{pin::Pin, sync::Arc};
+
+use anneal_proto::v1 as pb;
+use tokio::task::JoinSet;
+use tonic::{Status, transport::Channel};
+use uuid::Uuid;
+
+use crate::stack::{BenchStack, user};
+
+/// Conversations that grow, and connections to the server. None of the conversations is ever
+/// compacted, because only appending is measured.
+#[derive(Clone)]
+pub(crate) struct Conversations {
+    channels: Arc<[Channel]>,
+    conversations: Arc<[String]>,
+}
+
+/// How many separators are inserted concurrently.
+const SEPARATORS_AT_ONCE: usize = 64;
+
+/// An append in progress.
+type Call = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
+/// A stored message.
+pub(crate) struct StoredMessage {
+    pub(crate) conversation_id: String,
+    pub(crate) message_id: i64,
+}
+
+impl Conversations {
+    /// Creates new conversations that are reached over this many connections.
+    pub(crate) async fn start(
+        stack: &BenchStack,
+        conversations: u64,
+        connections: usize,
+    ) -> anyhow::Result<Self> {
+        let mut channels = Vec::new();
+        for _ in 0..connections {
+            channels.push(stack.channel().await?);
+        }
+        let policy = pb::Policy {
+            max_message_count: Some(0),
+            ..Default::default()
+        };
+        let mut made = Vec::new();
+        for number in 0..conversations as usize {
+            made.push(
+                stack
+                    .conversation(&channels[number % connections], Some(policy.clone()))
+                    .await?,
+            );
+        }
+        Ok(Self {
+            channels: channels.into(),
+            conversations: made.into(),
+        })
+    }
+
+    /// Appends one message of 400 bytes to the conversation with this number (modulo the number of
+    /// conversations).
+    pub(crate) async fn append(&self, number: u64) -> Result<StoredMessage, Status> {
+        let conversation_id =
+            self.conversations[number as usize % self.conversations.len()].clone();
+        let stored = append(self.channel(number), &conversation_id, vec![user(text())]).await?;
+        Ok(StoredMessage {
+            conversation_id,
+            message_id: stored
+                .messages
+                .first()
+                .map_or(0, |message| message.message_id),
+        })
+    }
+
+    /// Appends this many messages to each conversation: sequentially within a conversation,
+    /// concurrently across conversations.
+    pub(crate) async fn append_to_each(&self, messages: usize) -> anyhow::Result<()> {
+        let mut callers = JoinSet::new();
+        for (number, conversation_id) in self.conversations.iter().enumerate() {
+            let (channel, conversation_id) =
+                (self.channel(number as u64).clone(), conversation_id.clone());
+            callers
+                .spawn(async move { append_in_turn(&channel, &conversation_id, messages).await });
+        }
+        while let Some(done) = callers.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    /// Inserts a separator at the end of each conversation, so that its tail is empty, as after a
+    /// checkpoint.
+    pub(crate) async fn insert_separators(&self) -> anyhow::Result<()> {
+        let mut callers = JoinSet::new();
+        for (number, conversation_id) in self.conversations.iter().enumerate() {
+            let mut client = BenchStack::messages(self.channel(number as u64));
+            let ask = pb::InsertSeparatorRequest {
+                conversation_id: conversation_id.clone(),
+                ..Default::default()
+            };
+            callers.spawn(async move { client.insert_separator(ask).await });
+            if callers.len() == SEPARATORS_AT_ONCE {
+                callers.join_next().await.transpose()?.transpose()?;
+            }
+        }
+        while let Some(done) = callers.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    /// Returns the append as a function that a load can call.
+    pub(crate) fn append_call(&self) -> impl Fn(u64) -> Call + Clone + Send + 'static {
+        let conversations = self.clone();
+        move |number| {
+            let conversations = conversations.clone();
+            Box::pin(async move { conversations.append(number).await.map(drop) })
+        }
+    }
+
+    /// The connection for the call with this number.
+    pub(crate) fn channel(&self, number: u64) -> &Channel {
+        &self.channels[number as usize % self.channels.len()]
+    }
+}
+
+/// A text of 400 bytes.
+pub(crate) fn text() -> String {
+    let mut text = "The quick brown fox jumps over the lazy dog. ".repeat(9);
+    text.truncate(400);
+    text
+}
+
+/// Appends messages with a new request id.
+pub(crate) async fn append(
+    channel: &Channel,
+    conversation_id: &str,
+    messages: Vec<pb::NewMessage>,
+) -> Result<pb::AppendMessagesResponse, Status> {
+    let ask = pb::AppendMessagesRequest {
+        conversation_id: conversation_id.to_owned(),
+        request_id: Uuid::new_v4().to_string(),
+        messages,
+        ..Default::default()
+    };
+    Ok(BenchStack::messages(channel)
+        .append_messages(ask)
+        .await?
+        .into_inner())
+}
+
+/// Appends this many messages of 400 bytes to a conversation, one after the other.
+pub(crate) async fn append_in_turn(
+    channel: &Channel,
+    conversation_id: &str,
+    messages: usize,
+) -> Result<(), Status> {
+    for _ in 0..messages {
+        append(channel, conversation_id, vec![user(text())]).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! `make bench`: measures anneal and compares it with plain PostgreSQL. Starts its own durable
+//! PostgreSQL, server and worker, measures through gRPC, prints a table and writes
+//! target/bench/results.json, or results-SCENARIO.json for a single scenario. Figures of the same
+//! run can be compared with each other; on a shared machine the absolute numbers cannot.
+//!
+//! `anneal-bench replay-simulated` replays real transcripts without a service and starts none of
+//! these processes. `anneal-bench replay [FAMILY]`, built with the feature `replay`, replays them
+//! through a service in this process.
+
+mod backlog;
+mod conversations;
+mod database;
+mod environment;
+mod figures;
+mod history;
+mod latencies;
+mod load;
+mod pace;
+mod pgbench;
+mod pgbench_log;
+mod plots;
+mod process_log;
+mod processes;
+mod replay;
+mod report;
+mod scenarios;
+mod silent_model;
+mod stack;
+
+use clap::{Parser, ValueEnum, builder::PossibleValue};
+
+use figures::Figures;
+use pace::Pace;
+use scenarios::{
+    append, context, count, dead_model, footprint, isolation, jobs, lists, memory, overload,
+    resolve, start, write_cost,
+};
+use stack::BenchStack;
+
+/// Measures anneal through its doors. Exits with 0 also where targets are missed: the last line
+/// counts them.
+#[derive(Debug, Parser)]
+#[command(name = "anneal-bench")]
+struct Arguments {
+    /// What is measured; when not said, all but the replays.
+    scenario: Option<Scenario>,
+    /// With `replay`: one family of transcripts.
+    family: Option<String>,
+    /// With `footprint`: how long it is under load.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// One short round of everything, to see whether it runs: its figures say nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Also draws docs/performance/SCENARIO.svg; not what a quick run says.
+    #[arg(long, conflicts_with = "quick")]
+    plots: bool,
+}
+
+/// What can be measured. Without `replay` and `replay-simulated`, all of it is `make bench`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// Messages per second and their latency, beside pgbench running the same append; while a model
+    /// is dead.
+    Append,
+    /// From an append's answer to its token count; whether counting keeps up with appending.
+    Jobs,
+    /// Ten times what the server can do, for half a minute.
+    Overload,
+    /// BuildContext beside the length of a history.
+    Context,
+    /// Tokenizers, on ordinary and hostile texts.
+    Count,
+    /// Whether a model that never answers is felt by others.
+    Isolation,
+    /// Pages of 50 among 100,000 conversations.
+    Lists,
+    /// ResolveSession of sessions that are there.
+    Resolve,
+    /// WAL bytes of an append.
+    #[value(name = "write_cost")]
+    WriteCost,
+    /// Memory of a server with 1,000 streams, and of a worker that counts 40 MB.
+    Memory,
+    /// How soon a server serves.
+    Start,
+    /// What the service takes on disk, and what it holds under load.
+    Footprint,
+    /// Transcripts through a service, metered like a provider: needs the feature `replay`.
+    Replay,
+    /// Transcripts without a service.
+    ReplaySimulated,
+}
+
+impl Scenario {
+    /// Whether the scenario runs when none is named on the command line.
+    fn is_usual(self) -> bool {
+        !matches!(self, Self::Replay | Self::ReplaySimulated)
+    }
+
+    async fn measure(
+        self,
+        pace: Pace,
+        minutes: Option<u64>,
+        figures: &mut Figures,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Append => {
+                append::measure(pace, figures).await?;
+                dead_model::measure(pace, figures).await
+            }
+            Self::Jobs => jobs::measure(pace, figures).await,
+            Self::Overload => overload::measure(pace, figures).await,
+            Self::Context => {
+                with_stack(async |stack| context::measure(stack, pace, figures).await).await
+            }
+            Self::Count => {
+                count::measure(pace, figures);
+                Ok(())
+            }
+            Self::Isolation => isolation::measure(pace, figures).await,
+            Self::Lists => {
+                with_stack(async |stack| lists::measure(stack, pace, figures).await).await
+            }
+            Self::Resolve => resolve::measure(pace, figures).await,
+            Self::WriteCost => write_cost::measure(pace, figures).await,
+            Self::Memory => memory::measure(pace, figures).await,
+            Self::Start => start::measure(pace, figures).await,
+            Self::Footprint => footprint::measure(pace, minutes, figures).await,
+            Self::Replay | Self::ReplaySimulated => Ok(()),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    match arguments.scenario {
+        Some(Scenario::ReplaySimulated) => return replay::measure_simulated(),
+        Some(Scenario::Replay) => {
+            return replay_through_the_service(arguments.family.as_deref()).await;
+        }
+        _ => anyhow::ensure!(arguments.family.is_none(), "only `replay` takes a family"),
+    }
+    // Dropping the future also ends the processes that it started.
+    tokio::select! {
+        done = measure(&arguments) => done,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+    }
+}
+
+/// Runs the requested scenarios and writes the report.
+async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
+    let pace = if arguments.quick {
+        Pace::Quick
+    } else {
+        Pace::Full
+    };
+    let mut figures = Figures::default();
+    let mut failed = 0;
+    for scenario in Scenario::value_variants() {
+        if arguments
+            .scenario
+            .map_or(scenario.is_usual(), |wanted| wanted == *scenario)
+        {
+            // If one scenario fails, the others still run.
+            if let Err(error) = scenario
+                .measure(pace, arguments.minutes, &mut figures)
+                .await
+            {
+                eprintln!("{scenario:?} could not be measured: {error:#}");
+                failed += 1;
+            }
+        }
+    }
+    if arguments.plots {
+        plots::draw(&figures)?;
+    }
+    let scenario = arguments
+        .scenario
+        .and_then(|scenario| scenario.to_possible_value());
+    report::write(
+        &figures,
+        pace,
+        scenario.as_ref().map(PossibleValue::get_name),
+    )?;
+    anyhow::ensure!(failed == 0, "{failed} scenarios could not be measured");
+    Ok(())
+}
+
+/// Runs a measurement with a newly started stack.
+async fn with_stack(
+    measure: impl AsyncFnOnce(&BenchStack) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let stack = BenchStack::start().await?;
+    measure(&stack).await?;
+    stack.stop().await
+}
+
+#[cfg(feature = "replay")]
+async fn replay_through_the_service(family: Option<&str>) -> anyhow::Result<()> {
+    replay::measure_service(family).await
+}
+
+#[cfg(not(feature = "replay"))]
+#[expect(clippy::unused_async, reason = "with the feature it waits")]
+async fn replay_through_the_service(_: Option<&str>) -> anyhow::Result<()> {
+    anyhow::bail!(
+        "built without a service to replay through: build with --features replay, or `make bench SCENARIO=replay`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_runs_draw_no_plots() {
+        assert!(Arguments::try_parse_from(["anneal-bench", "jobs", "--plots"]).is_ok());
+        assert!(Arguments::try_parse_from(["anneal-bench", "jobs", "--plots", "--quick"]).is_err());
+    }
+}

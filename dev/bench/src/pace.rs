@@ -1,0 +1,67 @@
+//! How long and how often to measure.
+
+use std::time::Duration;
+
+/// The complete measurement, or a quick check that everything runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Figures that can be compared.
+    Full,
+    /// One short round of everything. The figures are not meaningful.
+    Quick,
+}
+
+impl Pace {
+    /// Whether the figures are not meaningful.
+    pub(crate) fn is_quick(self) -> bool {
+        self == Self::Quick
+    }
+
+    /// Number of rounds: the given number, or fewer when quick.
+    pub(crate) fn rounds(self, rounds: usize) -> usize {
+        match self {
+            Self::Full => rounds,
+            Self::Quick => 1,
+        }
+    }
+
+    /// Duration: the given number of seconds, or less when quick.
+    pub(crate) fn seconds(self, seconds: f64) -> Duration {
+        Duration::from_secs_f64(match self {
+            Self::Full => seconds,
+            Self::Quick => seconds.min(1.0),
+        })
+    }
+
+    /// The given number of something, or fewer when quick.
+    pub(crate) fn number(self, number: u64) -> u64 {
+        match self {
+            Self::Full => number,
+            Self::Quick => number.div_ceil(20),
+        }
+    }
+}
+
+/// The two sides of a comparison, in the order for this round, so that neither side is always
+/// first.
+pub(crate) fn alternate<T>(round: usize, pair: [T; 2]) -> [T; 2] {
+    let [first, second] = pair;
+    if round.is_multiple_of(2) {
+        [first, second]
+    } else {
+        [second, first]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_of_a_pair_always_comes_first() {
+        assert_eq!(
+            [0, 1, 2].map(|round| alternate(round, ["a", "b"])),
+            [["a", "b"], ["b", "a"], ["a", "b"]]
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The baseline for appends: pgbench runs the same SQL append, one per transaction, on a second
+//! database of the same cluster.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+
+use crate::{
+    database::Database, latencies::Latencies, pace::Pace, pgbench_log::transaction,
+    stack::BenchStack,
+};
+
+/// Number of conversations that it appends to.
+const PGBENCH_CONVERSATIONS: u64 = 256;
+/// The numbers of clients that are tried. The best one is used for the baseline.
+const CLIENTS: [u64; 5] = [8, 16, 32, 64, 128];
+/// How long each number of clients is tried.
+const TRIED_SECONDS: f64 = 2.0;
+/// Time before the measurement of a run with a fixed rate.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// pgbench accepts only whole seconds, which include the time for connecting.
+const LEAST_SECONDS: u64 = 2;
+const TRANSACTION: &str = include_str!("../sql/append.pgbench.sql");
+const CONVERSATIONS: &str = include_str!("../sql/pgbench_talks.sql");
+
+/// pgbench with its own database and its best number of clients.
+pub(crate) struct Pgbench {
+    database: Database,
+    folder: PathBuf,
+    clients: u64,
+}
+
+impl Pgbench {
+    /// Creates the database and finds the best number of clients. Prints a line and returns `None`
+    /// if this PostgreSQL installation has no pgbench.
+    pub(crate) async fn prepare(stack: &BenchStack, pace: Pace) -> anyhow::Result<Option<Self>> {
+        if stack.database()?.program("pgbench").is_none() {
+            println!(
+                "There is no pgbench beside PostgreSQL's programs or on PATH (Debian: postgresql, postgresql-contrib): \
+                 no baseline, and no verdict on what is held against it."
+            );
+            return Ok(None);
+        }
+        let database = stack.second_database("baseline").await?;
+        database
+            .run_with(
+                CONVERSATIONS,
+                &[("talks", &PGBENCH_CONVERSATIONS.to_string())],
+            )
+            .await?;
+        let folder = stack.folder().join("pgbench");
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("append.sql"), TRANSACTION)?;
+        let mut found = Self {
+            database,
+            folder,
+            clients: CLIENTS[0],
+        };
+        let mut best = 0.0;
+        for clients in CLIENTS {
+            let rate = found.run(clients, pace.seconds(TRIED_SECONDS), &[]).await?;
+            if rate > best {
+                (best, found.clients) = (rate, clients);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The best number of clients.
+    pub(crate) fn clients(&self) -> u64 {
+        self.clients
+    }
+
+    /// Transactions per second, with all clients as fast as they can.
+    pub(crate) async fn rate(&self, time: Duration) -> anyhow::Result<f64> {
+        self.run(self.clients, time, &[]).await
+    }
+
+    /// Latencies of the transactions at this rate, from the time at which each one was due.
+    pub(crate) async fn latencies(&self, rate: f64, time: Duration) -> anyhow::Result<Latencies> {
+        let logs = self.folder.join("log");
+        let _ = fs::remove_dir_all(&logs);
+        fs::create_dir_all(&logs)?;
+        let prefix = format!("--log-prefix={}", logs.join("of").display());
+        self.run(
+            self.clients,
+            time + WARM_UP,
+            &[&format!("--rate={rate}"), "--log", &prefix],
+        )
+        .await?;
+        read_logs(&logs)
+    }
+
+    async fn run(&self, clients: u64, time: Duration, how: &[&str]) -> anyhow::Result<f64> {
+        let mut command = self
+            .database
+            .program("pgbench")
+            .context("pgbench was there a moment ago")?;
+        command.args([
+            "--no-vacuum",
+            "--protocol=prepared",
+            "--jobs=2",
+            "--file=append.sql",
+        ]);
+        command
+            .arg(format!("--client={clients}"))
+            .arg(format!("--time={}", time.as_secs().max(LEAST_SECONDS)));
+        command
+            .arg(format!("--define=clients={clients}"))
+            .arg(format!("--define=talks={PGBENCH_CONVERSATIONS}"));
+        command.args(how).current_dir(&self.folder);
+        let done = command.output().await?;
+        let (output, errors) = (
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr),
+        );
+        let failed = output
+            .lines()
+            .find(|line| line.starts_with("number of failed transactions: "));
+        let whole = done.status.success() && failed.is_none_or(|line| line.contains(": 0 "));
+        anyhow::ensure!(whole, "pgbench failed: {errors}{output}");
+        rate(&output).with_context(|| format!("pgbench said no rate: {output}"))
+    }
+}
+
+/// The rate in `tps = 12345.678 (without initial connection time)`; 0 if not all clients were
+/// connected in time.
+fn rate(output: &str) -> Option<f64> {
+    if output.contains("\nnumber of transactions actually processed: 0\n") {
+        return Some(0.0);
+    }
+    let line = output
+        .lines()
+        .find_map(|line| line.strip_prefix("tps = "))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Reads all transactions from these logs, except those of the warm-up.
+fn read_logs(folder: &Path) -> anyhow::Result<Latencies> {
+    let mut transactions = Vec::new();
+    for file in fs::read_dir(folder)? {
+        for line in fs::read_to_string(file?.path())?.lines() {
+            transactions.push(transaction(line).with_context(|| format!("pgbench logged {line}"))?);
+        }
+    }
+    let first = transactions
+        .iter()
+        .map(|(ended, _)| *ended)
+        .min()
+        .context("pgbench logged nothing")?;
+    let mut latencies = Latencies::default();
+    for (_, took) in transactions
+        .iter()
+        .filter(|(ended, _)| *ended >= first + WARM_UP)
+    {
+        latencies.record(*took);
+    }
+    Ok(latencies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_excludes_connecting() {
+        let output = "latency average = 1.3 ms\ninitial connection time = 7.1 ms\ntps = 6066.97 (without initial connection time)\n";
+        assert_eq!(rate(output), Some(6066.97));
+        assert_eq!(
+            rate("duration: 1 s\nnumber of transactions actually processed: 0\n"),
+            Some(0.0)
+        );
+        assert_eq!(rate("pgbench: error\n"), None);
+    }
+}

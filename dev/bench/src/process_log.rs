@@ -1,0 +1,23 @@
+//! The log of a started server or worker, which says when it is ready.
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
+};
+
+/// Reads the log of a newly started process until an entry contains the field, and returns its
+/// value. The rest of the log is read and discarded in the background.
+pub(crate) async fn read_log_field(child: &mut Child, field: &str) -> anyhow::Result<String> {
+    let mut lines = BufReader::new(child.stderr.take().context("the process's log")?).lines();
+    while let Some(line) = lines.next_line().await? {
+        let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+        if let Some(value) = entry.get(field).and_then(Value::as_str) {
+            let value = value.to_owned();
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok(value);
+        }
+    }
+    anyhow::bail!("the process ended before it began its work")
+}

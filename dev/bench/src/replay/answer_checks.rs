@@ -1,0 +1,73 @@
+//! Checks what every BuildContext answer states about its unchanged beginning against what was
+//! actually sent.
+
+use anneal_tests::Built;
+use anneal_transcripts::pb;
+use anyhow::ensure;
+
+/// Checks the answers of one conversation.
+#[derive(Default)]
+pub(super) struct AnswerChecks {
+    /// Hash of the beginning in the newest answer.
+    last: Option<Vec<u8>>,
+    /// Sum of the tokens that the answers expected to be in the cache.
+    pub(super) expected: u64,
+}
+
+impl AnswerChecks {
+    /// Checks an answer. `broke` says whether its context does not begin with everything that the
+    /// previous call sent.
+    pub(super) fn check(
+        &mut self,
+        built: &pb::BuildContextResponse,
+        broke: bool,
+    ) -> anyhow::Result<()> {
+        self.expected += built.expected_cached_tokens;
+        let Some(last) = self.last.replace(built.prefix_hash.clone()) else {
+            ensure!(
+                built.cache_break.is_none(),
+                "the first context breaks nothing: {:?}",
+                built.cache_break
+            );
+            return Ok(());
+        };
+        let at = built.last_message_id;
+        let is_new = built.prefix_hash != last;
+        ensure!(
+            is_new == built.cache_break.is_some(),
+            "at {at}: hash new: {is_new}, break: {:?}",
+            built.cache_break
+        );
+        ensure!(
+            is_new == broke,
+            "at {at}: hash new: {is_new}, beginning new: {broke}"
+        );
+        Ok(())
+    }
+}
+
+/// Whether this answer is requested twice: if it belongs to the sample, or if it reports that its
+/// beginning changed.
+pub(super) fn is_sampled(call: usize, built: &pb::BuildContextResponse) -> bool {
+    call.is_multiple_of(5) || built.cache_break.is_some()
+}
+
+/// Checks that a repeated request, without any append in between, returns the same answer byte by
+/// byte. If the first answer reported a break or was the conversation's first, the fields about the
+/// previous call may differ.
+pub(super) fn ensure_same(
+    first: &pb::BuildContextResponse,
+    again: &pb::BuildContextResponse,
+) -> anyhow::Result<()> {
+    ensure!(
+        Built(first.clone()) == Built(again.clone()),
+        "at {}: built twice, two contexts",
+        first.last_message_id
+    );
+    ensure!(
+        again.cache_break.is_none(),
+        "at {}: built twice, broken twice",
+        first.last_message_id
+    );
+    Ok(())
+}

@@ -1,0 +1,347 @@
+//! Conversations reduced to token counts: the input of the swapping rules, and the contexts that
+//! result from a rule.
+
+#[cfg(feature = "replay")]
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    message::Role,
+    tokens::{Encoding, FRAMING_PER_MESSAGE, count_message},
+    turn,
+};
+use anneal_transcripts::{Chat, parsed};
+
+use super::meter::Piece;
+
+/// One message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedMessage {
+    pub(crate) tokens: u64,
+    pub(crate) turn: i32,
+    /// Whether the model wrote it: a call was made for it, with everything before it as context.
+    pub(crate) is_answer: bool,
+    /// Tokens of its summary, if it has a real one.
+    pub(crate) summary: Option<u64>,
+}
+
+/// A conversation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CountedConversation {
+    /// Tokens of its system prompt, including framing.
+    pub(crate) system: u64,
+    pub(crate) said: Vec<CountedMessage>,
+}
+
+/// When a message is large and when it has cooled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CoolingZone {
+    /// Messages with more tokens are large.
+    pub(crate) threshold: u64,
+    /// A message is cool when it is older than this many turns …
+    pub(crate) turns: i32,
+    /// … or than this many calls of the model.
+    pub(crate) calls: u64,
+}
+
+/// Assumed size of a summary: one tenth of its source, but at most this many tokens.
+const SUMMARY_TOKENS: u64 = 500;
+const SUMMARY_SHARE: u64 = 10;
+
+/// A large message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Large {
+    /// Its index in the conversation.
+    pub(crate) index: usize,
+    /// How many tokens fewer its summary has.
+    pub(crate) saved: u64,
+    /// The first call at which it is cool; the number of calls if it never is.
+    pub(crate) cool_from: usize,
+}
+
+/// A call of the model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    /// Number of messages before it.
+    pub(crate) messages: usize,
+    /// How many of the large messages, counted from the first, are cool. The cool messages are
+    /// always the oldest ones.
+    pub(crate) cool: usize,
+}
+
+/// A conversation with the large messages and calls of one zone. A rule decides, for each call, how
+/// many of the large messages are swapped.
+#[derive(Debug, Clone)]
+pub(crate) struct CooledConversation {
+    system: u64,
+    /// Tokens of all messages before each message, and of all messages; including framing.
+    before: Vec<u64>,
+    pub(crate) large: Vec<Large>,
+    /// Tokens saved by swapping the first n large messages.
+    saved: Vec<u64>,
+    pub(crate) calls: Vec<Call>,
+}
+
+impl CountedConversation {
+    /// Counts the tokens of a chat exactly. `system` is used as the size of a system prompt that is
+    /// not part of the chat's file.
+    pub(crate) fn of(chat: &Chat, system: u64) -> Self {
+        let encoding = Encoding::O200kBase;
+        let mut said = Vec::new();
+        let (mut now, mut predecessor) = (0, None);
+        for message in chat.messages.iter().map(parsed) {
+            now = turn::after(now, predecessor, [message.role]);
+            predecessor = Some(message.role);
+            let tokens = count_message(encoding, &message).get();
+            said.push(CountedMessage {
+                tokens,
+                turn: now,
+                is_answer: message.role == Role::Assistant,
+                summary: None,
+            });
+        }
+        let system = match encoding.counter().count(&chat.system_prompt).get() {
+            0 => system,
+            prompt => prompt + FRAMING_PER_MESSAGE.get(),
+        };
+        Self { system, said }
+    }
+
+    /// Uses the sizes of real summaries, by message id.
+    #[cfg(feature = "replay")]
+    pub(crate) fn with_summaries(mut self, tokens: &BTreeMap<i64, u64>) -> Self {
+        for (said, id) in self.said.iter_mut().zip(1..) {
+            said.summary = tokens.get(&id).copied();
+        }
+        self
+    }
+
+    /// The conversation with this zone.
+    pub(crate) fn in_zone(&self, zone: CoolingZone) -> CooledConversation {
+        let large = self
+            .said
+            .iter()
+            .enumerate()
+            .filter(|(_, said)| said.tokens > zone.threshold);
+        let mut large: Vec<Large> = large
+            .map(|(index, said)| {
+                let summary = said
+                    .summary
+                    .unwrap_or(SUMMARY_TOKENS.min(said.tokens / SUMMARY_SHARE));
+                Large {
+                    index,
+                    saved: said.tokens.saturating_sub(summary),
+                    cool_from: usize::MAX,
+                }
+            })
+            .collect();
+        let answers = running(self.said.iter().map(|said| u64::from(said.is_answer)));
+        let mut calls = Vec::new();
+        let mut cool = 0;
+        for messages in (0..self.said.len()).filter(|index| self.said[*index].is_answer) {
+            let turn = messages
+                .checked_sub(1)
+                .map_or(0, |last| self.said[last].turn);
+            while let Some(next) = large.get_mut(cool).filter(|next| next.index < messages) {
+                let calls_old = answers[messages] - answers[next.index + 1];
+                if calls_old <= zone.calls && turn - self.said[next.index].turn <= zone.turns {
+                    break;
+                }
+                next.cool_from = calls.len();
+                cool += 1;
+            }
+            calls.push(Call { messages, cool });
+        }
+        for never in &mut large[cool..] {
+            never.cool_from = calls.len();
+        }
+        CooledConversation {
+            system: self.system,
+            before: running(
+                self.said
+                    .iter()
+                    .map(|said| said.tokens + FRAMING_PER_MESSAGE.get()),
+            ),
+            saved: running(large.iter().map(|large| large.saved)),
+            large,
+            calls,
+        }
+    }
+}
+
+/// The sum of the numbers before each number, and the sum of all.
+fn running(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sum = 0;
+    let rest = numbers.map(|number| {
+        sum += number;
+        sum
+    });
+    std::iter::once(0).chain(rest).collect()
+}
+
+impl CooledConversation {
+    /// Tokens of a call's context when this many large messages are swapped.
+    pub(crate) fn sent(&self, call: usize, swapped: usize) -> u64 {
+        self.system + self.before[self.calls[call].messages] - self.saved[swapped]
+    }
+
+    /// Tokens of this context that precede the first large message that is not swapped, if the
+    /// previous call sent that message.
+    pub(crate) fn kept_by_swap(&self, swapped: usize) -> u64 {
+        self.system + self.before[self.large[swapped].index] - self.saved[swapped]
+    }
+
+    /// For each call with at least one message before it: the shares of the tokens and of the
+    /// messages that are sent in their original form.
+    pub(crate) fn raw_shares(&self, schedule: &[usize]) -> Vec<(f64, f64)> {
+        let calls = self
+            .calls
+            .iter()
+            .zip(schedule)
+            .filter(|(call, _)| self.before[call.messages] > 0);
+        calls
+            .map(|(call, swapped)| {
+                let swapped_from = self.large[..*swapped].iter().map(|large| large.index);
+                let gone: u64 = swapped_from
+                    .map(|index| self.before[index + 1] - self.before[index])
+                    .sum();
+                let (tokens, messages) = (self.before[call.messages] as f64, call.messages as f64);
+                (1.0 - gone as f64 / tokens, 1.0 - *swapped as f64 / messages)
+            })
+            .collect()
+    }
+
+    /// Tokens of the previous call's context that follow the first large message that was not
+    /// swapped, assuming that all cool messages are swapped now.
+    pub(crate) fn behind_swap(&self, call: usize, swapped: usize) -> u64 {
+        let Some(last) = call.checked_sub(1) else {
+            return 0;
+        };
+        let oldest = self.large[swapped];
+        let others = self.saved[self.calls[call].cool] - self.saved[swapped + 1];
+        let front = self.system + self.before[oldest.index + 1] - self.saved[swapped];
+        self.sent(last, swapped).saturating_sub(front + others)
+    }
+
+    /// The call's context in pieces.
+    pub(crate) fn context(&self, call: usize, swapped: usize) -> Vec<Piece> {
+        let mut pieces = vec![Piece {
+            identity: u64::MAX,
+            tokens: self.system,
+        }];
+        let messages = 0..self.calls[call].messages;
+        pieces.extend(messages.map(|index| Piece {
+            identity: 2 * index as u64,
+            tokens: self.before[index + 1] - self.before[index],
+        }));
+        for large in &self.large[..swapped] {
+            let piece = &mut pieces[large.index + 1];
+            *piece = Piece {
+                identity: piece.identity + 1,
+                tokens: piece.tokens - large.saved,
+            };
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(said: &[(u64, i32, bool)]) -> CountedConversation {
+        let said = said.iter().map(|(tokens, turn, is_answer)| CountedMessage {
+            tokens: *tokens,
+            turn: *turn,
+            is_answer: *is_answer,
+            summary: None,
+        });
+        CountedConversation {
+            system: 3,
+            said: said.collect(),
+        }
+    }
+
+    #[test]
+    fn a_message_is_cool_when_older_than_the_zone_in_calls_or_turns() {
+        // A large user message followed only by answers: the number of turns stays the same while
+        // the calls increase.
+        let run: Vec<_> = std::iter::once((100, 1, false))
+            .chain([(1, 1, true); 5])
+            .collect();
+        let by_calls = counted(&run).in_zone(CoolingZone {
+            threshold: 99,
+            turns: 9,
+            calls: 2,
+        });
+        assert_eq!(
+            by_calls
+                .calls
+                .iter()
+                .map(|call| call.cool)
+                .collect::<Vec<_>>(),
+            [0, 0, 0, 1, 1]
+        );
+        assert_eq!(by_calls.large[0].cool_from, 3);
+        let conversation: Vec<_> = (1..=5)
+            .flat_map(|turn| [(100, turn, false), (1, turn, true)])
+            .collect();
+        let by_turns = counted(&conversation).in_zone(CoolingZone {
+            threshold: 99,
+            turns: 2,
+            calls: 9,
+        });
+        assert_eq!(
+            by_turns
+                .calls
+                .iter()
+                .map(|call| call.cool)
+                .collect::<Vec<_>>(),
+            [0, 0, 0, 1, 2]
+        );
+        assert_eq!(by_turns.large[4].cool_from, 5, "never");
+    }
+
+    #[test]
+    fn the_size_of_a_context_is_the_sum_of_its_pieces() {
+        let conversation = counted(&[
+            (100, 1, false),
+            (7, 1, true),
+            (200, 2, false),
+            (9, 2, true),
+            (1, 3, false),
+            (2, 3, true),
+        ]);
+        let cooled = conversation.in_zone(CoolingZone {
+            threshold: 99,
+            turns: 0,
+            calls: 99,
+        });
+        assert_eq!(cooled.large.len(), 2);
+        let tokens = |pieces: &[Piece]| pieces.iter().map(|piece| piece.tokens).sum::<u64>();
+        for call in 0..3 {
+            for swapped in 0..=call {
+                assert_eq!(
+                    tokens(&cooled.context(call, swapped)),
+                    cooled.sent(call, swapped)
+                );
+            }
+        }
+        assert_eq!(cooled.sent(2, 2), 3 + 10 + 7 + 20 + 9 + 1 + 5 * 4);
+        assert_eq!(cooled.kept_by_swap(1), tokens(&cooled.context(2, 1)[..3]));
+        assert_eq!(
+            cooled.behind_swap(2, 0),
+            tokens(&cooled.context(2, 2)[2..4]),
+            "what was sent, the other swapped, too"
+        );
+        let cooled = conversation.in_zone(CoolingZone {
+            threshold: 99,
+            turns: 1,
+            calls: 99,
+        });
+        assert_eq!(
+            cooled.behind_swap(2, 0),
+            tokens(&cooled.context(1, 0)[2..]),
+            "the other is not cool"
+        );
+    }
+}

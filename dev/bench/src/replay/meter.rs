@@ -1,0 +1,143 @@
+//! An ideal prefix cache of a provider: it always contains everything that the previous call sent,
+//! up to the first difference.
+
+use serde::Serialize;
+
+use super::prices::Prices;
+
+/// A part of a context that either stays the same or changes as a whole: a message in its original
+/// form or as its summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Equal for equal content.
+    pub(crate) identity: u64,
+    pub(crate) tokens: u64,
+}
+
+/// The tokens of a conversation's calls, and how many of them were cached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CacheUsage {
+    pub(crate) calls: u64,
+    /// Tokens of all contexts.
+    pub(crate) sent: u64,
+    /// Tokens of these that were in the cache.
+    pub(crate) cached: u64,
+    /// Calls whose context did not begin with the complete context of the previous call.
+    pub(crate) breaks: u64,
+}
+
+impl CacheUsage {
+    /// The cost, in the price list's units.
+    pub(crate) fn units(self, prices: Prices) -> u64 {
+        prices.bill(self.sent, self.cached)
+    }
+
+    /// The share of the tokens that were in the cache.
+    pub(crate) fn hit(self) -> f64 {
+        self.cached as f64 / self.sent.max(1) as f64
+    }
+}
+
+impl std::ops::AddAssign for CacheUsage {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.sent += other.sent;
+        self.cached += other.cached;
+        self.breaks += other.breaks;
+    }
+}
+
+/// The cache of one conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    last: Vec<Piece>,
+    bill: CacheUsage,
+}
+
+impl Meter {
+    /// Records a call with this context.
+    pub(crate) fn call(&mut self, context: Vec<Piece>) {
+        let shared = self
+            .last
+            .iter()
+            .zip(&context)
+            .take_while(|(last, now)| last == now)
+            .count();
+        self.bill.calls += 1;
+        self.bill.sent += tokens(&context);
+        self.bill.cached += tokens(&context[..shared]);
+        self.bill.breaks += u64::from(shared < self.last.len());
+        self.last = context;
+    }
+
+    /// The usage of all calls so far.
+    pub(crate) fn bill(&self) -> CacheUsage {
+        self.bill
+    }
+}
+
+fn tokens(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| piece.tokens).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece((identity, tokens): (u64, u64)) -> Piece {
+        Piece { identity, tokens }
+    }
+
+    fn bill(calls: &[&[(u64, u64)]]) -> CacheUsage {
+        let mut meter = Meter::default();
+        for call in calls {
+            meter.call(call.iter().copied().map(piece).collect());
+        }
+        meter.bill()
+    }
+
+    #[test]
+    fn the_common_beginning_with_the_previous_call_is_cached() {
+        let grown = bill(&[&[(1, 10), (2, 5)], &[(1, 10), (2, 5), (3, 7)]]);
+        assert_eq!(
+            grown,
+            CacheUsage {
+                calls: 2,
+                sent: 37,
+                cached: 15,
+                breaks: 0
+            }
+        );
+    }
+
+    #[test]
+    fn everything_after_a_change_is_written_again() {
+        let swapped = bill(&[
+            &[(1, 10), (2, 50), (3, 7)],
+            &[(1, 10), (20, 5), (3, 7), (4, 1)],
+        ]);
+        assert_eq!(
+            swapped,
+            CacheUsage {
+                calls: 2,
+                sent: 67 + 23,
+                cached: 10,
+                breaks: 1
+            }
+        );
+    }
+
+    #[test]
+    fn a_shortened_context_is_a_break_without_cost() {
+        let cut = bill(&[&[(1, 10), (2, 5)], &[(1, 10)]]);
+        assert_eq!(
+            cut,
+            CacheUsage {
+                calls: 2,
+                sent: 25,
+                cached: 10,
+                breaks: 1
+            }
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! Plays one conversation through a running service: builds a context before every answer and
+//! meters it.
+
+use std::collections::BTreeMap;
+
+use anneal_tests::{TestApp, TestConversation};
+use anneal_transcripts::{Chat, pb};
+use anyhow::Context as _;
+
+use super::{
+    answer_checks::{self, AnswerChecks},
+    context_pieces::PieceSplitter,
+    cooling_variant::CoolingVariant,
+    counted_conversation::CountedConversation,
+    meter::{CacheUsage, Meter, Piece},
+    table::Played,
+};
+
+/// One conversation, as the service stored it.
+pub(super) struct PlayedConversation {
+    pub(super) played: Played,
+    /// The number of swapped messages at each call.
+    pub(super) schedule: Vec<usize>,
+    /// Tokens of stored summaries, by message id.
+    pub(super) summaries: BTreeMap<i64, u64>,
+    /// The usage that the service computes from its own rows.
+    pub(super) worked_out: CacheUsage,
+    /// Sum of the tokens that the answers expected to be in the cache.
+    pub(super) expected: u64,
+}
+
+/// Plays the chat. The worker runs all its jobs after every append.
+pub(super) async fn play_conversation(
+    app: &TestApp,
+    chat: &Chat,
+    counted: &CountedConversation,
+    variant: CoolingVariant,
+) -> anyhow::Result<PlayedConversation> {
+    let ask = pb::CreateConversationRequest {
+        system_prompt: chat.system_prompt.clone(),
+        policy: Some(variant.policy()),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with(ask).await;
+    // The conversation's own system prompt is part of every answer; any other system prompt is sent
+    // before it.
+    let system = if chat.system_prompt.is_empty() {
+        counted.system
+    } else {
+        0
+    };
+    let (mut meter, mut answers, mut checks) = (
+        Meter::default(),
+        PieceSplitter::default(),
+        AnswerChecks::default(),
+    );
+    let (mut raw, mut schedule) = (Vec::new(), Vec::new());
+    let mut pending: Vec<pb::NewMessage> = Vec::new();
+    for (index, message) in chat.messages.iter().enumerate() {
+        if message.role() == pb::Role::Assistant {
+            append(&conversation, &mut pending).await;
+            let built = conversation
+                .build(pb::BuildContextRequest::default())
+                .await?
+                .0;
+            if answer_checks::is_sampled(schedule.len(), &built) {
+                answer_checks::ensure_same(&built, &conversation.context().await.0)?;
+            }
+            schedule.push(swapped(&built));
+            raw.extend((index > 0).then(|| raw_shares(&built, counted)));
+            let mut context = Vec::from_iter((system > 0).then_some(Piece {
+                identity: 0,
+                tokens: system,
+            }));
+            context.extend(answers.pieces(&built.messages));
+            let breaks = meter.bill().breaks;
+            meter.call(context);
+            checks
+                .check(&built, meter.bill().breaks > breaks)
+                .with_context(|| format!("{}, {variant:?}", chat.name))?;
+        }
+        pending.push(message.clone());
+    }
+    append(&conversation, &mut pending).await;
+    let bill = meter.bill();
+    let (worked_out, summaries) = (
+        worked_out(&conversation, variant, system).await?,
+        summaries(&conversation).await,
+    );
+    let expected = checks.expected + system * bill.calls.saturating_sub(1);
+    Ok(PlayedConversation {
+        played: Played { bill, raw },
+        schedule,
+        summaries,
+        worked_out,
+        expected,
+    })
+}
+
+/// Appends the messages since the last call, and the model's answer in a separate append, and lets
+/// the worker finish its jobs.
+async fn append(conversation: &TestConversation<'_>, pending: &mut Vec<pb::NewMessage>) {
+    let answers = pending
+        .iter()
+        .take_while(|message| message.role() == pb::Role::Assistant)
+        .count();
+    let rest = pending.split_off(answers);
+    for some in [std::mem::take(pending), rest] {
+        for some in some.chunks(100) {
+            conversation.append_all(some.to_vec()).await;
+            conversation.app.run_jobs_until_idle().await;
+        }
+    }
+}
+
+/// Number of messages that the context contains as summaries.
+fn swapped(built: &pb::BuildContextResponse) -> usize {
+    let summaries = built
+        .manifest
+        .iter()
+        .filter(|entry| entry.representation() == pb::Representation::Summary);
+    summaries
+        .map(|entry| (entry.last_message_id - entry.first_message_id + 1) as usize)
+        .sum()
+}
+
+/// The shares of the tokens and of the messages that the context contains in their original form.
+fn raw_shares(built: &pb::BuildContextResponse, counted: &CountedConversation) -> (f64, f64) {
+    let (mut all, mut raw) = ((0, 0), (0, 0));
+    for entry in &built.manifest {
+        let messages =
+            &counted.said[entry.first_message_id as usize - 1..entry.last_message_id as usize];
+        let sums = (
+            messages.iter().map(|message| message.tokens).sum::<u64>(),
+            messages.len(),
+        );
+        let gone = matches!(
+            entry.representation(),
+            pb::Representation::Summary | pb::Representation::Checkpoint
+        );
+        all = (all.0 + sums.0, all.1 + sums.1);
+        raw = if gone {
+            raw
+        } else {
+            (raw.0 + sums.0, raw.1 + sums.1)
+        };
+    }
+    (
+        raw.0 as f64 / all.0.max(1) as f64,
+        raw.1 as f64 / all.1.max(1) as f64,
+    )
+}
+
+/// The usage that the service computes for this variant, including the tokens before each call that
+/// it does not know of.
+async fn worked_out(
+    conversation: &TestConversation<'_>,
+    variant: CoolingVariant,
+    system: u64,
+) -> anyhow::Result<CacheUsage> {
+    let ask = pb::GetContextUsageRequest {
+        conversation_id: conversation.id.clone(),
+        economics: true,
+        ..Default::default()
+    };
+    let usage = conversation
+        .app
+        .contexts()
+        .get_context_usage(ask)
+        .await?
+        .into_inner();
+    let economics = usage.economics.context("it was asked for")?;
+    let bill = match variant {
+        CoolingVariant::None => economics.none,
+        CoolingVariant::Strict | CoolingVariant::Threshold => economics.strict,
+        CoolingVariant::Stepped(_) => economics.stepped,
+    };
+    let bill = bill.context("the usage is computed for every variant")?;
+    let calls = economics.calls as u64;
+    Ok(CacheUsage {
+        calls,
+        sent: bill.sent_tokens + system * calls,
+        cached: bill.cached_tokens + system * calls.saturating_sub(1),
+        breaks: bill.cache_breaks as u64,
+    })
+}
+
+async fn summaries(conversation: &TestConversation<'_>) -> BTreeMap<i64, u64> {
+    let stored = conversation.messages().await.into_iter();
+    stored
+        .filter_map(|stored| Some((stored.message_id, stored.summary?.tokens)))
+        .collect()
+}

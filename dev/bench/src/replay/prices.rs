@@ -1,0 +1,60 @@
+//! Providers' prices for input tokens that are in their cache, and for those that are not.
+
+/// A price list, in hundredths of the price of an uncached input token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prices {
+    /// Which providers have such prices.
+    pub(crate) name: &'static str,
+    /// For a token read from the cache.
+    pub(crate) cached: u64,
+    /// For a token that is not in the cache, including writing it to the cache.
+    pub(crate) written: u64,
+}
+
+/// A tenth for cached tokens, a quarter more for written ones.
+pub(crate) const ANTHROPIC: Prices = Prices {
+    name: "anthropic 0.1 + 1.25",
+    cached: 10,
+    written: 125,
+};
+
+/// The price lists that rules are measured with.
+pub(crate) const ALL: [Prices; 3] = [
+    ANTHROPIC,
+    Prices {
+        name: "openai 0.25 + 1",
+        cached: 25,
+        written: 100,
+    },
+    Prices {
+        name: "deepseek 0.02 + 1",
+        cached: 2,
+        written: 100,
+    },
+];
+
+impl Prices {
+    /// The cost of `sent` tokens, of which `cached` were in the cache.
+    pub(crate) fn bill(self, sent: u64, cached: u64) -> u64 {
+        cached * self.cached + (sent - cached) * self.written
+    }
+
+    /// How many times as much it costs to write a token again as to send it from the cache.
+    pub(crate) fn rho(self) -> f64 {
+        (self.written - self.cached) as f64 / self.cached as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewriting_costs_many_times_as_much_as_a_cached_read() {
+        assert_eq!(
+            ALL.map(|prices| (prices.rho() * 10.0).round() as u64),
+            [115, 30, 490]
+        );
+        assert_eq!(ANTHROPIC.bill(10, 4), 4 * 10 + 6 * 125);
+    }
+}

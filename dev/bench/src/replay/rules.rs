@@ -1,0 +1,150 @@
+//! The rules that decide when to swap, as pure functions of a conversation.
+
+use super::{
+    counted_conversation::CooledConversation,
+    meter::{CacheUsage, Meter},
+    prices::Prices,
+};
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Never swaps.
+    None,
+    /// Swaps every message as soon as it is cool.
+    Strict,
+    /// Swaps all cool messages when waiting has cost half as much as swapping would.
+    Stepped,
+}
+
+/// The share of a swap's price that waiting must have cost, and the number of tokens that a swap
+/// must save.
+const RENT: f64 = 0.5;
+const MIN_SAVED: u64 = 3_000;
+
+impl Rule {
+    pub(crate) const ALL: [Self; 3] = [Self::None, Self::Strict, Self::Stepped];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Strict => "strict",
+            Self::Stepped => "stepped",
+        }
+    }
+
+    /// For each call, how many of the large messages are swapped.
+    pub(crate) fn schedule(self, conversation: &CooledConversation, prices: Prices) -> Vec<usize> {
+        let mut swapped = 0;
+        let calls = conversation.calls.iter().enumerate();
+        calls
+            .map(|(call, at)| {
+                swapped = match self {
+                    Self::None => 0,
+                    Self::Strict => at.cool,
+                    Self::Stepped
+                        if at.cool > swapped && is_due(conversation, call, swapped, prices) =>
+                    {
+                        at.cool
+                    }
+                    Self::Stepped => swapped,
+                };
+                swapped
+            })
+            .collect()
+    }
+}
+
+/// Whether waiting to swap the cool messages has already cost enough.
+fn is_due(conversation: &CooledConversation, call: usize, swapped: usize, prices: Prices) -> bool {
+    let cool = conversation.calls[call].cool;
+    let candidates = &conversation.large[swapped..cool];
+    let saved: u64 = candidates.iter().map(|large| large.saved).sum();
+    let rent: u64 = candidates
+        .iter()
+        .map(|large| large.saved * (call - large.cool_from) as u64)
+        .sum();
+    let behind = conversation.behind_swap(call, swapped);
+    saved >= MIN_SAVED && rent as f64 >= RENT * prices.rho() * behind as f64
+}
+
+/// The usage that results from a schedule of swaps.
+pub(crate) fn meter_schedule(conversation: &CooledConversation, schedule: &[usize]) -> CacheUsage {
+    let mut meter = Meter::default();
+    for (call, swapped) in schedule.iter().enumerate() {
+        meter.call(conversation.context(call, *swapped));
+    }
+    meter.bill()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::{
+        counted_conversation::{CoolingZone, CountedConversation, CountedMessage},
+        prices::ANTHROPIC,
+    };
+
+    /// A large user message followed only by calls of the model, each of which adds this many
+    /// tokens.
+    fn run(large: u64, behind: u64, calls: usize) -> CooledConversation {
+        let answer = CountedMessage {
+            tokens: behind,
+            turn: 1,
+            is_answer: true,
+            summary: None,
+        };
+        let mut said = vec![CountedMessage {
+            tokens: large,
+            turn: 1,
+            is_answer: false,
+            summary: None,
+        }];
+        said.extend(vec![answer; calls]);
+        CountedConversation { system: 0, said }.in_zone(CoolingZone {
+            threshold: 1_000,
+            turns: 5,
+            calls: 2,
+        })
+    }
+
+    #[test]
+    fn strict_swaps_every_cool_message() {
+        assert_eq!(
+            Rule::Strict.schedule(&run(4_000, 10, 6), ANTHROPIC),
+            [0, 0, 0, 1, 1, 1]
+        );
+        assert_eq!(Rule::None.schedule(&run(4_000, 10, 6), ANTHROPIC), [0; 6]);
+    }
+
+    #[test]
+    fn stepped_waits_until_waiting_has_cost_half_of_the_swap() {
+        // Cool from call 3. At call n, waiting has cost 3,600 (n - 3); behind the message are n - 1
+        // answers of 900 + 4 tokens, at 0.5 x 11.5.
+        let due = |n: f64| 3_600.0 * (n - 3.0) >= 5.75 * 904.0 * (n - 1.0);
+        assert!((4..100).all(|n| !due(f64::from(n))));
+        assert_eq!(
+            Rule::Stepped.schedule(&run(4_000, 900, 99), ANTHROPIC),
+            [0; 99]
+        );
+        // With 100 tokens each: 3,600 (n - 3) >= 598 (n - 1) from n = 4 on.
+        assert_eq!(
+            Rule::Stepped.schedule(&run(4_000, 100, 7), ANTHROPIC),
+            [0, 0, 0, 0, 1, 1, 1]
+        );
+    }
+
+    #[test]
+    fn stepped_does_not_swap_for_small_savings() {
+        assert_eq!(
+            Rule::Stepped.schedule(&run(3_333, 0, 9), ANTHROPIC)[8],
+            1,
+            "3,000 saved"
+        );
+        assert_eq!(
+            Rule::Stepped.schedule(&run(3_332, 0, 9), ANTHROPIC)[8],
+            0,
+            "2,999 saved"
+        );
+    }
+}

@@ -1,0 +1,342 @@
+//! Replays the transcripts through a running service, call by call. Compares the cost of its
+//! contexts with the simulation of the same rule (using the service's own summaries) and with the
+//! cost that the service itself computes. Prints a table and writes target/bench/replay.json.
+//!
+//! The service is the tests' app: server and worker run in this process, and the worker is stepped
+//! explicitly, so that every run gives the same figures. What every answer states about its
+//! unchanged beginning is checked on the way.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    context::SwappedMessage,
+    message::{MessageId, outline, plain_text_bytes},
+    tokens::Encoding,
+};
+use anneal_tests::TestApp;
+use anneal_transcripts::{Chat, TranscriptFolder, parsed};
+use serde::Serialize;
+
+use super::{
+    cooling_variant::CoolingVariant,
+    counted_conversation::{CooledConversation, CountedConversation},
+    families::Family,
+    meter::CacheUsage,
+    oracle::least_units,
+    played_conversation::{PlayedConversation, play_conversation},
+    prices::{self, Prices},
+    rules::meter_schedule,
+    table::{self, Baselines, Row, Setting},
+};
+
+/// Plays one family, or all, with every variant; prints and writes the tables.
+pub(crate) async fn measure(only: Option<&str>) -> anyhow::Result<()> {
+    let Some(data) = TranscriptFolder::find() else {
+        return Ok(());
+    };
+    let app = TestApp::start().await;
+    let mut all = Vec::new();
+    for mut family in Family::all(&data)
+        .into_iter()
+        .filter(|family| only.is_none_or(|only| family.name == only))
+    {
+        // The dialogues of these two families are all similar; one conversation made of thirty of
+        // them is enough.
+        if matches!(family.name, "CrossWOZ" | "KdConv") {
+            family.chats.truncate(1);
+        }
+        let compared = play_family(&app, &family).await?;
+        compared.print();
+        all.push(compared);
+        table::write("replay.json", &all)?;
+    }
+    Ok(())
+}
+
+/// A family played with every variant.
+#[derive(Serialize)]
+struct Compared {
+    rows: Vec<Row>,
+    checks: Vec<Check>,
+}
+
+/// The usage of one variant on one family, next to the other computations of it.
+#[derive(Debug, Serialize)]
+struct Check {
+    family: &'static str,
+    way: &'static str,
+    /// The prices that decided when to swap, if the variant depends on prices.
+    prices: &'static str,
+    conversations: usize,
+    calls: u64,
+    /// Of the contexts that the service sent.
+    metered: CacheUsage,
+    /// Of the simulation, if there is one.
+    simulated: Option<CacheUsage>,
+    /// Number of calls at which the simulation has a different number of swapped messages.
+    otherwise: usize,
+    /// As the service computes it from its rows.
+    worked_out: CacheUsage,
+    /// Sum of the tokens that the answers expected to be in the cache.
+    expected: u64,
+}
+
+async fn play_family(app: &TestApp, family: &Family) -> anyhow::Result<Compared> {
+    let counted = family.counted_conversations();
+    let mut variants = Vec::new();
+    for variant in CoolingVariant::all() {
+        let mut all = Vec::new();
+        for (chat, conversation) in family.chats.iter().zip(&counted) {
+            all.push(play_conversation(app, chat, conversation, variant).await?);
+        }
+        variants.push((variant, all));
+    }
+    let summaries: Vec<BTreeMap<i64, u64>> = (0..counted.len())
+        .map(|index| {
+            variants
+                .iter()
+                .flat_map(|(_, all)| all[index].summaries.clone())
+                .collect()
+        })
+        .collect();
+    let family_run = FamilyRun {
+        family,
+        counted,
+        summaries,
+    };
+    let checks = variants
+        .iter()
+        .map(|(variant, all)| family_run.check(*variant, all))
+        .collect();
+    let rows = prices::ALL
+        .into_iter()
+        .flat_map(|prices| family_run.rows(prices, &variants))
+        .collect();
+    Ok(Compared { rows, checks })
+}
+
+/// A family's conversations with their token counts and with the summaries that the service wrote.
+struct FamilyRun<'a> {
+    family: &'a Family,
+    counted: Vec<CountedConversation>,
+    /// Tokens by message id, for each conversation.
+    summaries: Vec<BTreeMap<i64, u64>>,
+}
+
+impl FamilyRun<'_> {
+    /// One row for each of the variants that are billed with these prices.
+    fn rows(
+        &self,
+        prices: Prices,
+        variants: &[(CoolingVariant, Vec<PlayedConversation>)],
+    ) -> Vec<Row> {
+        // The optimum may swap messages that are cool by calls or by turns, whichever variant it is
+        // compared with.
+        let cooled = self.cooled_conversations(CoolingVariant::Stepped(prices), Size::Sent);
+        let bills = |index: usize| -> Vec<CacheUsage> {
+            variants[index]
+                .1
+                .iter()
+                .map(|kept| kept.played.bill)
+                .collect()
+        };
+        let baselines = Baselines {
+            full: bills(0),
+            strict: bills(1),
+            least: cooled
+                .iter()
+                .map(|conversation| least_units(conversation, prices))
+                .sum(),
+        };
+        let billed = variants.iter().filter(|(variant, _)| {
+            variant
+                .prices()
+                .iter()
+                .any(|billed| billed.name == prices.name)
+        });
+        let row = |(variant, all): &(CoolingVariant, Vec<PlayedConversation>)| {
+            let setting = Setting {
+                zone: "service",
+                prices,
+                family: self.family.name,
+                rule: variant.name(),
+            };
+            Row::of(setting, all.iter().map(|kept| &kept.played), &baselines)
+        };
+        billed.map(row).collect()
+    }
+
+    fn check(&self, variant: CoolingVariant, all: &[PlayedConversation]) -> Check {
+        let (simulated, otherwise) = self
+            .simulate(variant, all)
+            .map_or((None, 0), |(bill, other)| (Some(bill), other));
+        let sum = |part: fn(&PlayedConversation) -> CacheUsage| {
+            all.iter()
+                .map(part)
+                .fold(CacheUsage::default(), |mut sum, bill| {
+                    sum += bill;
+                    sum
+                })
+        };
+        let metered = sum(|kept| kept.played.bill);
+        Check {
+            family: self.family.name,
+            way: variant.name(),
+            prices: if let CoolingVariant::Stepped(prices) = variant {
+                prices.name
+            } else {
+                ""
+            },
+            conversations: all.len(),
+            calls: metered.calls,
+            metered,
+            simulated,
+            otherwise,
+            worked_out: sum(|kept| kept.worked_out),
+            expected: all.iter().map(|kept| kept.expected).sum(),
+        }
+    }
+
+    /// The usage of the simulation, and the number of calls at which it has a different number of
+    /// swapped messages.
+    fn simulate(
+        &self,
+        variant: CoolingVariant,
+        all: &[PlayedConversation],
+    ) -> Option<(CacheUsage, usize)> {
+        let rule = variant.rule()?;
+        let (mut simulated, mut otherwise) = (CacheUsage::default(), 0);
+        for ((decided, sent), kept) in self
+            .cooled_conversations(variant, Size::Stored)
+            .iter()
+            .zip(self.cooled_conversations(variant, Size::Sent))
+            .zip(all)
+        {
+            let schedule = rule.schedule(decided, variant.prices()[0]);
+            simulated += meter_schedule(&sent, &schedule);
+            otherwise += schedule
+                .iter()
+                .zip(&kept.schedule)
+                .filter(|(simulated, kept)| simulated != kept)
+                .count();
+        }
+        Some((simulated, otherwise))
+    }
+
+    /// The conversations with the service's summaries.
+    fn cooled_conversations(&self, variant: CoolingVariant, size: Size) -> Vec<CooledConversation> {
+        let counted = self
+            .counted
+            .iter()
+            .zip(&self.summaries)
+            .zip(&self.family.chats);
+        counted
+            .map(|((conversation, summaries), chat)| {
+                let sizes = match size {
+                    Size::Stored => summaries.clone(),
+                    Size::Sent => summaries
+                        .iter()
+                        .map(|(id, tokens)| (*id, tokens + around(chat, *id)))
+                        .collect(),
+                };
+                conversation
+                    .clone()
+                    .with_summaries(&sizes)
+                    .in_zone(variant.zone())
+            })
+            .collect()
+    }
+}
+
+/// Which size of a summary is used: its own, which the rules decide by, or including the text that
+/// is sent around it.
+#[derive(Clone, Copy)]
+enum Size {
+    Stored,
+    Sent,
+}
+
+/// Tokens that are sent around the summary of a message.
+fn around(chat: &Chat, id: i64) -> u64 {
+    let message = parsed(&chat.messages[id as usize - 1]);
+    let swapped = SwappedMessage {
+        id: MessageId(id),
+        role: message.role,
+        original_bytes: plain_text_bytes(&message.parts) as u64,
+        outline: outline(&message.parts),
+    };
+    swapped.overhead_tokens(Encoding::O200kBase).get()
+}
+
+impl Compared {
+    fn print(&self) {
+        for (index, prices) in prices::ALL.into_iter().enumerate() {
+            table::heading("through the service", prices);
+            let each = self.rows.len() / prices::ALL.len();
+            self.rows[index * each..][..each]
+                .iter()
+                .for_each(Row::print);
+        }
+        println!("\nchecks (sent/cached/breaks)");
+        for check in &self.checks {
+            let Check {
+                way,
+                prices,
+                metered,
+                simulated,
+                otherwise,
+                worked_out,
+                expected,
+                ..
+            } = check;
+            println!(
+                "{way:<8} {prices:<20} metered {}, simulated {}, {otherwise} calls otherwise, worked out {}, {expected} tokens expected",
+                short(metered),
+                simulated.as_ref().map_or("-".to_owned(), short),
+                short(worked_out),
+            );
+        }
+    }
+}
+
+fn short(bill: &CacheUsage) -> String {
+    format!("{}/{}/{}", bill.sent, bill.cached, bill.breaks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_service_agrees_with_the_simulation_on_swaps_and_costs() {
+        let Some(data) = TranscriptFolder::find() else {
+            return;
+        };
+        let app = TestApp::start().await;
+        let families = Family::all(&data);
+        let family = families
+            .iter()
+            .find(|family| family.name == "swe-agent")
+            .expect("it is at hand");
+        let compared = play_family(&app, family)
+            .await
+            .expect("the replay succeeds and every check holds");
+        for check in &compared.checks {
+            assert_eq!(check.otherwise, 0, "{check:?}");
+            assert!(
+                check
+                    .simulated
+                    .is_none_or(|simulated| simulated == check.metered),
+                "{check:?}"
+            );
+            let (metered, worked_out) = (check.metered, check.worked_out);
+            let near = |one: u64, other: u64| one.abs_diff(other) * 1_000 <= one;
+            assert!(
+                near(metered.sent, worked_out.sent) && near(metered.cached, worked_out.cached),
+                "{check:?}"
+            );
+            assert_eq!(metered.breaks, worked_out.breaks, "{check:?}");
+            assert_eq!(check.expected, metered.cached, "{check:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Applies the rules to real transcripts without a service. Prints a table and writes
+//! target/bench/replay-simulated.json.
+
+use anneal_transcripts::TranscriptFolder;
+
+use super::{
+    counted_conversation::{CooledConversation, CoolingZone, CountedConversation},
+    families::Family,
+    meter::CacheUsage,
+    oracle::least_units,
+    prices::{self, Prices},
+    rules::{Rule, meter_schedule},
+    table::{self, Baselines, Played, Row, Setting},
+};
+
+/// When messages are large and cool: as in the profile for agents, with a lower threshold, and with
+/// the shorter zone that the rule was first measured with.
+const ZONES: [(&str, CoolingZone); 3] = [
+    (
+        "large > 1,000, cool > 5 turns or 10 calls",
+        CoolingZone {
+            threshold: 1_000,
+            turns: 5,
+            calls: 10,
+        },
+    ),
+    (
+        "large > 500, cool > 5 turns or 10 calls",
+        CoolingZone {
+            threshold: 500,
+            turns: 5,
+            calls: 10,
+        },
+    ),
+    (
+        "large > 1,000, cool > 5 calls",
+        CoolingZone {
+            threshold: 1_000,
+            turns: i32::MAX,
+            calls: 5,
+        },
+    ),
+];
+
+/// A family whose tokens are counted once for all settings.
+struct CountedFamily {
+    name: &'static str,
+    conversations: Vec<CountedConversation>,
+}
+
+fn count_families(data: &TranscriptFolder) -> Vec<CountedFamily> {
+    let all = Family::all(data).into_iter();
+    all.map(|family| CountedFamily {
+        name: family.name,
+        conversations: family.counted_conversations(),
+    })
+    .collect()
+}
+
+/// The rows of all rules for one family.
+fn rows(
+    family: &CountedFamily,
+    (zone_name, zone): (&'static str, CoolingZone),
+    prices: Prices,
+) -> Vec<Row> {
+    let cooled: Vec<CooledConversation> = family
+        .conversations
+        .iter()
+        .map(|conversation| conversation.in_zone(zone))
+        .collect();
+    let bills = |rule: Rule| -> Vec<CacheUsage> {
+        cooled
+            .iter()
+            .map(|conversation| meter_schedule(conversation, &rule.schedule(conversation, prices)))
+            .collect()
+    };
+    let baselines = Baselines {
+        full: bills(Rule::None),
+        strict: bills(Rule::Strict),
+        least: cooled
+            .iter()
+            .map(|conversation| least_units(conversation, prices))
+            .sum(),
+    };
+    let row = |rule: Rule| {
+        let played = cooled.iter().map(|conversation| {
+            let schedule = rule.schedule(conversation, prices);
+            Played {
+                bill: meter_schedule(conversation, &schedule),
+                raw: conversation.raw_shares(&schedule),
+            }
+        });
+        let setting = Setting {
+            zone: zone_name,
+            prices,
+            family: family.name,
+            rule: rule.name(),
+        };
+        Row::of(setting, played.collect::<Vec<_>>().iter(), &baselines)
+    };
+    Rule::ALL.map(row).into()
+}
+
+/// Computes, prints and writes the table.
+pub(crate) fn measure() -> anyhow::Result<()> {
+    let Some(data) = TranscriptFolder::find() else {
+        return Ok(());
+    };
+    let families = count_families(&data);
+    let mut all = Vec::new();
+    for zone in ZONES {
+        for prices in prices::ALL {
+            table::heading(zone.0, prices);
+            for family in &families {
+                let rows = rows(family, zone, prices);
+                // If nothing is ever swapped, all rules are the same.
+                let alike = rows.iter().all(|row| row.breaks == rows[0].breaks);
+                for row in rows.iter().take(if alike { 1 } else { rows.len() }) {
+                    row.print();
+                }
+                all.extend(rows);
+            }
+        }
+    }
+    table::write("replay-simulated.json", &all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stepped_is_close_to_the_oracle_and_rarely_dearer_than_no_rule() {
+        let Some(data) = TranscriptFolder::find() else {
+            return;
+        };
+        let families = count_families(&data);
+        let conversations: usize = families
+            .iter()
+            .map(|family| family.conversations.len())
+            .sum();
+        for zone in ZONES {
+            for prices in &prices::ALL[..2] {
+                let mut dearer = 0;
+                for rows in families.iter().map(|family| rows(family, zone, *prices)) {
+                    let stepped = rows
+                        .iter()
+                        .find(|row| row.rule == "stepped")
+                        .expect("every rule was simulated");
+                    assert!(
+                        stepped.oracle <= 1.10 && stepped.raw_messages >= 0.85,
+                        "{stepped:?}"
+                    );
+                    dearer += stepped.dearer;
+                }
+                assert!(dearer * 100 <= conversations, "{dearer} of {conversations}");
+            }
+        }
+    }
+
+    #[test]
+    fn with_dear_rewriting_stepped_costs_at_most_a_hundredth_more_than_strict_and_usually_less() {
+        let Some(data) = TranscriptFolder::find() else {
+            return;
+        };
+        for family in count_families(&data) {
+            for zone in &ZONES[..2] {
+                let rows = rows(&family, *zone, prices::ANTHROPIC);
+                let bill = |rule| {
+                    rows.iter()
+                        .find(|row| row.rule == rule)
+                        .expect("every rule was simulated")
+                        .bill
+                };
+                assert!(bill("stepped") <= 1.01 * bill("strict"), "{rows:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The table that a replay prints and writes.
+
+use std::{fs, path::Path};
+
+use serde::Serialize;
+
+use super::{meter::CacheUsage, prices::Prices};
+
+/// A conversation counts as dearer than without a rule if it costs more than this many times as
+/// much.
+const DEARER: f64 = 1.01;
+
+/// One conversation, replayed.
+pub(super) struct Played {
+    pub(super) bill: CacheUsage,
+    /// For each call: the shares of the tokens and of the messages that are sent in their original
+    /// form.
+    pub(super) raw: Vec<(f64, f64)>,
+}
+
+/// The family and the settings of a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) zone: &'static str,
+    pub(super) prices: Prices,
+    pub(super) family: &'static str,
+    pub(super) rule: &'static str,
+}
+
+/// The cost of the same conversations without the rule.
+pub(super) struct Baselines {
+    /// With full histories, for each conversation.
+    pub(super) full: Vec<CacheUsage>,
+    /// When messages are swapped as soon as they are cool, for each conversation.
+    pub(super) strict: Vec<CacheUsage>,
+    /// With swaps at the best times, all conversations together, in the price list's units.
+    pub(super) least: u64,
+}
+
+/// The result of one rule on one family with one price list.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    zone: &'static str,
+    prices: &'static str,
+    family: &'static str,
+    pub(super) rule: &'static str,
+    calls: u64,
+    sent_tokens: u64,
+    hit: f64,
+    /// As a share of the cost of full histories.
+    pub(super) bill: f64,
+    pub(super) breaks: u64,
+    /// The shares of tokens and of messages that are sent in their original form, of all that
+    /// precede a call; averaged over the calls.
+    raw_tokens: f64,
+    pub(super) raw_messages: f64,
+    /// As a multiple of the cost with swaps at the best times.
+    pub(super) oracle: f64,
+    /// Of the conversation that became most expensive, as a share of the cost of its full history.
+    worst: f64,
+    /// The same, as a share of its cost when swapped as soon as it is cool.
+    worst_of_strict: f64,
+    /// Number of conversations that cost more than 1.01 times as much as their full history.
+    pub(super) dearer: usize,
+}
+
+impl Row {
+    /// The total of the conversations, compared with the baselines.
+    pub(super) fn of<'a>(
+        setting: Setting,
+        played: impl Iterator<Item = &'a Played>,
+        baselines: &Baselines,
+    ) -> Self {
+        let Setting {
+            zone,
+            prices,
+            family,
+            rule,
+        } = setting;
+        let units = |bill: &CacheUsage| bill.units(prices) as f64;
+        let played: Vec<&Played> = played.collect();
+        let mut all = CacheUsage::default();
+        for one in &played {
+            all += one.bill;
+        }
+        let nothing: f64 = baselines.full.iter().map(units).sum();
+        let ratios = |others: &[CacheUsage]| -> Vec<f64> {
+            let pairs = played
+                .iter()
+                .zip(others)
+                .filter(|(_, other)| other.sent > 0);
+            pairs
+                .map(|(one, other)| units(&one.bill) / units(other))
+                .collect()
+        };
+        let most = |ratios: &[f64]| ratios.iter().copied().fold(0.0, f64::max);
+        let of_full = ratios(&baselines.full);
+        let calls: Vec<(f64, f64)> = played
+            .iter()
+            .flat_map(|one| one.raw.iter().copied())
+            .collect();
+        let mean = |share: fn(&(f64, f64)) -> f64| {
+            calls.iter().map(share).sum::<f64>() / calls.len() as f64
+        };
+        Self {
+            zone,
+            prices: prices.name,
+            family,
+            rule,
+            calls: all.calls,
+            sent_tokens: all.sent,
+            hit: all.hit(),
+            bill: units(&all) / nothing,
+            breaks: all.breaks,
+            raw_tokens: mean(|(tokens, _)| *tokens),
+            raw_messages: mean(|(_, messages)| *messages),
+            oracle: units(&all) / baselines.least as f64,
+            worst: most(&of_full),
+            worst_of_strict: most(&ratios(&baselines.strict)),
+            dearer: of_full.iter().filter(|ratio| **ratio > DEARER).count(),
+        }
+    }
+
+    /// Prints the row, below a [`heading`].
+    pub(super) fn print(&self) {
+        println!(
+            "{:<10} {:<8} {:>6} {:>9} {:>6.1} {:>7.3} {:>7} {:>6.0} {:>6.0} {:>7.3} {:>7.3} {:>7.3} {:>6}",
+            self.family,
+            self.rule,
+            self.calls,
+            self.sent_tokens / 1_000,
+            self.hit * 100.0,
+            self.bill,
+            self.breaks,
+            self.raw_tokens * 100.0,
+            self.raw_messages * 100.0,
+            self.oracle,
+            self.worst,
+            self.worst_of_strict,
+            self.dearer,
+        );
+    }
+}
+
+/// Prints the heading of the table.
+pub(super) fn heading(zone: &str, prices: Prices) {
+    println!("\n{zone}; {}", prices.name);
+    println!(
+        "{:<10} {:<8} {:>6} {:>9} {:>6} {:>7} {:>7} {:>6} {:>6} {:>7} {:>7} {:>7} {:>6}",
+        "family",
+        "rule",
+        "calls",
+        "sent k",
+        "hit %",
+        "bill",
+        "breaks",
+        "raw %",
+        "msgs %",
+        "oracle",
+        "worst",
+        "/strict",
+        "dearer"
+    );
+}
+
+/// Writes the rows to target/bench with this file name.
+pub(super) fn write(name: &str, rows: &impl Serialize) -> anyhow::Result<()> {
+    let folder = Path::new("target/bench");
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join(name), serde_json::to_string_pretty(rows)?)?;
+    Ok(())
+}

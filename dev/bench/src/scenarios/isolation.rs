@@ -1,0 +1,218 @@
+//! Measures whether a model that never answers affects other calls: appends and contexts at a
+//! constant rate, with an idle model and while 100 conversations wait for summaries, alternating
+//! within one run.
+
+use std::{sync::Arc, time::Duration};
+
+use anneal_proto::v1 as pb;
+use tonic::transport::Channel;
+
+use crate::{
+    conversations::{self, Conversations},
+    figures::Figures,
+    load::OpenLoop,
+    pace::{Pace, alternate},
+    silent_model::SilentModel,
+    stack::{BenchStack, user},
+};
+
+const ROUNDS: usize = 5;
+const SECONDS: f64 = 3.0;
+const WAITING: usize = 100;
+/// Calls per second, and the conversations that they go to in turn. This is a small part of what
+/// two cores can do.
+const APPENDS_PER_SECOND: f64 = 200.0;
+const CONTEXTS_PER_SECOND: f64 = 100.0;
+const GROWING: u64 = 8;
+const READ: usize = 4;
+
+/// The 99th percentiles of one round, in milliseconds.
+struct TailLatencies {
+    append: f64,
+    context: f64,
+    /// How late the generator started calls of either kind.
+    late: f64,
+}
+
+/// What the model does in a round.
+#[derive(Debug, Clone, Copy)]
+enum Model {
+    Answers,
+    /// It does not answer, and conversations wait for it.
+    IsSilent,
+}
+
+pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
+    let model = SilentModel::start().await?;
+    let stack = BenchStack::start_with(&settings(&model)).await?;
+    let channel = stack.channel().await?;
+    let (mut calm, mut waiting) = (Vec::new(), Vec::new());
+    let calls = Calls::prepare(&stack, &channel).await?;
+    calls.run_round(pace).await?;
+    for round in 0..pace.rounds(ROUNDS) {
+        for state in alternate(round, [Model::Answers, Model::IsSilent]) {
+            match state {
+                Model::Answers => calm.push(calls.run_round(pace).await?),
+                Model::IsSilent => {
+                    waiting
+                        .push(measure_while_waiting(pace, &stack, &channel, &model, &calls).await?);
+                }
+            }
+        }
+    }
+    for (name, tail) in [
+        (
+            "append",
+            (|tails| tails.append) as fn(&TailLatencies) -> f64,
+        ),
+        ("context", |tails| tails.context),
+    ] {
+        let ratios = calm
+            .iter()
+            .zip(&waiting)
+            .map(|(calm, waiting)| tail(waiting) / tail(calm));
+        figures.add(
+            "isolation",
+            format!("{name} p99, calm"),
+            "ms",
+            calm.iter().map(tail),
+        );
+        figures.add(
+            "isolation",
+            format!("{name} p99, {WAITING} wait"),
+            "ms",
+            waiting.iter().map(tail),
+        );
+        figures.add(
+            "isolation",
+            format!("{name} p99, waiting to calm"),
+            "ratio",
+            ratios,
+        );
+    }
+    let late = calm.iter().chain(&waiting).map(|tails| tails.late);
+    figures.add("isolation", "lateness of the generator, p99", "ms", late);
+    stack.stop().await
+}
+
+/// Runs a round while conversations wait for the model, and lets the model answer them afterwards.
+async fn measure_while_waiting(
+    pace: Pace,
+    stack: &BenchStack,
+    channel: &Channel,
+    model: &SilentModel,
+    calls: &Calls,
+) -> anyhow::Result<TailLatencies> {
+    model.hold();
+    for _ in 0..WAITING {
+        create_due_conversation(stack, channel).await?;
+    }
+    model.wait_for_calls(WAITING).await?;
+    let tails = calls.run_round(pace).await?;
+    anyhow::ensure!(
+        model.waiting() >= WAITING,
+        "only {} conversations still waited",
+        model.waiting()
+    );
+    model.release();
+    stack.wait_until_idle(channel).await?;
+    Ok(tails)
+}
+
+/// Settings of a worker that calls the silent model for as many conversations at once as the test
+/// has.
+fn settings(model: &SilentModel) -> String {
+    format!(
+        "[providers.silent]\napi = \"openai\"\nurl = \"http://{}/v1\"\nfirst_byte_timeout_ms = 600000\n\
+         total_timeout_ms = 600000\n[models.silent]\nprovider = \"silent\"\nwindow_tokens = 32768\n\
+         [summarizer]\nmodel = \"silent\"\n[worker]\nsummary_concurrency = {}\n",
+        model.address(),
+        WAITING + 8
+    )
+}
+
+/// Creates a conversation that is due for a checkpoint.
+async fn create_due_conversation(stack: &BenchStack, channel: &Channel) -> anyhow::Result<()> {
+    let policy = pb::Policy {
+        max_message_count: Some(10),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    };
+    let conversation_id = stack.conversation(channel, Some(policy)).await?;
+    let messages = (0..12)
+        .map(|number| {
+            user(format!(
+                "Question {number}: {}",
+                "what about it? ".repeat(20)
+            ))
+        })
+        .collect();
+    conversations::append(channel, &conversation_id, messages).await?;
+    Ok(())
+}
+
+/// The conversations that are called.
+struct Calls {
+    channel: Channel,
+    growing: Conversations,
+    /// Conversations of 50 messages.
+    read: Arc<[String]>,
+}
+
+impl Calls {
+    async fn prepare(stack: &BenchStack, channel: &Channel) -> anyhow::Result<Self> {
+        let policy = pb::Policy {
+            max_message_count: Some(0),
+            ..Default::default()
+        };
+        let mut read = Vec::new();
+        for _ in 0..READ {
+            let conversation_id = stack.conversation(channel, Some(policy.clone())).await?;
+            let messages = (0..50)
+                .map(|number| user(format!("{number}: {}", "a word of it ".repeat(30))))
+                .collect();
+            conversations::append(channel, &conversation_id, messages).await?;
+            read.push(conversation_id);
+        }
+        let growing = Conversations::start(stack, GROWING, GROWING as usize).await?;
+        Ok(Self {
+            channel: channel.clone(),
+            growing,
+            read: read.into(),
+        })
+    }
+
+    /// Appends and contexts at their rates.
+    async fn run_round(&self, pace: Pace) -> anyhow::Result<TailLatencies> {
+        let at = |rate| OpenLoop {
+            rate,
+            warm_up: Duration::ZERO,
+            time: pace.seconds(SECONDS),
+            in_flight: OpenLoop::UNBOUNDED,
+        };
+        let (client, read) = (BenchStack::contexts(&self.channel), Arc::clone(&self.read));
+        let contexts = at(CONTEXTS_PER_SECOND).run(move |number| {
+            let conversation_id = read[number as usize % READ].clone();
+            let (mut client, ask) = (
+                client.clone(),
+                pb::BuildContextRequest {
+                    conversation_id,
+                    ..Default::default()
+                },
+            );
+            async move { client.build_context(ask).await.map(drop) }
+        });
+        let (appends, contexts) = tokio::join!(
+            at(APPENDS_PER_SECOND).run(self.growing.append_call()),
+            contexts
+        );
+        let (appends, contexts) = (appends?.require_success()?, contexts?.require_success()?);
+        let mut late = appends.lateness;
+        late.add(&contexts.lateness);
+        Ok(TailLatencies {
+            append: appends.latencies.p99(),
+            context: contexts.latencies.p99(),
+            late: late.p99(),
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! Counting: how soon after an append's answer its tokens are counted, and whether the worker keeps
+//! up with the appends.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anneal_proto::v1 as pb;
+use tokio::{task::JoinSet, time::MissedTickBehavior};
+use tonic::{Status, transport::Channel};
+
+use crate::{
+    backlog::{self, Sample, Trend, keeps_up},
+    conversations::{Conversations, StoredMessage},
+    figures::{Figure, Figures, Target, median},
+    latencies::Latencies,
+    load::{Load, OpenLoop},
+    pace::Pace,
+    scenarios::append::{CALLERS, CONNECTIONS, WARM_UP, report_lateness, run_closed_loop},
+    stack::BenchStack,
+};
+
+/// Counting reads a conversation's tail. This many conversations, with a separator inserted into
+/// each before each round, keep the tails as short as checkpoints would.
+const CONVERSATIONS: u64 = 8 * CALLERS;
+const BACKLOG_SECONDS: f64 = 8.0;
+const ROUNDS: usize = 5;
+const SECONDS: f64 = 3.0;
+/// Appends per second whose counts are waited for.
+const PROBES_PER_SECOND: f64 = 20.0;
+/// Polling interval for a message that is not counted yet: the resolution of the figure.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
+    let stack = BenchStack::start().await?;
+    let conversations = Conversations::start(&stack, CONVERSATIONS, CONNECTIONS).await?;
+    run_closed_loop(pace, 1.0, CALLERS, &conversations).await?;
+    let rate = measure_backlog(pace, &stack, &conversations, figures).await?;
+    measure_count_delay(pace, &stack, &conversations, rate / 2.0, figures).await?;
+    stack.stop().await
+}
+
+/// The backlog during one run of appends at full speed.
+struct Round {
+    /// Appends per second over the whole measured time.
+    rate: f64,
+    /// During the second half.
+    trend: Trend,
+    /// At the end, in messages.
+    left: f64,
+    /// Seconds from the end until the backlog was empty.
+    seconds_to_empty: f64,
+}
+
+/// All callers append as fast as they can while the worker counts. Returns the median rate of
+/// appends.
+async fn measure_backlog(
+    pace: Pace,
+    stack: &BenchStack,
+    conversations: &Conversations,
+    figures: &mut Figures,
+) -> anyhow::Result<f64> {
+    let mut rounds = Vec::new();
+    for _ in 0..pace.rounds(ROUNDS) {
+        rounds.push(run_backlog_round(pace, stack, conversations).await?);
+    }
+    let of = |what: fn(&Round) -> f64| rounds.iter().map(what).collect::<Vec<f64>>();
+    let (appended, counted) = (
+        of(|round| round.trend.appended),
+        of(|round| round.trend.counted),
+    );
+    let rates = of(|round| round.rate);
+    figures.add(
+        "jobs",
+        format!("appended by {CALLERS} callers while the worker counts"),
+        "messages/s",
+        rates.clone(),
+    );
+    let figure = Figure::new("jobs", "counted in the second half", "messages/s", &counted)
+        .with_baseline("appended in the second half", &counted, &appended);
+    let keeps_up = figure.ratio.is_some_and(keeps_up);
+    figures.put(figure.with_verdict("ratio ≥ 1.00", keeps_up));
+    figures.add(
+        "jobs",
+        "backlog's growth in the second half",
+        "messages/s",
+        of(|round| round.trend.growth()),
+    );
+    figures.add(
+        "jobs",
+        "backlog at the end",
+        "messages",
+        of(|round| round.left),
+    );
+    figures.add(
+        "jobs",
+        "until it is empty",
+        "s",
+        of(|round| round.seconds_to_empty),
+    );
+    Ok(median(&rates))
+}
+
+async fn run_backlog_round(
+    pace: Pace,
+    stack: &BenchStack,
+    conversations: &Conversations,
+) -> anyhow::Result<Round> {
+    let (database, half) = (stack.database()?, pace.seconds(BACKLOG_SECONDS) / 2);
+    conversations.insert_separators().await?;
+    stack.wait_for_counts(conversations.channel(0)).await?;
+    let second_half = async {
+        tokio::time::sleep(pace.seconds(WARM_UP) + half).await;
+        backlog::take_samples(&database, half).await
+    };
+    let (load, samples) = tokio::join!(
+        run_closed_loop(pace, BACKLOG_SECONDS, CALLERS, conversations),
+        second_half
+    );
+    let (load, end) = (load?, Instant::now());
+    let left = Sample::take(&database).await?.backlog();
+    stack.wait_for_counts(conversations.channel(0)).await?;
+    Ok(Round {
+        rate: load.rate(),
+        trend: Trend::of(&samples?),
+        left,
+        seconds_to_empty: end.elapsed().as_secs_f64(),
+    })
+}
+
+/// At half of that rate: the time from an append's answer until a reader of the message sees its
+/// count.
+async fn measure_count_delay(
+    pace: Pace,
+    stack: &BenchStack,
+    conversations: &Conversations,
+    rate: f64,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let (mut loads, mut waits) = (Vec::new(), Vec::new());
+    for _ in 0..pace.rounds(ROUNDS) {
+        conversations.insert_separators().await?;
+        stack.wait_for_counts(conversations.channel(0)).await?;
+        let (load, waited) = run_count_delay_round(pace, stack, conversations, rate).await?;
+        loads.push(load);
+        waits.push(waited);
+    }
+    let at = "half of that rate";
+    figures.add(
+        "jobs",
+        format!("{at}, append p99 while the worker counts"),
+        "ms",
+        loads.iter().map(|load| load.latencies.p99()),
+    );
+    report_lateness(figures, "jobs", at, &loads);
+    figures.add(
+        "jobs",
+        format!("{at}, answer to token count, p50"),
+        "ms",
+        waits.iter().map(Latencies::p50),
+    );
+    let tails: Vec<f64> = waits.iter().map(Latencies::p99).collect();
+    figures.put(
+        Figure::new(
+            "jobs",
+            format!("{at}, answer to token count, p99"),
+            "ms",
+            &tails,
+        )
+        .with_target(Target::AtMost(500.0)),
+    );
+    figures.curve(
+        "jobs",
+        "append, while the worker counts",
+        loads.iter().map(|load| &load.latencies),
+    );
+    figures.curve("jobs", "answer to token count", &waits);
+    Ok(())
+}
+
+/// One run: the appends, and how long the counts of some of them took.
+async fn run_count_delay_round(
+    pace: Pace,
+    stack: &BenchStack,
+    conversations: &Conversations,
+    rate: f64,
+) -> anyhow::Result<(Load, Latencies)> {
+    let probes = CountProbes::new(stack.channel().await?);
+    let every = (rate / PROBES_PER_SECOND).max(1.0) as u64;
+    let (appended, looked_after) = (conversations.clone(), probes.clone());
+    let how = OpenLoop {
+        rate,
+        warm_up: pace.seconds(WARM_UP),
+        time: pace.seconds(SECONDS),
+        in_flight: OpenLoop::UNBOUNDED,
+    };
+    let load = how.run(move |number| {
+        let (conversations, probes) = (appended.clone(), looked_after.clone());
+        async move {
+            let stored = conversations.append(number).await?;
+            if number % every == 0 {
+                probes.wait_for(stored);
+            }
+            Ok(())
+        }
+    });
+    let load = load.await?.require_success()?;
+    Ok((load, probes.finish().await?))
+}
+
+/// Readers that wait for the counts of single messages, over a separate connection.
+#[derive(Clone)]
+struct CountProbes {
+    channel: Channel,
+    under_way: Arc<Mutex<JoinSet<Result<Duration, Status>>>>,
+}
+
+impl CountProbes {
+    fn new(channel: Channel) -> Self {
+        Self {
+            channel,
+            under_way: Arc::default(),
+        }
+    }
+
+    /// Waits in the background for the count of a message that was just stored.
+    fn wait_for(&self, message: StoredMessage) {
+        let look = measure_delay_of(self.channel.clone(), message, Instant::now());
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .spawn(look);
+    }
+
+    /// Waits for all counts and returns how long they took.
+    async fn finish(self) -> anyhow::Result<Latencies> {
+        let mut under_way = std::mem::take(
+            &mut *self
+                .under_way
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let mut waited = Latencies::default();
+        while let Some(done) = under_way.join_next().await {
+            waited.record(done??);
+        }
+        Ok(waited)
+    }
+}
+
+/// How long after `stored_at` the message's count is visible.
+async fn measure_delay_of(
+    channel: Channel,
+    message: StoredMessage,
+    stored_at: Instant,
+) -> Result<Duration, Status> {
+    let mut client = BenchStack::messages(&channel);
+    let mut looks = tokio::time::interval(POLL_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        // A range that is nearly empty, because only the count is needed and not the text.
+        let range = Some(pb::ByteRange {
+            offset: 0,
+            length: 1,
+        });
+        let ask = pb::GetMessageRequest {
+            conversation_id: message.conversation_id.clone(),
+            message_id: message.message_id,
+            range,
+        };
+        let seen = client
+            .get_message(ask)
+            .await?
+            .into_inner()
+            .message
+            .and_then(|message| message.tokens);
+        if seen.is_some_and(|tokens| !tokens.estimated) {
+            return Ok(stored_at.elapsed());
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Write volume of an append: bytes of PostgreSQL's log (WAL) per 400-byte message, compared with
+//! the bytes of its row; with and without counting; and in conversations of 10, 1,000 and 100,000
+//! messages. Page images, which PostgreSQL writes once for each page after one of its own
+//! checkpoints, are measured and reported separately: in a steady state they are rare.
+
+use crate::{
+    conversations::{Conversations, append_in_turn},
+    database::Database,
+    figures::{Figure, Figures, Target},
+    history::{self, Shape},
+    pace::Pace,
+    stack::BenchStack,
+};
+
+const RUNS: usize = 5;
+const CALLERS: [usize; 2] = [16, 256];
+/// A connection supports 128 streams.
+const CALLERS_PER_CONNECTION: usize = 64;
+/// Messages of a run, of all its callers together.
+const MESSAGES: usize = 8_192;
+const LENGTHS: [usize; 3] = [10, 1_000, 100_000];
+/// Messages appended to a conversation of each length in a round.
+const AT_LENGTH: usize = 200;
+const ROUNDS: usize = 7;
+
+/// Bytes of the log per message of a run.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    /// All records.
+    all: f64,
+    /// Without page images.
+    records: f64,
+}
+
+pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result<()> {
+    let stack = BenchStack::start().await?;
+    measure_by_callers(&stack, Work::AppendAndCount, pace, figures).await?;
+    stack.stop().await?;
+    let mut stack = BenchStack::start().await?;
+    stack.stop_worker().await?;
+    measure_by_callers(&stack, Work::Append, pace, figures).await?;
+    measure_by_length(&stack, pace, figures).await?;
+    stack.stop().await
+}
+
+/// What happens while the log is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Work {
+    Append,
+    /// Appends, and waits until everything is counted.
+    AppendAndCount,
+}
+
+async fn measure_by_callers(
+    stack: &BenchStack,
+    work: Work,
+    pace: Pace,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let (runs, messages) = if pace.is_quick() {
+        (1, 1_024)
+    } else {
+        (RUNS, MESSAGES)
+    };
+    let database = stack.database()?;
+    database
+        .run("create extension if not exists pg_walinspect; checkpoint")
+        .await?;
+    for callers in CALLERS {
+        let connections = callers.div_ceil(CALLERS_PER_CONNECTION);
+        let conversations = Conversations::start(stack, callers as u64, connections).await?;
+        // Warm-up: writes the page images of the pages that all appends share, and creates the jobs
+        // that count each conversation.
+        append(stack, &conversations, messages / callers, work).await?;
+        let mut written = Vec::with_capacity(runs);
+        for _ in 0..runs {
+            let from = wal_position(&database).await?;
+            append(stack, &conversations, messages / callers, work).await?;
+            written.push(wal_since(&database, &from, messages).await?);
+        }
+        let all: Vec<f64> = written.iter().map(|written| written.all).collect();
+        let records: Vec<f64> = written.iter().map(|written| written.records).collect();
+        let row = vec![row_bytes(&database).await?; runs];
+        let name = if work == Work::Append {
+            "append"
+        } else {
+            "append and count"
+        };
+        let name = format!("WAL of {name}, {callers} callers");
+        let figure = Figure::new(
+            "write_cost",
+            format!("{name}, without page images"),
+            "bytes/message",
+            &records,
+        );
+        let figure = figure.with_baseline("bytes of the row", &records, &row);
+        figures.put(if work == Work::Append {
+            figure.with_target(Target::RatioAtMost(3.0))
+        } else {
+            figure
+        });
+        figures.add(
+            "write_cost",
+            format!("{name}, with page images"),
+            "bytes/message",
+            all,
+        );
+    }
+    Ok(())
+}
+
+/// Appends messages one by one, with one caller per conversation.
+async fn append(
+    stack: &BenchStack,
+    conversations: &Conversations,
+    messages: usize,
+    work: Work,
+) -> anyhow::Result<()> {
+    conversations.append_to_each(messages).await?;
+    if work == Work::AppendAndCount {
+        stack.wait_until_idle(conversations.channel(0)).await?;
+    }
+    Ok(())
+}
+
+/// The current end of the log.
+async fn wal_position(database: &Database) -> anyhow::Result<String> {
+    database.run("select pg_current_wal_lsn()").await
+}
+
+/// What was written since `from`, per message. pg_walinspect tells page images and records apart.
+async fn wal_since(database: &Database, from: &str, messages: usize) -> anyhow::Result<Written> {
+    let to = wal_position(database).await?;
+    let all = database
+        .number(&format!("select pg_wal_lsn_diff('{to}', '{from}')"))
+        .await?;
+    let images =
+        format!("select coalesce(sum(fpi_size), 0) from pg_get_wal_stats('{from}', '{to}')");
+    let images = database.number(&images).await?;
+    Ok(Written {
+        all: all / messages as f64,
+        records: (all - images) / messages as f64,
+    })
+}
+
+/// Mean bytes of a message's row as it is stored, including its header and the 4 bytes of its line
+/// pointer.
+async fn row_bytes(database: &Database) -> anyhow::Result<f64> {
+    database
+        .number("select avg(pg_column_size(m.*)) + 4 from ai_message as m")
+        .await
+}
+
+/// Appends to conversations of several lengths in turn, with one caller: the cost of a message must
+/// not depend on the length.
+async fn measure_by_length(
+    stack: &BenchStack,
+    pace: Pace,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let lengths = if pace.is_quick() {
+        &LENGTHS[..2]
+    } else {
+        &LENGTHS[..]
+    };
+    let database = stack.database()?;
+    let channel = stack.channel().await?;
+    let mut written = vec![Vec::new(); lengths.len()];
+    for _ in 0..pace.rounds(ROUNDS) {
+        for (length, written) in lengths.iter().zip(&mut written) {
+            let shape = Shape {
+                messages: *length,
+                tail: *length,
+            };
+            let conversation = history::fill(stack, &channel, shape).await?;
+            // The first append creates the job that counts; later appends find it.
+            append_in_turn(&channel, &conversation, 1).await?;
+            let from = wal_position(&database).await?;
+            append_in_turn(&channel, &conversation, AT_LENGTH).await?;
+            written.push(wal_since(&database, &from, AT_LENGTH).await?.records);
+        }
+    }
+    for (place, (length, records)) in lengths.iter().zip(&written).enumerate() {
+        let name = format!("WAL of an append after {length} messages, without page images");
+        let figure = Figure::new("write_cost", name, "bytes/message", records);
+        // The others are compared with the first one.
+        figures.put(if place == 0 {
+            figure
+        } else {
+            let baseline = format!("after {} messages", lengths[0]);
+            figure
+                .with_baseline(baseline, records, &written[0])
+                .with_target(Target::RatioAtMost(1.1))
+        });
+    }
+    Ok(())
+}

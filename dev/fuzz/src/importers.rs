@@ -1,0 +1,350 @@
+//! Fuzzes import files of other systems: everything that is read from a file can be stored, and is
+//! read back unchanged from a file that is written from it.
+
+use std::{
+    io::{Cursor, Write},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anneal_core::message::Message;
+use anneal_formats::{
+    Branches, FileEvent, Format, Head, ImportOutcome, Output, ReadError, ReadOptions, Remark,
+    Stopped, StoredMessage, Strictness, Summary, Writer, read, read_from, writer,
+};
+use arbitrary::Unstructured;
+use tempfile::NamedTempFile;
+
+use crate::messages;
+
+const FORMATS: [Format; 6] = [
+    Format::OpenAi,
+    Format::Anthropic,
+    Format::Claw0,
+    Format::Pi,
+    Format::ShareGpt,
+    Format::ZeroClaw,
+];
+
+/// Where temporary databases are created: in memory, if the system has such a folder.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Maximum number of messages of a conversation that is written.
+const MESSAGES: usize = 8;
+
+fn options(strict: Strictness, branches: Branches) -> ReadOptions {
+    ReadOptions {
+        strict,
+        branches,
+        name: "file".into(),
+    }
+}
+
+fn lenient() -> ReadOptions {
+    options(Strictness::Lenient, Branches::Active)
+}
+
+/// Reads these bytes as a file of the format, in memory or on disk, as the format requires.
+fn read_events(
+    format: Format,
+    bytes: &[u8],
+    options: &ReadOptions,
+) -> Result<Vec<FileEvent>, ReadError> {
+    let mut all = Vec::new();
+    let mut sink = |found: FileEvent| -> Result<(), Stopped> {
+        all.push(found);
+        Ok(())
+    };
+    if format == Format::ZeroClaw {
+        let file = scratch_file();
+        std::fs::write(file.path(), bytes).expect("a scratch file can be written");
+        read(file.path(), format, options, &mut sink)?;
+    } else {
+        read_from(Cursor::new(bytes), format, options, &mut sink)?;
+    }
+    Ok(all)
+}
+
+fn scratch_file() -> NamedTempFile {
+    let folder = Path::new(SHARED_MEMORY);
+    let made = if folder.is_dir() {
+        NamedTempFile::new_in(folder)
+    } else {
+        NamedTempFile::new()
+    };
+    made.expect("a scratch file can be made")
+}
+
+/// A buffer that is shared with the writer that fills it.
+#[derive(Clone, Default)]
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for SharedBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One conversation: its head and its contents, without remarks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileConversation {
+    head: Head,
+    events: Vec<FileEvent>,
+}
+
+impl FileConversation {
+    fn messages(&self) -> Vec<&Message> {
+        self.events
+            .iter()
+            .filter_map(|event| {
+                if let FileEvent::Message(message) = event {
+                    Some(message)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    }
+
+    fn separators(&self) -> usize {
+        self.events
+            .iter()
+            .filter(|event| matches!(event, FileEvent::Separator))
+            .count()
+    }
+
+    /// The summaries that a file of this format keeps: only the newest if the format has room for
+    /// one.
+    fn summaries(&self, format: Format) -> Vec<(u64, &str)> {
+        let all = self.events.iter().filter_map(|event| match event {
+            FileEvent::Summary(summary) => Some((summary.covers, summary.text.as_str())),
+            _ => None,
+        });
+        let all: Vec<_> = all.collect();
+        if format == Format::ZeroClaw {
+            all.into_iter().next_back().into_iter().collect()
+        } else {
+            all
+        }
+    }
+
+    fn write(&self, writer: &mut Writer) -> Result<(), anneal_formats::WriteError> {
+        writer.begin_conversation(&self.head)?;
+        let mut id = 0;
+        for event in &self.events {
+            match event {
+                FileEvent::Message(message) => {
+                    id += 1;
+                    let created_us = 1_795_245_647_355_999 + id * 1_500_000;
+                    writer.write_message(&StoredMessage {
+                        id,
+                        message: message.clone(),
+                        created_us,
+                    })?;
+                }
+                FileEvent::Summary(summary) => writer.write_summary(summary)?,
+                FileEvent::Separator => writer.write_separator()?,
+                FileEvent::Conversation(_) | FileEvent::Remark(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the conversation to a file.
+    fn to_file(&self, format: Format) -> Vec<u8> {
+        let (buffer, file) = (SharedBuffer::default(), scratch_file());
+        let output = match format {
+            Format::ZeroClaw => Output::File(file.path().to_owned()),
+            _ => Output::Stream(Box::new(buffer.clone())),
+        };
+        let mut writer = writer(format, output).expect("a scratch file can be written");
+        self.write(&mut writer)
+            .expect("one conversation is within the limit");
+        writer.finish().expect("a scratch file can be written");
+        match format {
+            Format::ZeroClaw => std::fs::read(file.path()).expect("it was just written"),
+            _ => std::mem::take(&mut *buffer.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}
+
+/// Splits the events of a file into its conversations and the remarks.
+fn split_conversations(found: Vec<FileEvent>) -> (Vec<FileConversation>, Vec<Remark>) {
+    let (mut conversations, mut remarks) = (Vec::<FileConversation>::new(), Vec::new());
+    for one in found {
+        match (one, conversations.last_mut()) {
+            (FileEvent::Remark(remark), _) => remarks.push(remark),
+            (FileEvent::Conversation(head), _) => conversations.push(FileConversation {
+                head,
+                events: Vec::new(),
+            }),
+            (event, Some(conversation)) => conversation.events.push(event),
+            (event, None) => panic!("before any conversation: {event:?}"),
+        }
+    }
+    (conversations, remarks)
+}
+
+/// Writes a conversation and checks that it is read back unchanged. The only allowed remarks are
+/// about summaries that are replaced by a newer one.
+fn assert_round_trip(conversation: &FileConversation, format: Format) {
+    let file = conversation.to_file(format);
+    let shown = || String::from_utf8_lossy(&file).into_owned();
+    let (again, remarks) = split_conversations(
+        read_events(format, &file, &lenient()).expect("a written file can be read"),
+    );
+    let [read] = again.as_slice() else {
+        panic!(
+            "{format:?}: {} conversations are read of {}",
+            again.len(),
+            shown()
+        )
+    };
+    assert_eq!(
+        read.messages(),
+        conversation.messages(),
+        "{format:?}: {}",
+        shown()
+    );
+    assert_eq!(
+        read.summaries(format),
+        conversation.summaries(format),
+        "{format:?}: {}",
+        shown()
+    );
+    assert_eq!(
+        read.separators(),
+        conversation.separators(),
+        "{format:?}: {}",
+        shown()
+    );
+    // A conversation without a title is named after its file if it is the only one in it.
+    let title = if conversation.head.title.is_empty() {
+        read.head.title.clone()
+    } else {
+        conversation.head.title.clone()
+    };
+    assert_eq!(
+        read.head,
+        Head {
+            title,
+            ..conversation.head.clone()
+        },
+        "{format:?}: {}",
+        shown()
+    );
+    let replaced =
+        conversation.summaries(Format::OpenAi).len() - conversation.summaries(format).len();
+    assert_eq!(
+        remarks.len(),
+        replaced,
+        "{format:?}: {remarks:?} of {}",
+        shown()
+    );
+}
+
+/// Reads bytes as a file of this format.
+fn check_foreign_file(format: Format, bytes: &[u8]) {
+    let _ = read_events(format, bytes, &options(Strictness::Lenient, Branches::All));
+    let strictly = read_events(
+        format,
+        bytes,
+        &options(Strictness::Strict, Branches::Active),
+    );
+    let Ok(leniently) = read_events(format, bytes, &lenient()) else {
+        assert!(
+            strictly.is_err(),
+            "what is read strictly is not read leniently"
+        );
+        return;
+    };
+    let (conversations, remarks) = split_conversations(leniently.clone());
+    let refused = remarks
+        .iter()
+        .any(|remark| remark.outcome == ImportOutcome::Refused);
+    match strictly {
+        Ok(strictly) => assert!(
+            strictly == leniently && !refused,
+            "strictly read, there is something else"
+        ),
+        Err(ReadError::Refused { location, .. }) => {
+            let same = |remark: &Remark| {
+                remark.outcome == ImportOutcome::Refused && remark.location == location
+            };
+            assert!(
+                remarks.iter().any(same),
+                "{location} is refused strictly, and not in {remarks:?}"
+            );
+        }
+        Err(error) => panic!("strictly: {error}"),
+    }
+    assert!(
+        !conversations.is_empty(),
+        "a file without a conversation is read"
+    );
+    for conversation in &conversations {
+        for message in conversation.messages() {
+            let stored = anneal_server::parse_message(messages::to_request(message));
+            assert_eq!(stored.as_ref(), Ok(message), "what is read is not stored");
+        }
+        assert_round_trip(conversation, format);
+    }
+}
+
+/// Generates a conversation with messages that the server accepts, and checks that it survives one
+/// of the formats.
+fn check_own_conversation(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+    let format = *from.choose(&FORMATS)?;
+    let mut head = Head {
+        identity: "known".into(),
+        title: "title".into(),
+        agent_id: "agent".into(),
+        ..Head::default()
+    };
+    head.system_prompt = messages::text(from)?.replace('\0', "");
+    let mut events = Vec::new();
+    let (mut covers, mut covered) = (0, 0);
+    for _ in 0..from.int_in_range(0..=MESSAGES)? {
+        match from.int_in_range(0..=9)? {
+            0 => events.push(FileEvent::Separator),
+            1 if covers > covered => {
+                covered = covers;
+                events.push(FileEvent::Summary(Summary {
+                    covers,
+                    text: format!("of {covers}"),
+                    ..Summary::default()
+                }));
+            }
+            _ => {
+                if let Some(message) = messages::message(from)? {
+                    covers += 1;
+                    events.push(FileEvent::Message(message));
+                }
+            }
+        }
+    }
+    assert_round_trip(&FileConversation { head, events }, format);
+    Ok(())
+}
+
+/// The first byte selects what the rest is: a file of one of the six formats, or the data from
+/// which a conversation is generated and written.
+pub fn check(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else {
+        return;
+    };
+    if let Some(format) = FORMATS.get(usize::from(*first) % (FORMATS.len() + 2)) {
+        check_foreign_file(*format, rest);
+    } else {
+        // If there are too few bytes, there is nothing to check.
+        let _ = check_own_conversation(&mut Unstructured::new(rest));
+    }
+}

@@ -1,0 +1,139 @@
+//! Fuzzes the position values that clients send back: page tokens, positions of watches, ids of
+//! events. A value is accepted only if it is equivalent to one that was issued for the same list,
+//! conversation and tenant; everything else is refused.
+
+use anneal_server::fuzzing::{PageTokens, Positions, Refusal, event_id};
+use arbitrary::{Arbitrary as _, Unstructured};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use uuid::Uuid;
+
+const TENANT: Uuid = Uuid::from_u128(1);
+const CONVERSATION: Uuid = Uuid::from_u128(0x0193_f9c0_0000_7000_8000_0000_0000_0001);
+
+fn list(name: &str) -> PageTokens {
+    PageTokens::of(TENANT, &[name, "0193f9c0-0000-7000-8000-000000000001"])
+}
+
+/// Checks that a token is decoded to the position that it was issued for, and only by its own list.
+fn check_page_token<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(token: &str) {
+    let here = list("messages");
+    match here.position::<T>(token) {
+        Ok(None) => assert!(token.is_empty(), "{token} is read as the first page"),
+        Ok(Some(place)) => {
+            let again = here
+                .position::<T>(&here.token(&place))
+                .expect("an issued value is accepted");
+            assert_eq!(again.as_ref(), Some(&place), "{token}");
+            let of = |tenant, fields: &[&str]| PageTokens::of(tenant, fields);
+            let foreign = of(
+                Uuid::from_u128(2),
+                &["messages", "0193f9c0-0000-7000-8000-000000000001"],
+            );
+            for other in [
+                list("jobs"),
+                of(TENANT, &["messages"]),
+                of(TENANT, &["messages", "", ""]),
+                foreign,
+            ] {
+                assert!(
+                    other.position::<T>(token).is_err(),
+                    "{token} is taken by another list"
+                );
+            }
+        }
+        Err(refusal) => assert_refusal(&refusal, "page_token"),
+    }
+}
+
+fn assert_refusal(refusal: &Refusal, field: &str) {
+    assert_eq!(
+        (refusal.reason.as_str(), refusal.fields.as_slice()),
+        ("INVALID_FIELD", &[field.to_owned()][..])
+    );
+}
+
+/// Checks that any JSON, sealed as a token of this list, is decoded to the same JSON or refused.
+fn check_forged_page_token(json: &[u8]) {
+    let Ok(place) = serde_json::from_slice::<Value>(json) else {
+        return;
+    };
+    let here = list("messages");
+    let token = here.token(&place);
+    if let Ok(Some((last, first))) = here.position::<(i64, i64)>(&token) {
+        assert_eq!(place, serde_json::json!([last, first]));
+    }
+    if let Ok(Some(last)) = here.position::<i64>(&token) {
+        assert_eq!(place, Value::from(last));
+    }
+    check_page_token::<(i16, i16, Uuid)>(&token);
+    check_page_token::<(i64, Uuid)>(&token);
+}
+
+/// Checks that a position is encoded again as it was read, and is accepted only for its own
+/// conversation and tenant.
+fn check_position(text: &str, position: [i64; 3]) {
+    let at = |tenant, conversation, created| Positions::of(tenant, conversation, created, position);
+    let here = at(TENANT, CONVERSATION, 7);
+    match here.read(text) {
+        Ok(encoded) => {
+            assert_eq!(here.read(&encoded), Ok(encoded.clone()), "{text}");
+            assert!(
+                text.len() <= 128 && encoded.len() <= text.len(),
+                "{text} is encoded as {encoded}"
+            );
+            let other = Uuid::from_u128(2);
+            for elsewhere in [
+                at(other, CONVERSATION, 7),
+                at(TENANT, other, 7),
+                at(TENANT, CONVERSATION, 8),
+            ] {
+                assert!(elsewhere.read(text).is_err(), "{text} is taken elsewhere");
+            }
+        }
+        Err(refusal) => assert_refusal(&refusal, "position"),
+    }
+}
+
+fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+    let kind = from.int_in_range(0..=4)?;
+    match kind {
+        0 => {
+            let token =
+                <&str>::arbitrary_take_rest(std::mem::replace(from, Unstructured::new(&[])))?;
+            check_page_token::<i64>(token);
+            check_page_token::<(i64, i64)>(token);
+            check_page_token::<(i64, Uuid)>(token);
+            check_page_token::<(i16, i16, Uuid)>(token);
+        }
+        1 => check_forged_page_token(from.bytes(from.len())?),
+        2 | 3 => {
+            let mut position = <[i64; 3]>::arbitrary(from)?.map(|number| number & i64::MAX);
+            position[1] = position[1].min(position[0]);
+            let here = Positions::of(TENANT, CONVERSATION, 7, position);
+            assert!(here.read(&here.now()).is_ok(), "what was given is not read");
+            let rest = from.bytes(from.len())?;
+            if kind == 2 {
+                check_position(&here.sealed(rest), position);
+            } else {
+                check_position(&String::from_utf8_lossy(rest), position);
+            }
+        }
+        _ => {
+            if let Some(encoded) = event_id(from.bytes(from.len())?) {
+                assert_eq!(
+                    event_id(encoded.as_bytes()).as_deref(),
+                    Some(encoded.as_str())
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first byte selects the kind; the rest is the text of the value, or the contents of one that
+/// is sealed.
+pub fn check(data: &[u8]) {
+    // If there are too few bytes, there is nothing to check.
+    let _ = check_case(&mut Unstructured::new(data));
+}

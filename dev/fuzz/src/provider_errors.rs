@@ -1,0 +1,55 @@
+//! Fuzzes the classification of providers' error answers: the result must be consistent, whatever
+//! the answer contains.
+
+use anneal_llm::provider_error::{
+    Delivery,
+    OverflowKind::{Input, InputPlusOutput, OutputTruncated},
+    ProviderAnswer, classify,
+};
+use arbitrary::{Arbitrary as _, Unstructured};
+
+fn check_case(from: &mut Unstructured<'_>) -> arbitrary::Result<()> {
+    let status = *from.choose(&[
+        0, 200, 200, 204, 302, 400, 400, 400, 413, 422, 429, 500, 503,
+    ])?;
+    let delivery = *from.choose(&[Delivery::Whole, Delivery::Streamed])?;
+    let sent_tokens = <Option<u32>>::arbitrary(from)?.map(u64::from);
+    let header = if from.ratio(1, 8)? {
+        Some(<(String, String)>::arbitrary(from)?)
+    } else {
+        None
+    };
+    let headers: Vec<_> = header.into_iter().collect();
+    let body = from.bytes(from.len())?;
+    let answer = ProviderAnswer {
+        status,
+        headers: &headers,
+        body,
+        delivery,
+        sent_tokens,
+    };
+    let verdict = classify(&answer);
+    assert_eq!(
+        verdict.is_overflow(),
+        matches!(verdict.kind, Input | InputPlusOutput),
+        "{verdict:?}"
+    );
+    let of_window = verdict.is_overflow() || verdict.kind == OutputTruncated;
+    assert!(
+        of_window || (verdict.limit_tokens, verdict.prompt_tokens) == (None, None),
+        "{verdict:?}"
+    );
+    assert!(verdict.limit_tokens != Some(0), "{verdict:?}");
+    assert_eq!(
+        format!("{:?}", classify(&answer)),
+        format!("{verdict:?}"),
+        "another verdict on the same answer"
+    );
+    Ok(())
+}
+
+/// A few bytes select status and headers; the rest is the body.
+pub fn check(data: &[u8]) {
+    // If there are too few bytes, there is nothing to check.
+    let _ = check_case(&mut Unstructured::new(data));
+}

@@ -1,0 +1,266 @@
+//! Fuzzes the contexts of arbitrary conversations in the formats of the providers: they must be
+//! complete, within the budget, with calls and results paired, and no text may be mistaken for
+//! anything else.
+
+#[path = "../../../core/tests/suite/contexts/checks.rs"]
+#[expect(dead_code, reason = "some checks look at proptest's cases")]
+mod checks;
+
+use std::collections::HashSet;
+
+use anneal_core::{
+    context::{
+        Ask, Body, CheckpointSummary, Context, Material, Pressure, SummaryOrigin, TailMessage,
+        build,
+    },
+    message::{Message, MessageId, Part, Role, outline, plain_text_bytes},
+    policy::Policy,
+    render::{Format, render},
+    tokens::{Tokens, count_parts},
+    turn,
+};
+use arbitrary::Unstructured;
+use serde_json::Value;
+
+use self::checks::{
+    ENCODING, agrees_with_itself, covers_every_id, is_paired, recounted, refusals, well_paired,
+};
+use crate::messages;
+
+/// Maximum number of messages of a conversation.
+const MESSAGES: usize = 12;
+
+/// A conversation and the parameters of its context.
+struct Case {
+    material: Material,
+    ask: Ask,
+}
+
+fn arbitrary_case(from: &mut Unstructured<'_>) -> arbitrary::Result<Case> {
+    let format = *from.choose(&Format::ALL)?;
+    let pressure = *from.choose(&[
+        Pressure::None,
+        Pressure::None,
+        Pressure::TruncateToolResults,
+        Pressure::Compact,
+    ])?;
+    let budget = if from.ratio(1, 2)? {
+        Some(Tokens::new(from.int_in_range(1..=4_000)?))
+    } else {
+        None
+    };
+    let system_prompt = if from.ratio(1, 3)? {
+        messages::text(from)?
+    } else {
+        String::new()
+    };
+    let separator = from.int_in_range(0..=3)?;
+    let summary = if from.ratio(1, 3)? {
+        Some(messages::text(from)?)
+    } else {
+        None
+    };
+    let boundary = separator + if summary.is_some() { 2 } else { 0 };
+    let tail = arbitrary_tail(from, boundary)?;
+    let mut current_input = Vec::new();
+    for _ in 0..from.int_in_range(0..=2)? {
+        current_input.extend(messages::question(from)?);
+    }
+    let counted = |text: &str| ENCODING.counter().count(text);
+    let checkpoint = summary.map(|text| CheckpointSummary {
+        last: MessageId(boundary),
+        tokens: counted(&text),
+        text,
+        saved: Tokens::ZERO,
+        origin: SummaryOrigin::Stored,
+    });
+    let material = Material {
+        last_message_id: tail
+            .last()
+            .map_or(MessageId(boundary), |message| message.id),
+        last_role: tail.last().map(|message| message.role),
+        turn: tail.last().map_or(0, |message| message.turn),
+        encoding: ENCODING,
+        policy: Policy::default(),
+        system_prompt_tokens: counted(&system_prompt),
+        system_prompt,
+        separator: (separator > 0).then_some(MessageId(separator)),
+        checkpoint,
+        tail,
+        omitted: Vec::new(),
+        prefix: None,
+        idle_seconds: None,
+        tokens_ratio: None,
+        learnt_window: None,
+    };
+    Ok(Case {
+        material,
+        ask: Ask {
+            current_input,
+            budget,
+            format,
+            pressure,
+            ..Ask::default()
+        },
+    })
+}
+
+fn arbitrary_tail(
+    from: &mut Unstructured<'_>,
+    boundary: i64,
+) -> arbitrary::Result<Vec<TailMessage>> {
+    let mut tail = Vec::new();
+    let (mut turn, mut before) = (0, None);
+    for Message { role, parts, .. } in messages::messages(from, MESSAGES)? {
+        turn += i32::from(turn::starts(role, before));
+        before = Some(role);
+        let tokens = count_parts(ENCODING, &parts);
+        let body = if from.ratio(1, 16)? {
+            swapped(messages::text(from)?, &parts)
+        } else {
+            Body::Original(parts)
+        };
+        let id = MessageId(boundary + 1 + tail.len() as i64);
+        tail.push(TailMessage {
+            id,
+            role,
+            turn,
+            tokens,
+            estimated: false,
+            body,
+            ready: None,
+        });
+    }
+    Ok(tail)
+}
+
+fn swapped(text: String, parts: &[Part]) -> Body {
+    let tokens = ENCODING.counter().count(&text);
+    Body::Summary {
+        tokens,
+        text,
+        original_bytes: plain_text_bytes(parts) as u64,
+        outline: outline(parts),
+    }
+}
+
+fn assert_invariants(case: &Case, context: &Context, rendered: &Value) {
+    let format = case.ask.format;
+    assert!(
+        covers_every_id(context, case.material.last_message_id),
+        "{:?}",
+        context.manifest
+    );
+    assert!(well_paired(context), "{:#?}", context.messages);
+    assert_eq!(agrees_with_itself(context), Ok(()));
+    assert!(is_paired(rendered, format), "{rendered:#}");
+    let refused = refusals(rendered, format);
+    assert!(refused.is_empty(), "{refused:#?} in {rendered:#}");
+    let counted = recounted(rendered, context, format);
+    assert!(
+        counted <= context.total,
+        "says {}, counts {counted}: {rendered:#}",
+        context.total
+    );
+    assert!(
+        case.ask.budget.is_none_or(|budget| context.total <= budget),
+        "{} of {:?}",
+        context.total,
+        case.ask.budget
+    );
+    assert_system_texts(case, rendered);
+    assert_texts_present(context, rendered);
+}
+
+/// Checks that everything that a request presents as the system's text is the prompt or a message
+/// of the system role.
+fn assert_system_texts(case: &Case, rendered: &Value) {
+    let mut may: HashSet<&str> = HashSet::from([case.material.system_prompt.as_str()]);
+    for message in case
+        .material
+        .tail
+        .iter()
+        .filter(|message| message.role == Role::System)
+    {
+        if let Body::Original(parts) = &message.body {
+            may.extend(parts.iter().filter_map(|part| {
+                if let Part::Text { text } = part {
+                    Some(text.as_str())
+                } else {
+                    None
+                }
+            }));
+        }
+    }
+    let swapped = case.material.tail.iter().any(|message| {
+        message.role == Role::System && matches!(message.body, Body::Summary { .. })
+    });
+    if swapped || case.ask.budget.is_some() {
+        // Summaries are preceded by a marker, and clipping removes the middle of a text.
+        return;
+    }
+    let messages = rendered["messages"].as_array().into_iter().flatten();
+    let spoken =
+        messages.filter(|message| message["role"] == "system" || message["role"] == "developer");
+    let mut said = Vec::new();
+    spoken.for_each(|message| strings(&message["content"], &mut said));
+    strings(&rendered["system"], &mut said);
+    strings(&rendered["systemInstruction"], &mut said);
+    for text in said {
+        let known =
+            may.contains(text) || may.iter().any(|may| !may.is_empty() && text.contains(may));
+        assert!(
+            known || text == "text" || text == "ephemeral",
+            "{text:?} is said as the system: {rendered:#}"
+        );
+    }
+}
+
+/// Checks that every text of the context occurs unchanged in the request. The comparison is made on
+/// parsed JSON, so a text cannot end its own string early.
+fn assert_texts_present(context: &Context, rendered: &Value) {
+    let mut said = Vec::new();
+    strings(rendered, &mut said);
+    let said: HashSet<&str> = said.into_iter().collect();
+    for part in context.messages.iter().flat_map(|message| &message.parts) {
+        if let Part::Text { text } = part {
+            let is_present = text.is_empty()
+                || said.contains(text.as_str())
+                || said.iter().any(|said| said.contains(text.as_str()));
+            assert!(is_present, "{text:?} is missing: {rendered:#}");
+        }
+    }
+}
+
+/// Collects every string in a value, except keys.
+fn strings<'v>(value: &'v Value, into: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => into.push(text),
+        Value::Array(values) => values.iter().for_each(|value| strings(value, into)),
+        Value::Object(entries) => entries.values().for_each(|value| strings(value, into)),
+        _ => {}
+    }
+}
+
+/// The bytes select a conversation, a format, a budget and a pressure.
+pub fn check(data: &[u8]) {
+    let Ok(case) = arbitrary_case(&mut Unstructured::new(data)) else {
+        return;
+    };
+    let Ok(context) = build(case.material.clone(), case.ask.clone()) else {
+        assert!(case.ask.budget.is_some(), "refused without a budget");
+        return;
+    };
+    let rendered = render(&context, case.ask.format);
+    let again = build(case.material.clone(), case.ask.clone()).expect("it was built before");
+    assert_eq!(
+        render(&again, case.ask.format),
+        rendered,
+        "another context of the same conversation"
+    );
+    assert_invariants(
+        &case,
+        &context,
+        &serde_json::from_str(&rendered).expect("a request is JSON"),
+    );
+}

@@ -1,0 +1,215 @@
+//! Fuzzes requests: for any bytes, an RPC or an HTTP endpoint either answers with a documented
+//! reason or accepts the request.
+//!
+//! The server is complete except for its database, which is unreachable: requests that pass all
+//! earlier checks fail there. A panic in a call ends the process, although the server would catch
+//! it.
+
+use std::collections::HashSet;
+
+use anneal_server::fuzzing::{Answer, Refusal, Rpc, ServerWithoutDatabase, rpcs};
+use arbitrary::{Arbitrary as _, Unstructured};
+use http::{Method, Request, header};
+use serde_json::Value;
+use tokio::{runtime::Runtime, time};
+
+const ERRORS: &str = include_str!("../../../docs/errors.md");
+
+/// Maximum bytes of an error message. The longest ones contain a model name of the caller's.
+const TEXT_BYTES: usize = 2_048;
+
+/// Maximum number of messages of one stream.
+const MESSAGES: usize = 4;
+
+/// Longer than any deadline, wait or retry interval of a call.
+const ALL_TIMERS: time::Duration = time::Duration::from_hours(24);
+
+/// A server without a database, and the requests that can be sent to it.
+struct OfflineServer {
+    runtime: Runtime,
+    endpoints: ServerWithoutDatabase,
+    rpcs: Vec<Rpc>,
+    reasons: HashSet<&'static str>,
+}
+
+impl OfflineServer {
+    fn new() -> Self {
+        // With the clock paused, timers expire immediately.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        let runtime = runtime.expect("the system has a timer");
+        let endpoints = runtime.block_on(async { ServerWithoutDatabase::open() });
+        let headings = ERRORS
+            .lines()
+            .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
+        Self {
+            runtime,
+            endpoints,
+            rpcs: rpcs(),
+            reasons: headings.collect(),
+        }
+    }
+
+    fn check_rpc(&self, rpc: &Rpc, body: &[u8]) {
+        let messages = if rpc.streams {
+            pieces(body)
+        } else {
+            vec![body]
+        };
+        let refusal = self.runtime.block_on(async {
+            let refusal = self.endpoints.call(&rpc.path, &messages).await;
+            drain_background_work().await;
+            refusal
+        });
+        if let Some(refusal) = refusal {
+            self.assert_documented(&rpc.path, &refusal);
+        }
+    }
+
+    fn assert_documented(&self, asked: &str, refusal: &Refusal) {
+        let Refusal {
+            reason,
+            fields,
+            text,
+        } = refusal;
+        assert!(
+            self.reasons.contains(reason.as_str()),
+            "{asked} refuses without a documented reason: {refusal:?}"
+        );
+        assert!(reason != "INTERNAL", "{asked} broke: {refusal:?}");
+        assert!(
+            text.len() <= TEXT_BYTES,
+            "{asked} explains at length: {refusal:?}"
+        );
+        let blames = matches!(reason.as_str(), "INVALID_FIELD" | "LIMIT_EXCEEDED");
+        assert!(
+            fields.len() == usize::from(blames),
+            "{asked} blames {fields:?} for {reason}"
+        );
+        assert!(
+            fields.iter().all(|field| is_path(field)),
+            "{asked} blames {fields:?}"
+        );
+    }
+
+    fn check_http(&self, request: Request<Vec<u8>>) {
+        let asked = format!("{} {}", request.method(), request.uri());
+        let has_body = request.method() != Method::HEAD;
+        let answer = self.runtime.block_on(async {
+            let answer = self.endpoints.request(request).await;
+            drain_background_work().await;
+            answer
+        });
+        let Answer {
+            status,
+            headers,
+            body,
+        } = answer;
+        if status.is_success() {
+            return;
+        }
+        assert!(
+            status.is_client_error() || status.as_u16() == 503,
+            "{asked} is answered with {status}"
+        );
+        assert_eq!(
+            headers[header::CONTENT_TYPE],
+            "application/problem+json",
+            "{asked}"
+        );
+        if !has_body {
+            return;
+        }
+        let problem: Value = serde_json::from_slice(&body).expect("a problem is JSON");
+        assert_eq!(problem["status"], status.as_u16(), "{asked}");
+        let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
+        assert!(
+            self.reasons.contains(text("reason").as_str()),
+            "{asked} has no documented reason: {problem}"
+        );
+        assert!(text("reason") != "INTERNAL", "{asked} broke: {problem}");
+    }
+}
+
+/// Waits until everything that a call started in the background has finished, so that the next call
+/// begins in the same state.
+async fn drain_background_work() {
+    time::advance(ALL_TIMERS).await;
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whether this is a path into a request: names, and indexes of lists.
+fn is_path(field: &str) -> bool {
+    field.split('.').all(|name| !name.is_empty())
+        && field
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.[]".contains(c))
+}
+
+/// The messages of a stream, each preceded by its length in two bytes. The remaining bytes are the
+/// last message.
+fn pieces(mut body: &[u8]) -> Vec<&[u8]> {
+    let mut pieces = Vec::new();
+    while let Some((length, rest)) = body
+        .split_first_chunk::<2>()
+        .filter(|_| pieces.len() < MESSAGES)
+    {
+        let (piece, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(*length).into()));
+        pieces.push(piece);
+        body = rest;
+    }
+    pieces
+}
+
+/// Generates an HTTP request, mostly to an existing endpoint. `None` if HTTP itself does not allow
+/// it.
+fn request(from: &mut Unstructured<'_>) -> arbitrary::Result<Option<Request<Vec<u8>>>> {
+    const ID: &str = "0193f9c0-0000-7000-8000-000000000001";
+    let method = *from.choose(&["GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"])?;
+    let place = match from.int_in_range(0..=6)? {
+        0 => "/api/agents/a/chat".to_owned(),
+        1 => "/api/agents/a/sessions".to_owned(),
+        2 => format!("/api/agents/a/sessions/{ID}"),
+        3 => format!("/api/agents/a/sessions/{ID}/events"),
+        4 => format!("/api/agents/{}/sessions", <&str>::arbitrary(from)?),
+        5 => format!("/api/agents/a/sessions/{}/events", <&str>::arbitrary(from)?),
+        _ => format!("/{}", <&str>::arbitrary(from)?),
+    };
+    let query = <&str>::arbitrary(from)?;
+    let mut request = Request::builder()
+        .method(method)
+        .uri(format!("{place}?{query}"));
+    request = request.header(header::HOST, "localhost");
+    if from.ratio(7, 8)? {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    if from.ratio(1, 4)? {
+        request = request.header("last-event-id", <&[u8]>::arbitrary(from)?);
+    }
+    Ok(request.body(from.bytes(from.len())?.to_vec()).ok())
+}
+
+/// The first byte selects the RPC, by its number among the descriptors, or HTTP.
+pub fn check(data: &[u8]) {
+    thread_local!(static SERVER: OfflineServer = OfflineServer::new());
+    let Some((first, rest)) = data.split_first() else {
+        return;
+    };
+    SERVER.with(|server| {
+        match server
+            .rpcs
+            .get(usize::from(*first) % (server.rpcs.len() + 8))
+        {
+            Some(rpc) => server.check_rpc(rpc, rest),
+            None => {
+                if let Ok(Some(request)) = request(&mut Unstructured::new(rest)) {
+                    server.check_http(request);
+                }
+            }
+        }
+    });
+}

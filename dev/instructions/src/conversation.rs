@@ -1,0 +1,216 @@
+//! A deterministic conversation with texts of people, code and tools.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    context::{
+        Body, CheckpointSummary, Material, PrefixVersion, ReadySummary, SummaryOrigin, TailMessage,
+    },
+    digest,
+    message::{Media, Message, MessageId, Part, Role, outline, plain_text_bytes},
+    policy::{Cooling, Policy, PolicyOverrides, Profile, SessionSettings},
+    tokens::{Encoding, Tokens},
+};
+
+use crate::texts;
+
+const SYSTEM_PROMPT: &str =
+    "You help with a ledger. Answer briefly, and say what you are not sure of.";
+/// The last message that the checkpoint covers.
+const CHECKPOINTED: i64 = 40;
+/// Messages of one turn: question, call, result, answer.
+const TURN: i64 = 4;
+/// One in this many turns has a large result.
+const TURNS_PER_LARGE: i64 = 5;
+/// Messages with more tokens are large here.
+const LARGE: Tokens = Tokens::new(1_000);
+const SUMMARY_TOKENS: Tokens = Tokens::new(60);
+
+/// What the store would read of the newest messages of a conversation that has a checkpoint,
+/// complete token counts and summaries of its large results. With strict cooling, cool results are
+/// replaced by their summaries; with stepped cooling, they wait for the next step.
+pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {
+    let policy = policy(cooling);
+    let last = CHECKPOINTED + messages;
+    let newest_turn = turn(last);
+    let tail = (CHECKPOINTED + 1..=last).map(|id| {
+        let cool = newest_turn - turn(id) > policy.hot_zone_radius as i32;
+        stored(id, cooling == Cooling::Strict && cool)
+    });
+    let tail: Vec<TailMessage> = tail.collect();
+    Material {
+        last_message_id: MessageId(last),
+        last_role: tail.last().map(|message| message.role),
+        turn: newest_turn,
+        encoding: Encoding::O200kBase,
+        policy,
+        system_prompt: SYSTEM_PROMPT.into(),
+        system_prompt_tokens: Tokens::new(20),
+        separator: None,
+        checkpoint: Some(CheckpointSummary {
+            last: MessageId(CHECKPOINTED),
+            text: texts::english(1_200),
+            tokens: Tokens::new(250),
+            saved: Tokens::new(6_000),
+            origin: SummaryOrigin::Stored,
+        }),
+        tail,
+        prefix: Some(version()),
+        omitted: Vec::new(),
+        idle_seconds: Some(10),
+        tokens_ratio: None,
+        learnt_window: None,
+    }
+}
+
+fn policy(cooling: Cooling) -> Policy {
+    let overrides = PolicyOverrides {
+        profile: Some(Profile::Agents),
+        ..PolicyOverrides::default()
+    };
+    let policy = SessionSettings::default().policy(&overrides, None);
+    Policy {
+        cooling,
+        large_message_threshold: LARGE,
+        hot_zone_radius: 5,
+        ..policy
+    }
+}
+
+/// A version of the beginning in which nothing is swapped.
+fn version() -> PrefixVersion {
+    PrefixVersion {
+        epoch: 1,
+        hash: [7; 32],
+        boundary: MessageId(CHECKPOINTED),
+        system_prompt: digest::of_content(SYSTEM_PROMPT),
+        swapped: Vec::new(),
+        cut: false,
+    }
+}
+
+fn turn(id: i64) -> i32 {
+    ((id - 1) / TURN + 1) as i32
+}
+
+fn stored(id: i64, as_summary: bool) -> TailMessage {
+    let Message { role, parts, .. } = message(id);
+    let tokens = Tokens::new(plain_text_bytes(&parts) as u64 / 4);
+    let summary = (tokens > LARGE).then(|| ReadySummary {
+        text: texts::english(240),
+        tokens: SUMMARY_TOKENS,
+    });
+    let (body, ready) = match summary {
+        Some(ReadySummary { text, tokens }) if as_summary => {
+            let original_bytes = plain_text_bytes(&parts) as u64;
+            (
+                Body::Summary {
+                    text,
+                    tokens,
+                    original_bytes,
+                    outline: outline(&parts),
+                },
+                None,
+            )
+        }
+        ready => (Body::Original(parts), ready),
+    };
+    TailMessage {
+        id: MessageId(id),
+        role,
+        turn: turn(id),
+        tokens,
+        estimated: false,
+        body,
+        ready,
+    }
+}
+
+/// A user's message.
+pub(crate) fn said(text: String) -> Message {
+    Message {
+        role: Role::User,
+        parts: vec![Part::Text { text }],
+        metadata: BTreeMap::new(),
+    }
+}
+
+/// The message with this id.
+pub(crate) fn message(id: i64) -> Message {
+    let call = || format!("call_{}", (id - 1) / TURN);
+    let (role, parts) = match (id - 1) % TURN {
+        0 => (Role::User, vec![question(id)]),
+        1 => (Role::Assistant, vec![thought(), tool_call(call())]),
+        2 => (Role::Tool, vec![tool_result(id, call())]),
+        _ => (
+            Role::Assistant,
+            vec![Part::Text {
+                text: format!("{id}: {}", texts::english(600)),
+            }],
+        ),
+    };
+    Message {
+        role,
+        parts,
+        metadata: [("client".into(), "web".into())].into(),
+    }
+}
+
+/// The question of a turn; every third one is in Chinese.
+fn question(id: i64) -> Part {
+    let text = if turn(id) % 3 == 0 {
+        texts::chinese(300)
+    } else {
+        texts::english(300)
+    };
+    Part::Text {
+        text: format!("{id}: {text}"),
+    }
+}
+
+fn thought() -> Part {
+    let (signature, provider) = ("c2lnbmF0dXJl".repeat(8), "anthropic".into());
+    Part::Reasoning {
+        text: texts::english(200),
+        signature,
+        provider,
+        redacted: false,
+    }
+}
+
+fn tool_call(id: String) -> Part {
+    let input =
+        r#"{"path":"src/ledger.rs","range":[1,120],"options":{"numbers":true,"blame":null}}"#
+            .into();
+    Part::ToolUse {
+        id,
+        name: "read_file".into(),
+        input,
+    }
+}
+
+fn tool_result(place: i64, id: String) -> Part {
+    let bytes = if i64::from(turn(place)) % TURNS_PER_LARGE == 0 {
+        9_000
+    } else {
+        900
+    };
+    let uri = "https://example.org/ledger.png".into();
+    let picture = Media {
+        uri,
+        media_type: "image/png".into(),
+        bytes: 9_000,
+        tokens: 300,
+    };
+    let media = if turn(place) % 7 == 0 {
+        vec![picture]
+    } else {
+        Vec::new()
+    };
+    Part::ToolResult {
+        id,
+        text: texts::code(bytes),
+        is_error: false,
+        media,
+    }
+}

@@ -1,0 +1,262 @@
+//! Runs the functions that every append and every context executes, on constant inputs, so that
+//! callgrind can count their instructions (see `cargo xtask instructions`). Prints the name and
+//! description of each measurement on a line, in the order of the counts.
+
+mod conversation;
+mod measure;
+mod texts;
+
+use anneal_core::{
+    caller::ConversationId,
+    context::{self, Ask, Context, Material},
+    message::{Message, Part},
+    policy::Cooling,
+    render::{self, Format},
+    tokens::{Encoding, Tokens},
+};
+use anneal_proto::v1 as pb;
+use anneal_store::Append;
+use measure::measure;
+use prost::Message as _;
+use uuid::Uuid;
+
+fn main() {
+    contexts();
+    renders();
+    counts();
+    estimates();
+    appends();
+    stored_rows();
+}
+
+fn contexts() {
+    let strict = |messages| {
+        move || {
+            (
+                conversation::material(messages, Cooling::Strict),
+                Ask::default(),
+            )
+        }
+    };
+    let fitted = |share: u64| {
+        let material = conversation::material(2_000, Cooling::Strict);
+        let whole = built((material.clone(), Ask::default())).total.get();
+        (
+            material,
+            Ask {
+                budget: Some(Tokens::new(whole * share / 100)),
+                ..Ask::default()
+            },
+        )
+    };
+    measure(
+        "context_50",
+        "a tail of 50 messages, strict cooling",
+        strict(50),
+        built,
+    );
+    measure(
+        "context_2000",
+        "a tail of 2,000 messages, strict cooling",
+        strict(2_000),
+        built,
+    );
+    measure(
+        "context_2000_stepped",
+        "a tail of 2,000 messages, a step of stepped cooling",
+        stepped,
+        built,
+    );
+    measure(
+        "context_2000_budget",
+        "a tail of 2,000 messages, cut to half of its tokens",
+        || fitted(50),
+        built,
+    );
+}
+
+fn stepped() -> (Material, Ask) {
+    (
+        conversation::material(2_000, Cooling::Stepped),
+        Ask::default(),
+    )
+}
+
+fn built((material, ask): (Material, Ask)) -> Context {
+    context::build(material, ask).expect("the newest message is a hundredth of the smallest budget")
+}
+
+fn renders() {
+    for (name, format) in [
+        ("render_neutral", Format::Neutral),
+        ("render_openai_chat", Format::OpenAiChat),
+        ("render_anthropic_messages", Format::AnthropicMessages),
+        ("render_gemini_contents", Format::GeminiContents),
+    ] {
+        let context = || {
+            built((
+                conversation::material(200, Cooling::Strict),
+                Ask {
+                    format,
+                    ..Ask::default()
+                },
+            ))
+        };
+        let rendered = |context: Context| (render::render(&context, format), context);
+        measure(
+            name,
+            "a context of 200 messages as this format's request",
+            context,
+            rendered,
+        );
+    }
+}
+
+fn counts() {
+    for (name, says, text) in [
+        (
+            "count_english",
+            "32 kB of English, o200k_base",
+            texts::english(texts::SIZE),
+        ),
+        (
+            "count_code",
+            "32 kB of Rust, o200k_base",
+            texts::code(texts::SIZE),
+        ),
+        (
+            "count_chinese",
+            "32 kB of Chinese, o200k_base",
+            texts::chinese(texts::SIZE),
+        ),
+        (
+            "count_hostile",
+            "8 kB of the slowest text known, o200k_base",
+            texts::hostile(texts::SIZE / 4),
+        ),
+    ] {
+        measure(
+            name,
+            says,
+            || text.as_str(),
+            |text| Encoding::O200kBase.counter().count(text),
+        );
+    }
+}
+
+fn estimates() {
+    for (name, says, text) in [
+        (
+            "estimate_english",
+            "32 kB of English, o200k_base",
+            texts::english(texts::SIZE),
+        ),
+        (
+            "estimate_chinese",
+            "32 kB of Chinese, o200k_base",
+            texts::chinese(texts::SIZE),
+        ),
+    ] {
+        measure(
+            name,
+            says,
+            || text.as_str(),
+            |text| Encoding::O200kBase.estimate(text),
+        );
+    }
+}
+
+fn appends() {
+    let short = || vec![conversation::said(texts::english(400))];
+    let long = || {
+        (1..=100)
+            .map(conversation::message)
+            .collect::<Vec<Message>>()
+    };
+    measure(
+        "parse_append_1",
+        "a request of one message of 400 bytes, from its bytes",
+        || request(&short()),
+        |bytes| parsed(&bytes),
+    );
+    measure(
+        "parse_append_100",
+        "a request of 100 messages with tools, from its bytes",
+        || request(&long()),
+        |bytes| parsed(&bytes),
+    );
+    measure(
+        "prepare_append_1",
+        "columns and digests of one message of 400 bytes",
+        short,
+        prepared,
+    );
+    measure(
+        "prepare_append_100",
+        "columns and digests of 100 messages with tools",
+        long,
+        prepared,
+    );
+}
+
+/// The bytes of an AppendMessages request.
+fn request(messages: &[Message]) -> Vec<u8> {
+    let messages = messages.iter().map(|message| pb::NewMessage {
+        role: anneal_server::role(message.role).into(),
+        parts: message
+            .parts
+            .iter()
+            .cloned()
+            .map(anneal_server::part)
+            .collect(),
+        metadata: message.metadata.clone().into_iter().collect(),
+    });
+    pb::AppendMessagesRequest {
+        messages: messages.collect(),
+        request_id: "request".into(),
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
+fn parsed(bytes: &[u8]) -> Vec<Message> {
+    let request = pb::AppendMessagesRequest::decode(bytes).expect("it was encoded above");
+    let messages = request
+        .messages
+        .into_iter()
+        .map(anneal_server::parse_message);
+    messages
+        .collect::<Result<_, _>>()
+        .expect("an append takes these messages")
+}
+
+fn prepared(messages: Vec<Message>) -> (Append, Vec<Message>) {
+    let append = Append::new(
+        ConversationId(Uuid::nil()),
+        Some("request".into()),
+        None,
+        &messages,
+    );
+    (append, messages)
+}
+
+fn stored_rows() {
+    let rows = || -> Vec<String> {
+        let contents = (1..=100).map(|id| serde_json::to_string(&conversation::message(id).parts));
+        contents
+            .collect::<Result<_, _>>()
+            .expect("strings in structs always serialise")
+    };
+    let read = |rows: Vec<String>| -> Vec<Vec<Part>> {
+        let parts = rows.iter().map(|content| serde_json::from_str(content));
+        parts
+            .collect::<Result<_, _>>()
+            .expect("it was written above")
+    };
+    measure(
+        "read_rows_100",
+        "the stored content of 100 messages with tools, parsed",
+        rows,
+        read,
+    );
+}

@@ -1,0 +1,106 @@
+//! Images and documents.
+
+use super::cache;
+use crate::{
+    address::is_under,
+    base64,
+    node::{Node, Refusals},
+};
+
+/// `media-type`: "Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'".
+pub(super) fn image(node: &Node, out: &mut Refusals) {
+    node.is_object_of(&["type", "source", "cache_control"], out);
+    cache::mark(node, out);
+    let Some(source) = node.need("source", out) else {
+        return;
+    };
+    let Some((named, kind)) = source.kind(out) else {
+        return;
+    };
+    match kind {
+        "base64" => inline(
+            &source,
+            &["image/jpeg", "image/png", "image/gif", "image/webp"],
+            out,
+        ),
+        "url" => linked(&source, out),
+        _ => unknown_source(&named, kind, out),
+    }
+}
+
+/// `document-text`: a plain text document must contain non-empty text.
+pub(super) fn document(node: &Node, out: &mut Refusals) {
+    node.is_object_of(
+        &["type", "source", "title", "context", "cache_control"],
+        out,
+    );
+    cache::mark(node, out);
+    for key in ["title", "context"] {
+        node.find(key).and_then(|said| said.text(out));
+    }
+    let Some(source) = node.need("source", out) else {
+        return;
+    };
+    let Some((named, kind)) = source.kind(out) else {
+        return;
+    };
+    match kind {
+        "base64" => inline(&source, &["application/pdf"], out),
+        "url" => linked(&source, out),
+        "text" => {
+            source.is_object_of(&["type", "media_type", "data"], out);
+            media_type(&source, &["text/plain"], out);
+            if source
+                .need_text("data", out)
+                .is_some_and(|text| text.trim().is_empty())
+            {
+                source.refuse(out, "document-text", "text documents must be non-empty");
+            }
+        }
+        _ => unknown_source(&named, kind, out),
+    }
+}
+
+/// `source-type`: "Input tag 'x' found using 'type' does not match any of the expected tags". Files
+/// belong to a different API, which is in beta.
+fn unknown_source(named: &Node, kind: &str, out: &mut Refusals) {
+    let says =
+        format!("Input tag '{kind}' found using 'type' does not match any of the expected tags");
+    named.refuse(out, "source-type", says);
+}
+
+/// `base64`: "image.source.base64: invalid base64 data"; "image cannot be empty".
+fn inline(source: &Node, types: &[&str], out: &mut Refusals) {
+    source.is_object_of(&["type", "media_type", "data"], out);
+    media_type(source, types, out);
+    if source
+        .need_text("data", out)
+        .is_some_and(|data| !base64::is_standard(data))
+    {
+        source.refuse(out, "base64", "invalid base64 data");
+    }
+}
+
+fn media_type(source: &Node, types: &[&str], out: &mut Refusals) {
+    if source
+        .need_text("media_type", out)
+        .is_some_and(|given| !types.contains(&given))
+    {
+        source.refuse(
+            out,
+            "media-type",
+            format!("media_type: Input should be {}", types.join(" or ")),
+        );
+    }
+}
+
+/// `url`: "Only HTTPS URLs are supported."
+fn linked(source: &Node, out: &mut Refusals) {
+    source.is_object_of(&["type", "url"], out);
+    if source
+        .need_text("url", out)
+        .is_some_and(|url| !is_under(url, &["https://"]))
+    {
+        source.refuse(out, "url", "Only HTTPS URLs are supported.");
+    }
+}

@@ -1,0 +1,211 @@
+//! Content of chat messages: a string, or typed parts that are allowed for the role.
+
+use crate::{
+    address::{data_url, is_under},
+    base64,
+    node::{Node, Refusals},
+};
+
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// `content-missing`: "Invalid value for 'content': expected a string, got null." Only assistant
+/// messages may have no content.
+pub(super) fn needed(message: &Node, role: &str, out: &mut Refusals) {
+    match message
+        .find("content")
+        .filter(|content| !content.value.is_null())
+    {
+        Some(content) => of(&content, role, out),
+        None => message.refuse(
+            out,
+            "content-missing",
+            "Invalid value for 'content': expected a string, got null.",
+        ),
+    }
+}
+
+/// A string or a list of parts: "expected one of a string or array of objects".
+pub(super) fn of(content: &Node, role: &str, out: &mut Refusals) {
+    if let Some(text) = content.value.as_str() {
+        some_text(content, text, role, out);
+    } else if content.value.is_array() {
+        parts(content, role, out);
+    } else {
+        content.refuse_type("one of a string or array of objects", out);
+    }
+}
+
+/// `content-empty`: Moonshot: "message at position 0 with role 'user' must not be empty"; OpenAI
+/// accepts an empty string. A tool's answer may be empty; whether an assistant message may be empty
+/// depends on its calls.
+fn some_text(content: &Node, text: &str, role: &str, out: &mut Refusals) {
+    if text.is_empty() && !matches!(role, "tool" | "assistant") {
+        content.refuse(
+            out,
+            "content-empty",
+            format!("message with role '{role}' must not be empty"),
+        );
+    }
+}
+
+/// `parts-empty`: "Invalid `messages[0].content`: empty array. Expected an array with minimum
+/// length 1."
+/// `refusal-alone`: content is one or more parts of type text, or exactly one of type refusal.
+fn parts(content: &Node, role: &str, out: &mut Refusals) {
+    let parts = content.each();
+    if parts.is_empty() {
+        content.refuse(
+            out,
+            "parts-empty",
+            "empty array. Expected an array with minimum length 1",
+        );
+    }
+    for node in &parts {
+        part(node, role, out);
+    }
+    if role == "assistant"
+        && parts.len() > 1
+        && parts
+            .iter()
+            .any(|part| part.says("type") == Some("refusal"))
+    {
+        content.refuse(
+            out,
+            "refusal-alone",
+            "content is text parts, or exactly one part of type refusal",
+        );
+    }
+}
+
+/// `part-type`: "Invalid value: 'image'. Supported values are: 'text' and 'image_url'", or "Image
+/// URLs are only allowed for messages with role 'user', but this message with role 'tool' contains
+/// an image URL."
+fn part(node: &Node, role: &str, out: &mut Refusals) {
+    let Some((named, kind)) = node.kind(out) else {
+        return;
+    };
+    match (kind, role) {
+        ("text", _) => text(node, out),
+        ("refusal", "assistant") => refusal(node, out),
+        ("image_url", "user") => image(node, out),
+        ("input_audio", "user") => audio(node, out),
+        ("file", "user") => file(node, out),
+        _ => named.refuse(
+            out,
+            "part-type",
+            format!("'{kind}' is not allowed for messages with role '{role}'"),
+        ),
+    }
+}
+
+/// `text-empty`: Moonshot: "text content is empty". OpenAI accepts an empty text part.
+fn text(node: &Node, out: &mut Refusals) {
+    node.is_object_of(&["type", "text"], out);
+    if node.need_text("text", out) == Some("") {
+        node.refuse(out, "text-empty", "text content is empty");
+    }
+}
+
+/// The model's refusal, which replaces an answer.
+fn refusal(node: &Node, out: &mut Refusals) {
+    node.is_object_of(&["type", "refusal"], out);
+    node.need_text("refusal", out);
+}
+
+/// `image-url`: "Expected a base64-encoded data URL with an image MIME type", "You uploaded an
+/// unsupported image" unless it is PNG, JPEG, GIF or WebP; or a web address.
+/// `image-detail`: one of auto, low, high.
+fn image(node: &Node, out: &mut Refusals) {
+    node.is_object_of(&["type", "image_url"], out);
+    let Some(image) = node.need("image_url", out) else {
+        return;
+    };
+    if !image.is_object_of(&["url", "detail"], out) {
+        return;
+    }
+    if let Some(url) = image.need_text("url", out) {
+        let is_inline = data_url(url)
+            .is_some_and(|(kind, data)| IMAGES.contains(&kind) && base64::is_standard(data));
+        if !is_inline && !is_under(url, &["https://", "http://"]) {
+            image.refuse(
+                out,
+                "image-url",
+                "Expected a base64-encoded data URL with an image MIME type, or a web address",
+            );
+        }
+    }
+    if let Some(detail) = image.find("detail")
+        && !matches!(detail.value.as_str(), Some("auto" | "low" | "high"))
+    {
+        detail.refuse(
+            out,
+            "image-detail",
+            "Supported values are: 'low', 'high', and 'auto'",
+        );
+    }
+}
+
+/// `audio-data`: base64 without a data URL.
+/// `audio-format`: "Supported values are: 'wav' and 'mp3'".
+fn audio(node: &Node, out: &mut Refusals) {
+    node.is_object_of(&["type", "input_audio"], out);
+    let Some(audio) = node.need("input_audio", out) else {
+        return;
+    };
+    if !audio.is_object_of(&["data", "format"], out) {
+        return;
+    }
+    if audio
+        .need_text("data", out)
+        .is_some_and(|data| !base64::is_standard(data))
+    {
+        audio.refuse(
+            out,
+            "audio-data",
+            "The data provided for 'input_audio' is not valid base64",
+        );
+    }
+    if audio
+        .need_text("format", out)
+        .is_some_and(|format| !matches!(format, "wav" | "mp3"))
+    {
+        audio.refuse(out, "audio-format", "Supported values are: 'wav' and 'mp3'");
+    }
+}
+
+/// `file-source`: either `file_id`, or `file_data` with a `filename`; with neither: "Missing
+/// required parameter".
+/// `file-data`: "Expected a base64-encoded data URL with an application/pdf MIME type", which is
+/// the only type that every model accepts.
+fn file(node: &Node, out: &mut Refusals) {
+    node.is_object_of(&["type", "file"], out);
+    let Some(file) = node.need("file", out) else {
+        return;
+    };
+    if !file.is_object_of(&["file_id", "file_data", "filename"], out) {
+        return;
+    }
+    let given = ["file_id", "file_data", "filename"].map(|key| file.find(key));
+    let texts = given
+        .each_ref()
+        .map(|field| field.as_ref().and_then(|field| field.text(out)));
+    match &given {
+        [Some(_), None, None] | [None, Some(_), Some(_)] if !texts.contains(&Some("")) => {}
+        _ => file.refuse(
+            out,
+            "file-source",
+            "Missing required parameter: 'file_id', or 'file_data' with 'filename'",
+        ),
+    }
+    let is_pdf = |url: &str| {
+        data_url(url)
+            .is_some_and(|(kind, data)| kind == "application/pdf" && base64::is_standard(data))
+    };
+    if texts[1].is_some_and(|url| !url.is_empty() && !is_pdf(url)) {
+        file.refuse(
+            out,
+            "file-data",
+            "Expected a base64-encoded data URL with an application/pdf MIME type",
+        );
+    }
+}

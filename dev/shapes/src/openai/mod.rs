@@ -1,0 +1,148 @@
+//! The rules of `/v1/chat/completions`: those of OpenAI, and those of llama.cpp, vLLM and Moonshot
+//! that apply to all of their models. Not covered are rules of the chat templates of single models,
+//! for example against a system message further down or against roles that do not alternate.
+
+mod calls;
+mod content;
+
+use serde_json::Value;
+
+use crate::{
+    Refusal,
+    node::{Node, Refusals},
+};
+
+/// Maximum length of the `name` of a message's author, in characters.
+const AUTHOR_MAX: usize = 64;
+
+/// Returns the reasons for which the endpoint would refuse a body `{"messages": […]}`; empty if the
+/// body is valid.
+pub fn openai_chat(body: &Value) -> Vec<Refusal> {
+    let mut out = Refusals::new();
+    let body = Node::root(body);
+    if !body.is_object_of(&["messages"], &mut out) {
+        return out;
+    }
+    let Some(list) = body.need("messages", &mut out) else {
+        return out;
+    };
+    let Some(messages) = list.items(&mut out) else {
+        return out;
+    };
+    some_message(&list, &messages, &mut out);
+    for node in &messages {
+        message(node, &mut out);
+    }
+    calls::answered(&messages, &mut out);
+    no_assistant_tail(&messages, &mut out);
+    out
+}
+
+/// `messages-empty`: "Invalid 'messages': empty array. Expected an array with minimum length 1."
+/// `only-system`: instructions alone are not a conversation. OpenAI itself answers them; vLLM and
+/// others refuse them with template errors such as "No user query found in messages."
+fn some_message(list: &Node, messages: &[Node], out: &mut Refusals) {
+    if messages.is_empty() {
+        let says = "Invalid 'messages': empty array. Expected an array with minimum length 1";
+        list.refuse(out, "messages-empty", says);
+    } else if messages
+        .iter()
+        .all(|message| matches!(message.says("role"), Some("system" | "developer")))
+    {
+        list.refuse(
+            out,
+            "only-system",
+            "at least one message that is not a system message is required",
+        );
+    }
+}
+
+/// `role`: "Invalid value: 'x'. Supported values are: 'system', 'assistant', 'user', 'function',
+/// 'tool', and 'developer'." `function` is deprecated and counts as unknown. Each role has its own
+/// keys.
+fn message(node: &Node, out: &mut Refusals) {
+    let keys: &[&str] = match node.says("role") {
+        Some("assistant") => &["role", "content", "name", "refusal", "tool_calls"],
+        Some("tool") => &["role", "content", "tool_call_id"],
+        _ => &["role", "content", "name"],
+    };
+    if !node.is_object_of(keys, out) {
+        return;
+    }
+    let Some(named) = node.need("role", out) else {
+        return;
+    };
+    let Some(role) = named.text(out) else { return };
+    author(node, out);
+    match role {
+        "system" | "developer" | "user" => content::needed(node, role, out),
+        "assistant" => assistant(node, out),
+        "tool" => {
+            content::needed(node, role, out);
+            node.need_text("tool_call_id", out);
+        }
+        _ => {
+            let says =
+                "Supported values are: 'system', 'assistant', 'user', 'tool', and 'developer'";
+            named.refuse(out, "role", format!("Invalid value: '{role}'. {says}"));
+        }
+    }
+}
+
+/// `author`: "Invalid `messages[0].name`: string does not match pattern. Expected a string that
+/// matches the pattern `^[^\s<|\\/>]+$`", with at most 64 characters.
+fn author(node: &Node, out: &mut Refusals) {
+    let Some(name) = node.find("name") else {
+        return;
+    };
+    let Some(text) = name.text(out) else { return };
+    let is_refused = |c: char| c.is_whitespace() || matches!(c, '<' | '|' | '\\' | '/' | '>');
+    if text.is_empty() || text.chars().count() > AUTHOR_MAX || text.contains(is_refused) {
+        name.refuse(
+            out,
+            "author",
+            "Expected a string that matches the pattern '^[^\\s<|\\\\/>]+$'",
+        );
+    }
+}
+
+/// `assistant-empty`: llama.cpp: "Assistant message must contain either 'content' or
+/// 'tool_calls'!"; Mistral and Moonshot ("message with role 'assistant' must not be empty") also
+/// refuse an empty string without calls, and so do we. A refusal by the model counts as content.
+fn assistant(node: &Node, out: &mut Refusals) {
+    let has_calls = node.find("tool_calls").is_some();
+    if let Some(list) = node.find("tool_calls") {
+        calls::listed(&list, out);
+    }
+    let refusal = node
+        .find("refusal")
+        .filter(|refusal| !refusal.value.is_null())
+        .and_then(|refusal| refusal.text(out));
+    let content = node
+        .find("content")
+        .filter(|content| !content.value.is_null());
+    if let Some(content) = &content {
+        content::of(content, "assistant", out);
+    }
+    let is_empty = content.is_none_or(|content| content.value.as_str() == Some(""));
+    if is_empty && !has_calls && refusal.is_none_or(str::is_empty) {
+        node.refuse(
+            out,
+            "assistant-empty",
+            "Assistant message must contain either 'content' or 'tool_calls'!",
+        );
+    }
+}
+
+/// `assistant-tail`: llama.cpp: "Cannot have 2 or more assistant messages at the end of the list."
+/// OpenAI accepts them.
+fn no_assistant_tail(messages: &[Node], out: &mut Refusals) {
+    let [.., before, last] = messages else { return };
+    if before.says("role") == Some("assistant") && last.says("role") == Some("assistant") {
+        last.refuse(
+            out,
+            "assistant-tail",
+            "Cannot have 2 or more assistant messages at the end of the list.",
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the checkers: what each provider refuses, and what it accepts.
+
+mod anthropic;
+mod anything;
+mod broken;
+mod gemini;
+mod openai;

@@ -1,0 +1,147 @@
+//! Runs of agents and sessions of pi, parsed like in `anneal import`.
+
+use std::io::Cursor;
+
+use anneal_core::message::{Media, Message, Part as Said, Role};
+use anneal_formats::{Branches, FileEvent, Format, Head, ReadOptions, Stopped, Strictness};
+use serde_json::Value;
+
+use crate::{
+    Chat, TranscriptFolder,
+    pb::{self, part::Part},
+    transcript_folder::stem,
+};
+
+impl TranscriptFolder {
+    /// A conversation from OpenAI chat messages. A system message at the start becomes the system
+    /// prompt.
+    pub fn openai(messages: &Value) -> Chat {
+        let mut chats = conversations(&messages.to_string(), Format::OpenAi);
+        chats.pop().map(|(_, chat)| chat).expect("a conversation")
+    }
+
+    /// tau-bench, airline tasks: an agent with tools and a simulated customer; four trials of each
+    /// task.
+    pub fn tau_bench(&self) -> Vec<Chat> {
+        let runs = conversations(
+            &self.text("tau-bench/airline-tasks-0-24.json"),
+            Format::OpenAi,
+        )
+        .into_iter();
+        runs.map(|(head, chat)| {
+            let label = |name: &str| &head.metadata[name];
+            chat.named(format!(
+                "airline task {}, trial {}",
+                label("openai.task_id"),
+                label("openai.trial")
+            ))
+        })
+        .collect()
+    }
+
+    /// SWE-agent: one user message and many calls, or every observation a user message.
+    pub fn swe_agent(&self) -> Vec<Chat> {
+        self.each("swe-agent", ".traj", Format::OpenAi)
+    }
+
+    /// mini-swe-agent: every observation is a user message; one of them has 868,167 characters.
+    pub fn mini_swe_agent(&self) -> Vec<Chat> {
+        self.each("mini-swe-agent", ".traj.json", Format::OpenAi)
+    }
+
+    /// Sessions of pi: the active branch of each, without the compactions that pi made. Calls
+    /// without results and interrupted answers are included.
+    pub fn pi_sessions(&self) -> Vec<Chat> {
+        self.each("pi-sessions", ".jsonl", Format::Pi)
+    }
+
+    /// The files of a folder with this ending, each of which is one conversation named after its
+    /// file.
+    fn each(&self, folder: &str, ending: &str, format: Format) -> Vec<Chat> {
+        let files = self.files(folder, ending).into_iter();
+        let chats = files.map(|file| {
+            let mut chats = conversations(&self.text(&file), format);
+            let (_, chat) = chats.pop().expect("a conversation");
+            chat.named(stem(&file))
+        });
+        chats.collect()
+    }
+}
+
+/// The conversations of a file, each with its head.
+fn conversations(text: &str, format: Format) -> Vec<(Head, Chat)> {
+    let options = ReadOptions {
+        strict: Strictness::Strict,
+        branches: Branches::Active,
+        name: String::new(),
+    };
+    let mut chats: Vec<(Head, Chat)> = Vec::new();
+    let mut sink = |found: FileEvent| -> Result<(), Stopped> {
+        match (found, chats.last_mut()) {
+            (FileEvent::Conversation(head), _) => {
+                let chat = Chat {
+                    system_prompt: head.system_prompt.clone(),
+                    ..Default::default()
+                };
+                chats.push((head, chat));
+            }
+            (FileEvent::Message(message), Some((_, chat))) => chat.messages.push(wire(message)),
+            _ => {}
+        }
+        Ok(())
+    };
+    anneal_formats::read_from(Cursor::new(text), format, &options, &mut sink)
+        .expect("the file is valid");
+    chats
+}
+
+/// Converts a message to the form in which it is appended, without labels.
+fn wire(message: Message) -> pb::NewMessage {
+    let role = match message.role {
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::Tool => pb::Role::Tool,
+        Role::System => pb::Role::System,
+    };
+    crate::message(role, message.parts.into_iter().map(part).collect())
+}
+
+fn part(part: Said) -> Part {
+    match part {
+        Said::Text { text } => Part::Text(pb::TextPart { text }),
+        Said::ToolUse { id, name, input } => Part::ToolUse(pb::ToolUsePart { id, name, input }),
+        Said::ToolResult {
+            id,
+            text,
+            is_error,
+            media: all,
+        } => Part::ToolResult(pb::ToolResultPart {
+            tool_use_id: id,
+            text,
+            is_error,
+            media: all.into_iter().map(media).collect(),
+        }),
+        Said::Media(one) => Part::Media(media(one)),
+        Said::Reasoning {
+            text,
+            signature,
+            provider,
+            redacted,
+        } => Part::Reasoning(pb::ReasoningPart {
+            text,
+            signature,
+            provider,
+            redacted,
+        }),
+    }
+}
+
+fn media(media: Media) -> pb::MediaPart {
+    let tokens = u32::try_from(media.tokens).unwrap_or(u32::MAX);
+    pb::MediaPart {
+        uri: media.uri,
+        media_type: media.media_type,
+        size_bytes: media.bytes,
+        tokens,
+    }
+}

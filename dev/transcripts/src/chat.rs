@@ -1,0 +1,76 @@
+//! A conversation, and helpers that construct its messages.
+
+use std::collections::HashMap;
+
+use crate::pb::{self, part::Part};
+
+/// One conversation of a file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Chat {
+    /// Identifies it within its family.
+    pub name: String,
+    /// Its system prompt; empty if it has none.
+    pub system_prompt: String,
+    /// Its messages.
+    pub messages: Vec<pb::NewMessage>,
+}
+
+impl Chat {
+    /// The same conversation with this name.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            ..self
+        }
+    }
+
+    /// Joins several conversations into one, one after the other, with the system prompt of the
+    /// first.
+    #[must_use]
+    pub fn joined(name: impl Into<String>, chats: &[Self]) -> Self {
+        Self {
+            name: name.into(),
+            system_prompt: chats
+                .first()
+                .map(|chat| chat.system_prompt.clone())
+                .unwrap_or_default(),
+            messages: chats
+                .iter()
+                .flat_map(|chat| chat.messages.iter().cloned())
+                .collect(),
+        }
+    }
+}
+
+/// A message with these parts. Without any it gets an empty text, like an answer that was
+/// interrupted before it began.
+pub fn message(role: pb::Role, mut parts: Vec<Part>) -> pb::NewMessage {
+    if parts.is_empty() {
+        parts.push(Part::Text(pb::TextPart::default()));
+    }
+    let parts = parts
+        .into_iter()
+        .map(|part| pb::Part { part: Some(part) })
+        .collect();
+    pb::NewMessage {
+        role: role.into(),
+        parts,
+        metadata: HashMap::new(),
+    }
+}
+
+/// A message with one text.
+pub fn text(role: pb::Role, text: &str) -> pb::NewMessage {
+    message(role, vec![Part::Text(pb::TextPart { text: text.into() })])
+}
+
+/// A tool's result.
+pub fn result(id: &str, said: &str) -> pb::NewMessage {
+    let part = pb::ToolResultPart {
+        tool_use_id: id.into(),
+        text: said.into(),
+        ..Default::default()
+    };
+    message(pb::Role::Tool, vec![Part::ToolResult(part)])
+}

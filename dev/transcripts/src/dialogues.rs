@@ -1,0 +1,131 @@
+//! Dialogues of two people: LoCoMo, CrossWOZ, KdConv and XPersona.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{Chat, TranscriptFolder, pb, text, transcript_folder::stem};
+
+impl TranscriptFolder {
+    /// LoCoMo: two people in many sessions over months. The first speaker is the user.
+    pub fn locomo(&self) -> Vec<Chat> {
+        let dialogues = self.json("locomo/locomo4.json");
+        dialogues
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(locomo_dialogue)
+            .collect()
+    }
+
+    /// LoCoMo conv-26.
+    pub fn locomo_26(&self) -> Chat {
+        locomo_dialogue(&self.json("locomo/locomo4.json")[0])
+    }
+
+    /// At most `count` Chinese dialogues of CrossWOZ. Without python3 to unpack them, prints a line
+    /// that says so and returns none.
+    pub fn crosswoz(&self, count: usize) -> Vec<Chat> {
+        let unpack = "import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read('val.json'))";
+        let run = Command::new("python3")
+            .arg("-c")
+            .arg(unpack)
+            .arg(self.path("crosswoz/val.json.zip"))
+            .output();
+        let Some(unpacked) = run.ok().filter(|run| run.status.success()) else {
+            println!("skipped: CrossWOZ needs python3 to be unpacked");
+            return Vec::new();
+        };
+        let dialogues: Value = serde_json::from_slice(&unpacked.stdout).expect("the file is JSON");
+        let dialogues = dialogues
+            .as_object()
+            .expect("dialogues by id")
+            .iter()
+            .take(count);
+        dialogues
+            .map(|(id, dialogue)| alternating(&dialogue["messages"], "content").named(id))
+            .collect()
+    }
+
+    /// At most `count` Chinese dialogues of KdConv: about films, then music, then travel.
+    pub fn kdconv(&self, count: usize) -> Vec<Chat> {
+        let mut chats = Vec::new();
+        for file in self.files("kdconv", "_dev.json") {
+            let dialogues = self.json(&file);
+            for (index, dialogue) in dialogues.as_array().expect("a list").iter().enumerate() {
+                if chats.len() == count {
+                    return chats;
+                }
+                chats.push(
+                    alternating(&dialogue["messages"], "message")
+                        .named(format!("{} {index}", stem(&file))),
+                );
+            }
+        }
+        chats
+    }
+
+    /// XPersona: small talk in French, Japanese and Chinese.
+    pub fn xpersona(&self) -> Vec<Chat> {
+        let mut chats = Vec::new();
+        for file in self.files("xpersona", ".json") {
+            let language = stem(&file).split('_').next().unwrap_or_default().to_owned();
+            let dialogues = self.json(&file);
+            for (index, dialogue) in dialogues.as_array().expect("a list").iter().enumerate() {
+                let pairs = dialogue["dialogue"].as_array().expect("a list");
+                let said = pairs
+                    .iter()
+                    .flat_map(|pair| pair.as_array().expect("a pair"));
+                chats.push(alternate(said).named(format!("{language} {index}")));
+            }
+        }
+        chats
+    }
+}
+
+fn locomo_dialogue(dialogue: &Value) -> Chat {
+    let conversation = &dialogue["conversation"];
+    let sessions = (1..)
+        .map(|n| &conversation[format!("session_{n}").as_str()])
+        .take_while(|session| session.is_array());
+    let said = sessions.flat_map(|session| session.as_array().expect("a list"));
+    let messages = said.map(|said| {
+        let user = said["speaker"] == conversation["speaker_a"];
+        text(
+            if user {
+                pb::Role::User
+            } else {
+                pb::Role::Assistant
+            },
+            said["text"].as_str().expect("a text"),
+        )
+    });
+    Chat {
+        name: dialogue["sample_id"].as_str().expect("a name").to_owned(),
+        system_prompt: String::new(),
+        messages: messages.collect(),
+    }
+}
+
+/// Two alternating speakers, in objects that contain the text under a key.
+fn alternating(messages: &Value, key: &str) -> Chat {
+    alternate(
+        messages
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|said| &said[key]),
+    )
+}
+
+/// Two alternating speakers. The first one is the user.
+fn alternate<'a>(texts: impl Iterator<Item = &'a Value>) -> Chat {
+    let roles = [pb::Role::User, pb::Role::Assistant].into_iter().cycle();
+    let messages = texts
+        .zip(roles)
+        .map(|(said, role)| text(role, said.as_str().expect("a text")));
+    Chat {
+        messages: messages.collect(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,17 @@
+//! Reads real conversations from files in their original formats, for tests and benchmarks. Each
+//! becomes a system prompt and messages that an append accepts.
+
+mod agents;
+mod chat;
+mod dialogues;
+mod families;
+mod parsed;
+mod transcript_folder;
+
+pub use chat::{Chat, message, result, text};
+pub use families::Family;
+pub use parsed::parsed;
+pub use transcript_folder::TranscriptFolder;
+
+/// The generated gRPC types.
+pub use anneal_proto::v1 as pb;

@@ -1,0 +1,98 @@
+//! All available conversations can be read, and an append would accept them.
+
+use anneal_transcripts::{
+    TranscriptFolder,
+    pb::{Role, part::Part},
+};
+
+#[test]
+fn all_available_conversations_are_read() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    let families = data.all();
+    let read: Vec<_> = families
+        .iter()
+        .map(|family| {
+            (
+                family.name,
+                family.chats.len(),
+                family.chats.iter().map(|chat| chat.messages.len()).sum(),
+            )
+        })
+        .collect::<Vec<(_, _, usize)>>();
+    for (name, chats, messages) in &read {
+        println!("{name:16} {chats:5} conversations {messages:6} messages");
+    }
+    let wanted = [
+        ("pi", 2, 922),
+        ("mini-swe-agent", 5, 721),
+        ("SWE-agent", 4, 117),
+        ("tau-bench", 100, 2_862),
+        ("LoCoMo", 4, 2_080),
+        ("CrossWOZ", 500, 8_458),
+        ("KdConv", 450, 9_321),
+        ("XPersona", 746, 11_680),
+    ];
+    assert_eq!(read, wanted);
+}
+
+#[test]
+fn a_pi_session_equals_what_pi_would_send() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    let sent = data.json("pi-sessions/large-session.v3.context.json");
+    let sent = sent
+        .as_array()
+        .or_else(|| sent["messages"].as_array())
+        .expect("messages");
+    let large = &data.pi_sessions()[0];
+    assert_eq!(
+        (large.name.as_str(), large.messages.len()),
+        ("large-session", sent.len())
+    );
+}
+
+#[test]
+fn an_append_accepts_everything_that_is_read() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    for family in data.all() {
+        let mut names: Vec<_> = family.chats.iter().map(|chat| &chat.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(
+            names.len(),
+            family.chats.len(),
+            "{}: names differ",
+            family.name
+        );
+        for chat in &family.chats {
+            for (index, message) in chat.messages.iter().enumerate() {
+                let at = format!("{}, {}, message {}", family.name, chat.name, index + 1);
+                assert!((1..=256).contains(&message.parts.len()), "{at}");
+                for part in &message.parts {
+                    assert_fits(&at, message.role(), part.part.as_ref().expect("a part"));
+                }
+            }
+        }
+    }
+}
+
+/// Asserts that the part may be in a message of this role, and that its names are not too long.
+fn assert_fits(at: &str, role: Role, part: &Part) {
+    let (fits, names) = match part {
+        Part::Text(_) => (role != Role::Tool, vec![]),
+        Part::ToolUse(part) => (role == Role::Assistant, vec![&part.id, &part.name]),
+        Part::ToolResult(part) => (role == Role::Tool, vec![&part.tool_use_id]),
+        Part::Reasoning(_) => (role == Role::Assistant, vec![]),
+        Part::Media(_) => (false, vec![]),
+    };
+    assert!(fits, "{at}: {role:?} cannot hold {part:?}");
+    assert!(
+        names.iter().all(|name| (1..=128).contains(&name.len())),
+        "{at}: {names:?}"
+    );
+}

@@ -1,0 +1,65 @@
+//! The project's own chores, run as `cargo xtask ci | tidy | sql | instructions | fuzz`.
+
+mod cargo;
+mod ci;
+mod fuzz;
+mod instructions;
+mod sql;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// The project's own chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Ask {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Runs the gate, the same one for people and CI; stops at the first step that fails.
+    Ci(ci::Ask),
+    /// Checks the rules of the house that a machine can check.
+    Tidy,
+    /// Makes the offline query data in .sqlx/ current.
+    Sql(sql::Ask),
+    /// Counts the instructions of what every append and context runs, and compares them with the
+    /// recorded ones.
+    Instructions(instructions::Ask),
+    /// Fuzzes what comes from outside: a few seconds for each target, or for as many minutes as
+    /// there are.
+    Fuzz(fuzz::Ask),
+}
+
+fn main() -> ExitCode {
+    let ask = Ask::parse();
+    let outcome = root().and_then(|root| match ask.chore {
+        Chore::Ci(ask) => ci::run(&root, &ask),
+        Chore::Tidy => tidy::run(&root),
+        Chore::Sql(ask) => sql::run(&root, &ask),
+        Chore::Instructions(ask) => instructions::run(&root, &ask),
+        Chore::Fuzz(ask) => fuzz::run(&root, &ask),
+    });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The workspace's root, two folders above this crate, independent of the current folder. Uses the
+/// crate's folder that Cargo reports at run time, because the path known at compile time may belong
+/// to another checkout that shares the target folder.
+fn root() -> Result<PathBuf> {
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    Path::new(&own)
+        .ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .context("dev/xtask/ is not in a workspace")
+}

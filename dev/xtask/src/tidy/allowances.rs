@@ -1,0 +1,164 @@
+//! Waives rules in the source: `// tidy: allow(rule): reason`, on the line of the finding or in the
+//! comment above it; for a file's length, anywhere in the file.
+
+use super::Finding;
+use super::tree::{Tree, finding};
+
+const MARK: &str = "// tidy: allow(";
+
+/// Rules that can be waived in the source. All others can only be changed in their own tables.
+const WAIVABLE: [&str; 3] = [LONG_FILE, "long-function", "sleep"];
+const LONG_FILE: &str = "long-file";
+
+struct Allowance {
+    path: String,
+    line: usize,
+    rule: String,
+    /// Whether the comment states a reason.
+    has_reason: bool,
+    /// The first line after the comment that contains the allowance.
+    below: usize,
+}
+
+/// Returns the findings that are not waived, plus findings about allowances that are invalid or not
+/// needed.
+pub(super) fn apply(tree: &Tree, findings: Vec<Finding>) -> Vec<Finding> {
+    let allowances: Vec<Allowance> = tree
+        .files("", "rs")
+        .flat_map(|(path, text)| parse(path, text))
+        .collect();
+    let own = allowances
+        .iter()
+        .filter_map(|allowance| judge(allowance, &findings));
+    let own: Vec<Finding> = own.collect();
+    let mut left: Vec<Finding> = findings
+        .into_iter()
+        .filter(|found| !allowances.iter().any(|allowance| covers(allowance, found)))
+        .collect();
+    left.extend(own);
+    left
+}
+
+fn covers(allowance: &Allowance, found: &Finding) -> bool {
+    let is_place = allowance.rule == LONG_FILE
+        || found.line == allowance.line
+        || found.line == allowance.below;
+    allowance.has_reason
+        && allowance.path == found.path
+        && allowance.rule == found.rule
+        && WAIVABLE.contains(&found.rule)
+        && is_place
+}
+
+fn judge(allowance: &Allowance, findings: &[Finding]) -> Option<Finding> {
+    let sentence = if !WAIVABLE.contains(&allowance.rule.as_str()) {
+        format!("the rule `{}` cannot be allowed in place", allowance.rule)
+    } else if !allowance.has_reason {
+        "an allowance says why: `// tidy: allow(rule): reason`".to_owned()
+    } else if !findings.iter().any(|found| covers(allowance, found)) {
+        format!(
+            "nothing here breaks the rule `{}` any more; remove the comment",
+            allowance.rule
+        )
+    } else {
+        return None;
+    };
+    Some(finding(
+        &allowance.path,
+        allowance.line,
+        "allowance",
+        sentence,
+    ))
+}
+
+/// Parses the allowances of a file. They stand at the start of a comment, on a line of its own or
+/// after code.
+fn parse(path: &str, text: &str) -> Vec<Allowance> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut allowances = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let Some((before, rest)) = line.split_once(MARK) else {
+            continue;
+        };
+        let Some((rule, reason)) = rest.split_once(')') else {
+            continue;
+        };
+        if before.contains("//") || before.contains(['"', '`']) {
+            continue;
+        }
+        let after = lines[index..]
+            .iter()
+            .take_while(|line| is_between(line))
+            .count();
+        allowances.push(Allowance {
+            path: path.to_owned(),
+            line: index + 1,
+            rule: rule.to_owned(),
+            has_reason: reason
+                .strip_prefix(':')
+                .is_some_and(|reason| !reason.trim().is_empty()),
+            below: index + 1 + after,
+        });
+    }
+    allowances
+}
+
+/// Whether the line is a comment or an attribute, which may stand between an allowance and the code
+/// that it applies to.
+fn is_between(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("//") || line.starts_with("#[")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+
+    const SLEEP: &str = "thread::sleep(x);";
+
+    fn rules(source: &str) -> Vec<&'static str> {
+        check(&Tree::of(&[("tests/a.rs", source)]))
+            .iter()
+            .map(|found| found.rule)
+            .collect()
+    }
+
+    #[test]
+    fn an_allowance_with_a_reason_covers_its_line_and_the_one_below_its_comment() {
+        assert_eq!(
+            rules(&format!(
+                "fn f() {{\n// tidy: allow(sleep): the clock is under test\n// as such\n{SLEEP} }}"
+            )),
+            [""; 0]
+        );
+        assert_eq!(
+            rules(&format!(
+                "fn f() {{ {SLEEP} // tidy: allow(sleep): the clock is under test\n}}"
+            )),
+            [""; 0]
+        );
+        assert_eq!(
+            rules(&format!(
+                "// tidy: allow(sleep): too far\nfn f() {{\n{SLEEP} }}"
+            )),
+            ["allowance", "sleep"]
+        );
+    }
+
+    #[test]
+    fn a_long_file_is_allowed_from_anywhere_in_it() {
+        let long = format!("{}// tidy: allow(long-file): a table\n", "//\n".repeat(700));
+        assert_eq!(rules(&long), [""; 0]);
+    }
+
+    #[test]
+    fn an_allowance_without_reason_or_use_or_for_other_rules_is_a_finding() {
+        assert_eq!(
+            rules(&format!("fn f() {{\n// tidy: allow(sleep)\n{SLEEP} }}")),
+            ["allowance", "sleep"]
+        );
+        assert_eq!(rules("// tidy: allow(sleep): nothing\n"), ["allowance"]);
+        assert_eq!(rules("// tidy: allow(name): please\n"), ["allowance"]);
+    }
+}

@@ -1,0 +1,377 @@
+//! Which crates may depend on which. Everything that is not in the tables is forbidden.
+
+use toml::{Table, Value};
+
+use super::Finding;
+use super::tree::{Tree, finding};
+
+const PREFIX: &str = "anneal-";
+
+/// The folder of crates that do not ship.
+const DEV: &str = "dev/";
+
+/// Which of our crates each crate may use: (folder, in its code, additionally in its tests).
+const CRATES: [(&str, &[&str], &[&str]); 17] = [
+    ("core", &[], &["shapes"]),
+    ("formats", &["core"], &[]),
+    ("shapes", &[], &[]),
+    ("proto", &[], &[]),
+    ("process", &[], &[]),
+    ("local-postgres", &[], &[]),
+    ("store", &["core"], &["local-postgres"]),
+    ("llm", &["core"], &[]),
+    (
+        "server",
+        &["core", "store", "llm", "proto", "process"],
+        &["local-postgres"],
+    ),
+    (
+        "worker",
+        &["core", "store", "llm", "process"],
+        &["local-postgres"],
+    ),
+    (
+        "cli",
+        &[
+            "core",
+            "formats",
+            "store",
+            "llm",
+            "proto",
+            "process",
+            "server",
+            "worker",
+            "local-postgres",
+        ],
+        &[],
+    ),
+    ("transcripts", &["core", "formats", "proto"], &[]),
+    (
+        "bench",
+        &["core", "proto", "local-postgres", "tests", "transcripts"],
+        &[],
+    ),
+    (
+        "tests",
+        &[
+            "core",
+            "formats",
+            "store",
+            "llm",
+            "proto",
+            "process",
+            "server",
+            "worker",
+            "cli",
+            "local-postgres",
+            "shapes",
+            "transcripts",
+        ],
+        &[],
+    ),
+    ("instructions", &["core", "store", "server", "proto"], &[]),
+    (
+        "fuzz",
+        &["core", "formats", "llm", "proto", "server", "shapes"],
+        &[],
+    ),
+    ("xtask", &["local-postgres"], &[]),
+];
+
+/// Which crates may use which dependencies. sqlx belongs to the store; tests inspect the database,
+/// and xtask applies migrations with it. Failpoints are in the store and are triggered by tests. A
+/// name also matches names that continue it after a dash: `tonic` matches `tonic-prost`.
+const EXTERNAL_CRATES: [(&str, &[&str]); 4] = [
+    ("fail", &["store", "tests"]),
+    ("sqlx", &["store", "tests", "xtask"]),
+    ("tonic", &["server", "bench", "cli", "tests", "proto"]),
+    (
+        "prost",
+        &["server", "bench", "instructions", "cli", "tests", "proto"],
+    ),
+];
+
+/// Dependencies that the core must not use, so that it stays pure.
+const IMPURE: [&str; 4] = ["tokio", "sqlx", "tonic", "prost"];
+
+struct Dependency {
+    /// The package's own name, even if it is renamed.
+    package: String,
+    line: usize,
+    is_dev: bool,
+}
+
+struct Manifest<'a> {
+    path: &'a str,
+    folder: &'a str,
+    dependencies: Vec<Dependency>,
+}
+
+/// Our crates depend on each other only as [`CRATES`] allows.
+pub(super) fn crates(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for manifest in manifests(tree) {
+        let Some((_, normal, dev)) = CRATES
+            .iter()
+            .find(|(folder, ..)| *folder == manifest.folder)
+        else {
+            let sentence =
+                "this crate has no line in the table of dev/xtask/src/tidy/dependencies.rs";
+            findings.push(finding(manifest.path, 1, "dependency", sentence));
+            continue;
+        };
+        for dependency in &manifest.dependencies {
+            let Some(ours) = dependency.package.strip_prefix(PREFIX) else {
+                continue;
+            };
+            let may = normal.contains(&ours) || (dependency.is_dev && dev.contains(&ours));
+            if !may {
+                let sentence = format!("{} may not depend on {ours}", manifest.folder);
+                findings.push(finding(
+                    manifest.path,
+                    dependency.line,
+                    "dependency",
+                    sentence,
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Dependencies that only some of our crates may use, according to [`EXTERNAL_CRATES`] and
+/// [`IMPURE`].
+pub(super) fn external_crates(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for manifest in manifests(tree) {
+        for dependency in &manifest.dependencies {
+            let reserved = EXTERNAL_CRATES
+                .iter()
+                .find(|(name, may)| {
+                    is_of(&dependency.package, name) && !may.contains(&manifest.folder)
+                })
+                .map(|(_, may)| {
+                    format!(
+                        "only {} may depend on {}",
+                        may.join(", "),
+                        dependency.package
+                    )
+                });
+            let impure = (manifest.folder == "core"
+                && IMPURE.iter().any(|name| is_of(&dependency.package, name)))
+            .then(|| format!("core is pure and may not depend on {}", dependency.package));
+            if let Some(sentence) = impure.or(reserved) {
+                findings.push(finding(
+                    manifest.path,
+                    dependency.line,
+                    "dependency",
+                    sentence,
+                ));
+            }
+        }
+    }
+    findings
+}
+
+fn is_of(package: &str, name: &str) -> bool {
+    package
+        .strip_prefix(name)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Manifests of the workspace's crates: in folders of the root, and in folders of [`DEV`].
+fn manifests(tree: &Tree) -> Vec<Manifest<'_>> {
+    let workspace = table(tree.text("Cargo.toml").unwrap_or_default());
+    let shared = workspace
+        .get("workspace")
+        .and_then(|workspace| workspace.get("dependencies"));
+    let mut manifests = Vec::new();
+    for (path, text) in tree.files("", "toml") {
+        let Some(folder) = path
+            .strip_suffix("/Cargo.toml")
+            .map(|folder| folder.strip_prefix(DEV).unwrap_or(folder))
+            .filter(|folder| !folder.contains('/'))
+        else {
+            continue;
+        };
+        manifests.push(Manifest {
+            path,
+            folder,
+            dependencies: dependencies(text, shared),
+        });
+    }
+    manifests
+}
+
+/// Parses a manifest. An invalid manifest is ignored here, because cargo itself refuses it.
+fn table(text: &str) -> Table {
+    text.parse().unwrap_or_default()
+}
+
+/// All dependencies of a manifest, including those of specific targets.
+fn dependencies(text: &str, shared: Option<&Value>) -> Vec<Dependency> {
+    let manifest = table(text);
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let scopes = targets
+        .into_iter()
+        .flat_map(Table::values)
+        .filter_map(Value::as_table);
+    let mut found = Vec::new();
+    for scope in std::iter::once(&manifest).chain(scopes) {
+        for (kind, is_dev) in [
+            ("dependencies", false),
+            ("build-dependencies", false),
+            ("dev-dependencies", true),
+        ] {
+            let Some(entries) = scope.get(kind).and_then(Value::as_table) else {
+                continue;
+            };
+            for (name, entry) in entries {
+                let renamed = entry
+                    .get("package")
+                    .or_else(|| shared?.get(name)?.get("package"));
+                let package = renamed.and_then(Value::as_str).unwrap_or(name).to_owned();
+                found.push(Dependency {
+                    package,
+                    line: line_of(text, name, kind),
+                    is_dev,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The line that starts with the name after the heading of its kind; 1 if it is written
+/// differently.
+fn line_of(text: &str, name: &str, kind: &str) -> usize {
+    let lines = text.lines().map(str::trim).enumerate();
+    let after = lines.skip_while(|(_, line)| !(line.starts_with('[') && line.contains(kind)));
+    let is_entry = |line: &str| {
+        let named = line.trim_start_matches(['[', '"']);
+        let named = named
+            .strip_prefix(kind)
+            .map_or(named, |rest| rest.trim_start_matches('.'));
+        named
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with([' ', '=', '.', '"', ']']))
+    };
+    after
+        .filter(|(_, line)| is_entry(line))
+        .map(|(index, _)| index + 1)
+        .next()
+        .unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(findings: &[Finding]) -> Vec<String> {
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_crate_uses_only_what_the_table_allows() {
+        let tree = Tree::of(&[
+            (
+                "core/Cargo.toml",
+                "[dependencies]\nanneal-store.workspace = true\n",
+            ),
+            (
+                "server/Cargo.toml",
+                "[dependencies]\nanneal-store = { path = \"../store\" }\nanneal-worker = {}\n",
+            ),
+            (
+                "worker/Cargo.toml",
+                "[target.'cfg(unix)'.dependencies]\nanneal-proto.workspace = true\n",
+            ),
+        ]);
+        assert_eq!(
+            said(&crates(&tree)),
+            [
+                "core/Cargo.toml:2: dependency: core may not depend on store",
+                "server/Cargo.toml:3: dependency: server may not depend on worker",
+                "worker/Cargo.toml:2: dependency: worker may not depend on proto",
+            ]
+        );
+    }
+
+    #[test]
+    fn test_dependencies_are_not_allowed_in_other_code() {
+        let dev = Tree::of(&[(
+            "store/Cargo.toml",
+            "[dev-dependencies]\nanneal-local-postgres.workspace = true\n",
+        )]);
+        assert_eq!(crates(&dev), []);
+        let normal = Tree::of(&[(
+            "store/Cargo.toml",
+            "[dependencies]\nanneal-local-postgres.workspace = true\n",
+        )]);
+        assert_eq!(crates(&normal).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_line_in_the_table_is_a_finding() {
+        assert_eq!(
+            crates(&Tree::of(&[("attic/Cargo.toml", "[package]\n")])).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn only_the_store_its_tests_and_xtask_know_sqlx() {
+        let manifest = "[package]\nname = \"x\"\n[dev-dependencies]\nsqlx.workspace = true\n";
+        for folder in ["store", "tests", "xtask"] {
+            assert_eq!(
+                external_crates(&Tree::of(&[(&format!("{folder}/Cargo.toml"), manifest)])),
+                [],
+                "{folder}"
+            );
+        }
+        let tree = Tree::of(&[("worker/Cargo.toml", manifest)]);
+        assert_eq!(
+            said(&external_crates(&tree)),
+            ["worker/Cargo.toml:4: dependency: only store, tests, xtask may depend on sqlx"]
+        );
+    }
+
+    #[test]
+    fn protobuf_is_found_under_another_name_and_in_families() {
+        let tree = Tree::of(&[
+            (
+                "Cargo.toml",
+                "[workspace.dependencies]\nwire = { package = \"prost\", version = \"1\" }\n",
+            ),
+            (
+                "store/Cargo.toml",
+                "[dependencies]\nwire.workspace = true\n",
+            ),
+            (
+                "worker/Cargo.toml",
+                "[build-dependencies]\ntonic-prost-build.workspace = true\n",
+            ),
+            (
+                "proto/Cargo.toml",
+                "[dependencies]\ntonic-prost.workspace = true\n",
+            ),
+        ]);
+        let found: Vec<_> = external_crates(&tree)
+            .into_iter()
+            .map(|found| found.path)
+            .collect();
+        assert_eq!(found, ["store/Cargo.toml", "worker/Cargo.toml"]);
+    }
+
+    #[test]
+    fn the_core_is_pure() {
+        let tree = Tree::of(&[(
+            "core/Cargo.toml",
+            "[dependencies]\nserde = \"1\"\ntokio-util = \"0.7\"\n",
+        )]);
+        assert_eq!(
+            said(&external_crates(&tree)),
+            ["core/Cargo.toml:3: dependency: core is pure and may not depend on tokio-util"]
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! The project's rules that a machine can check. Each rule has its own file, with tests that show
+//! it failing.
+
+mod allowances;
+mod circles;
+mod dependencies;
+mod durability;
+mod job_kinds;
+mod lengths;
+mod lints;
+mod names;
+mod paths;
+mod reasons;
+mod rows;
+mod rpcs;
+mod rust;
+mod schema;
+mod sleeps;
+mod sql_style;
+mod tenants;
+mod test_folders;
+mod tree;
+mod verbs;
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use tree::Tree;
+
+/// A place where a rule is violated. Ordered by path and line.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    line: usize,
+    rule: &'static str,
+    sentence: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}:{}: {}: {}",
+            self.path, self.line, self.rule, self.sentence
+        )
+    }
+}
+
+/// A rule: returns the violations in a tree. A rule whose folder does not exist returns none.
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+const RULES: [Rule; 19] = [
+    circles::absent,
+    verbs::imperative,
+    dependencies::crates,
+    dependencies::external_crates,
+    lints::inherited,
+    lengths::files,
+    lengths::functions,
+    names::forbidden,
+    sleeps::in_tests,
+    test_folders::complete,
+    rpcs::complete,
+    job_kinds::complete,
+    reasons::documented,
+    rows::shown,
+    paths::exist,
+    sql_style::tidy,
+    durability::kept,
+    tenants::named,
+    schema::commented,
+];
+
+/// Prints every violation below `root`, one per line, and fails if there are any.
+pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+    let findings = check(&Tree::load(root)?);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("tidy: {} findings", findings.len());
+    Ok(ExitCode::FAILURE)
+}
+
+/// Every violation that is not waived by a comment in the source, sorted.
+fn check(tree: &Tree) -> Vec<Finding> {
+    let found = RULES.iter().flat_map(|rule| rule(tree)).collect();
+    let mut findings = allowances::apply(tree, found);
+    findings.sort();
+    findings
+}
+
+/// Converts `CountTokens` and `countTokens` to `count_tokens`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(character.to_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_tree_is_tidy() {
+        assert_eq!(check(&Tree::of(&[])), []);
+    }
+
+    #[test]
+    fn a_finding_reads_path_line_rule_sentence() {
+        let findings = check(&Tree::of(&[("core/src/utils.rs", "//! Bad.\n")]));
+        let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            ["core/src/utils.rs:1: name: `utils` says nothing; name it after what it holds"]
+        );
+    }
+
+    #[test]
+    fn names_become_snake_case() {
+        assert_eq!(snake_case("BuildContext"), "build_context");
+        assert_eq!(snake_case("Cut"), "cut");
+    }
+}

@@ -1,0 +1,147 @@
+//! Every statement that accesses tenants' rows names the tenant. The rule does not check what the
+//! tenant column is compared with.
+
+use super::Finding;
+use super::rust::strings;
+use super::tree::{Tree, finding};
+
+/// Prefix of the tables with tenants' rows; one table with this prefix is exempt.
+const TABLES: &str = "ai_";
+const OF_ALL: &str = "ai_model_breaker";
+
+/// Words that precede the name of a table that is read or written.
+const BEFORE_TABLES: [&str; 4] = ["from", "join", "into", "update"];
+
+/// Names that identify the tenant in a condition or among the columns of a new row, and the key of
+/// a job that only its worker knows.
+const KEYS: [&str; 4] = [
+    "tenant_id = ",
+    "(tenant_id, ",
+    "( tenant_id, ",
+    "and lease = ",
+];
+
+/// Statements of the job queue, which serves all tenants: selecting the next job, statistics, the
+/// queue's clock, and dead jobs.
+const OF_THE_QUEUE: [&str; 5] = [
+    "-- Claims up to $2 due jobs of a kind",
+    "-- Frees up to $2 jobs of a kind",
+    "-- How long the queue of each kind is",
+    "-- Repairs times that a clock set while it was ahead",
+    "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
+];
+
+/// Code that migrates the rows of all tenants at once, and code that violates guarantees so that
+/// tests detect it.
+const FOREIGN: [&str; 3] = [
+    "store/sql/legacy_",
+    "store/src/legacy/",
+    "store/src/sabotage.rs",
+];
+
+/// Every statement of the store that accesses tenants' tables contains one of [`KEYS`], unless it
+/// is in [`OF_THE_QUEUE`].
+pub(super) fn named(tree: &Tree) -> Vec<Finding> {
+    let files = tree
+        .files("store/sql", "sql")
+        .map(|(path, text)| (path, text.to_owned(), 1));
+    let inline = tree.files("store/src", "rs").flat_map(|(path, text)| {
+        strings(text)
+            .into_iter()
+            .map(move |(literal, line)| (path, literal.trim_matches('"').to_owned(), line))
+    });
+    files
+        .chain(inline)
+        .filter(|(path, ..)| !FOREIGN.iter().any(|place| path.starts_with(place)))
+        .filter(|(_, text, _)| !OF_THE_QUEUE.iter().any(|start| text.starts_with(start)))
+        .filter(|(_, text, _)| {
+            let statement = statement(text);
+            names_a_table(&statement) && !KEYS.iter().any(|key| statement.contains(key))
+        })
+        .map(|(path, _, line)| {
+            finding(
+                path,
+                line,
+                "tenant",
+                "reads or writes rows of tenants and says nowhere whose",
+            )
+        })
+        .collect()
+}
+
+/// The statement on one line, without its comments.
+fn statement(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        line.split_once("--")
+            .map_or(line, |(statement, _)| statement)
+    });
+    lines
+        .flat_map(str::split_whitespace)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn names_a_table(statement: &str) -> bool {
+    let words: Vec<&str> = statement.split(' ').collect();
+    words.windows(2).any(|pair| {
+        let table = pair[1].trim_matches(|letter: char| !letter.is_alphanumeric());
+        BEFORE_TABLES.contains(&pair[0]) && table.starts_with(TABLES) && table != OF_ALL
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_without_tenant_are_found_except_those_of_the_queue() {
+        let tree = Tree::of(&[
+            (
+                "store/sql/all.sql",
+                "-- Of tenant_id = $1.\nselect title\nfrom ai_conversation\nwhere conversation_id = $1\n",
+            ),
+            (
+                "store/sql/one.sql",
+                "select title from ai_conversation\nwhere tenant_id = $1\n",
+            ),
+            (
+                "store/sql/own.sql",
+                "update ai_job set due_ts = now()\nwhere kind = $1\n  and lease = $2\n",
+            ),
+            ("store/sql/lost.sql", "update ai_job set lease = null\n"),
+            (
+                "store/sql/shown.sql",
+                "select tenant_id, title from ai_conversation\n",
+            ),
+            (
+                "store/sql/fleet.sql",
+                "select failures from ai_model_breaker\n",
+            ),
+            ("store/sql/legacy_walk.sql", "select 1 from ai_message\n"),
+            (
+                "store/src/parts.rs",
+                "fn f() {\n query!(\"delete from ai_summary_part\n where kind = $1\"); }",
+            ),
+            (
+                "store/src/conversations/list.rs",
+                "fn f() { query!(\"delete from ai_summary_part where tenant_id = $1\"); say(\"from ai_x\") }",
+            ),
+            (
+                "store/sql/figures.sql",
+                "-- How long the queue of each kind is.\nselect count(*) from ai_job\n",
+            ),
+        ]);
+        let found: Vec<_> = named(&tree)
+            .into_iter()
+            .map(|found| (found.path, found.line))
+            .collect();
+        let expected = [
+            ("store/sql/all.sql", 1),
+            ("store/sql/lost.sql", 1),
+            ("store/sql/shown.sql", 1),
+            ("store/src/conversations/list.rs", 1),
+            ("store/src/parts.rs", 2),
+        ];
+        assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
+    }
+}

@@ -1,0 +1,88 @@
+//! Tests that stand where they are compiled, and not each in a binary of its own.
+
+use super::Finding;
+use super::rust::items;
+use super::tree::{Tree, finding};
+
+const TESTS: &str = "tests/tests";
+
+/// Every file below `tests/tests/<binary>/` is a module that the `main.rs` or `mod.rs` beside it names, and so is every folder;
+/// no file stands outside a folder.
+pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
+    tree.files(TESTS, "rs")
+        .filter_map(|(path, _)| find_unnamed(tree, path))
+        .collect()
+}
+
+fn find_unnamed(tree: &Tree, path: &str) -> Option<Finding> {
+    let (folder, file) = path.rsplit_once('/')?;
+    if folder == TESTS {
+        let sentence = format!(
+            "a file alone is linked into a binary of its own; move it into a folder of {TESTS}/"
+        );
+        return Some(finding(path, 1, "test-folder", sentence));
+    }
+    let (parent, name) = match file {
+        "main.rs" => return None,
+        "mod.rs" => folder.rsplit_once('/')?,
+        _ => (folder, file.strip_suffix(".rs")?),
+    };
+    let names = |root: &str| {
+        tree.text(root)
+            .is_some_and(|text| items(text, "mod").iter().any(|module| module.name == name))
+    };
+    let root = ["main.rs", "mod.rs"].map(|root| format!("{parent}/{root}"));
+    if root.iter().any(|root| names(root)) {
+        return None;
+    }
+    let present = root.iter().find(|root| tree.text(root).is_some());
+    let root = present.unwrap_or(&root[0]);
+    let sentence = format!("never runs: {root} has no `mod {name};`");
+    Some(finding(path, 1, "test-folder", sentence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(files: &[(&str, &str)]) -> Vec<String> {
+        complete(&Tree::of(files))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn a_file_that_its_root_does_not_name_is_found() {
+        let main = ("tests/tests/api/main.rs", "//! API.\n\nmod http;\n");
+        let folder = (
+            "tests/tests/api/http/mod.rs",
+            "//! HTTP.\n\nmod chat;\n// mod events;\n",
+        );
+        assert_eq!(
+            findings(&[
+                main,
+                folder,
+                ("tests/tests/api/http/chat.rs", ""),
+                ("tests/tests/api/http/events.rs", ""),
+            ]),
+            [
+                "tests/tests/api/http/events.rs:1: test-folder: never runs: tests/tests/api/http/mod.rs has no `mod events;`"
+            ]
+        );
+        assert_eq!(
+            findings(&[main, ("tests/tests/api/jobs/mod.rs", "")]),
+            [
+                "tests/tests/api/jobs/mod.rs:1: test-folder: never runs: tests/tests/api/main.rs has no `mod jobs;`"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_outside_a_folder_is_found() {
+        assert_eq!(
+            findings(&[("tests/tests/health.rs", ""), ("tests/src/house.rs", "")]).len(),
+            1
+        );
+    }
+}

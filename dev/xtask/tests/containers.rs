@@ -1,0 +1,311 @@
+//! Checks the contents of docker-compose.yml and Dockerfile. They are only parsed; no container
+//! engine is needed.
+
+use std::path::{Path, PathBuf};
+
+use serde_yaml_ng::Value;
+
+fn root() -> PathBuf {
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names the crate's folder");
+    Path::new(&own)
+        .ancestors()
+        .nth(2)
+        .expect("dev/xtask/ is in the workspace")
+        .to_path_buf()
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).expect("the file is in the workspace's root")
+}
+
+fn services() -> Value {
+    let mut compose: Value =
+        serde_yaml_ng::from_str(&read("docker-compose.yml")).expect("it is YAML");
+    compose.apply_merge().expect("merge keys name mappings");
+    compose["services"].clone()
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_sequence()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+fn each_service(services: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let services = services.as_mapping().into_iter().flatten();
+    services.map(|(name, service)| (name.as_str().expect("names are strings"), service))
+}
+
+/// The Dockerfile's instructions, with continuation lines joined.
+fn instructions() -> Vec<String> {
+    let joined = read("Dockerfile").replace("\\\n", " ");
+    let lines = joined
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_services_are_postgres_migrate_server_and_two_workers() {
+    let services = services();
+    assert_eq!(
+        each_service(&services)
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>(),
+        ["postgres", "migrate", "server", "worker"]
+    );
+    for name in ["migrate", "server", "worker"] {
+        assert_eq!(strings(&services[name]["command"]), [name]);
+    }
+    assert_eq!(services["worker"]["deploy"]["replicas"], 2);
+}
+
+#[test]
+fn long_running_services_have_health_checks() {
+    let services = services();
+    for name in ["postgres", "server", "worker"] {
+        assert_eq!(
+            strings(&services[name]["healthcheck"]["test"])[0],
+            "CMD",
+            "{name}"
+        );
+        assert_eq!(services[name]["restart"], "unless-stopped", "{name}");
+    }
+    assert_eq!(services["migrate"]["healthcheck"]["disable"], true);
+}
+
+#[test]
+fn server_and_worker_start_on_a_migrated_database() {
+    let services = services();
+    for name in ["server", "worker"] {
+        let after = &services[name]["depends_on"];
+        assert_eq!(
+            after["migrate"]["condition"], "service_completed_successfully",
+            "{name}"
+        );
+        assert_eq!(after["postgres"]["condition"], "service_healthy", "{name}");
+    }
+    assert_eq!(
+        services["migrate"]["depends_on"]["postgres"]["condition"],
+        "service_healthy"
+    );
+}
+
+#[test]
+fn ports_are_published_on_loopback_only_and_the_database_not_at_all() {
+    let services = services();
+    for (name, service) in each_service(&services) {
+        let ports = service["ports"].as_sequence().cloned().unwrap_or_default();
+        for port in &ports {
+            let port = port.as_str().expect("ports are written in the short form");
+            assert!(port.starts_with("127.0.0.1:"), "{name} publishes {port}");
+        }
+        assert_eq!(!ports.is_empty(), name == "server", "{name}");
+        assert!(service["network_mode"].is_null(), "{name}");
+    }
+}
+
+#[test]
+fn our_services_run_unprivileged_on_read_only_images() {
+    let services = services();
+    for (name, service) in each_service(&services) {
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert_eq!(
+            strings(&service["security_opt"]),
+            ["no-new-privileges:true"],
+            "{name}"
+        );
+        assert!(service["privileged"].is_null(), "{name}");
+        if name == "postgres" {
+            continue;
+        }
+        let user = service["user"].as_str().expect("the user is a string");
+        assert!(
+            user.split(':')
+                .all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)),
+            "{name} runs as {user}"
+        );
+        assert_eq!(service["read_only"], true, "{name}");
+        assert_eq!(strings(&service["tmpfs"]), ["/tmp"], "{name}");
+        assert!(service["cap_add"].is_null(), "{name}");
+    }
+}
+
+/// A required variable, without a default.
+fn asked(name: &str) -> String {
+    format!("${{{name}:?set {name}}}")
+}
+
+/// Every string in the service's description.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Sequence(items) => items.iter().flat_map(texts).collect(),
+        Value::Mapping(entries) => entries.values().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn passwords_are_required_variables_and_each_service_has_only_its_own() {
+    let services = services();
+    let environment = &services["postgres"]["environment"];
+    for name in [
+        "POSTGRES_PASSWORD",
+        "POSTGRES_OWNER_PASSWORD",
+        "POSTGRES_LOGIN_PASSWORD",
+    ] {
+        assert_eq!(environment[name], asked(name));
+    }
+    for (service, login, password) in [
+        ("migrate", "anneal_owner", "POSTGRES_OWNER_PASSWORD"),
+        ("server", "anneal_login", "POSTGRES_LOGIN_PASSWORD"),
+        ("worker", "anneal_login", "POSTGRES_LOGIN_PASSWORD"),
+    ] {
+        let url = services[service]["environment"]["ANNEAL_DATABASE_URL"]
+            .as_str()
+            .expect("the address is a string");
+        assert_eq!(
+            url,
+            format!(
+                "postgres://{login}:{}@postgres:5432/anneal",
+                asked(password)
+            ),
+            "{service}"
+        );
+        let secrets: Vec<String> = texts(&services[service])
+            .into_iter()
+            .filter(|text| text.contains("PASSWORD"))
+            .collect();
+        assert_eq!(secrets, [url], "{service} knows no other password");
+    }
+}
+
+#[test]
+fn the_database_creates_its_roles_and_has_a_network_of_its_own() {
+    let compose: Value = serde_yaml_ng::from_str(&read("docker-compose.yml")).expect("it is YAML");
+    assert_eq!(compose["networks"]["database"]["internal"], true);
+    let services = services();
+    let roles = strings(&services["postgres"]["volumes"])
+        .into_iter()
+        .find(|volume| volume.contains("initdb.d"));
+    let (file, place) = roles
+        .and_then(|volume| volume.split_once(':'))
+        .expect("the roles are mounted");
+    assert_eq!(
+        (file, place),
+        (
+            "./docker/postgres/roles.sql",
+            "/docker-entrypoint-initdb.d/roles.sql:ro"
+        )
+    );
+    let sql = read(file);
+    for role in [
+        "anneal_app nologin",
+        "anneal_owner login",
+        "anneal_login login",
+    ] {
+        assert!(sql.contains(&format!("create role {role}")), "{role}");
+    }
+    for (name, service) in each_service(&services) {
+        let beyond = ["server", "worker"].contains(&name);
+        let networks = if beyond {
+            &["database", "outside"][..]
+        } else {
+            &["database"]
+        };
+        assert_eq!(strings(&service["networks"]), networks, "{name}");
+        let insecure = &service["environment"]["ANNEAL_DATABASE_INSECURE"];
+        assert!(
+            if name == "postgres" {
+                insecure.is_null()
+            } else {
+                insecure == "true"
+            },
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn every_service_has_resource_limits() {
+    for (name, service) in each_service(&services()) {
+        let memory = service["mem_limit"]
+            .as_str()
+            .and_then(|limit| limit.strip_suffix('g')?.parse::<u32>().ok());
+        assert!(
+            memory.is_some_and(|gigabytes| (1..=4).contains(&gigabytes)),
+            "{name}"
+        );
+        assert!(
+            service["pids_limit"]
+                .as_u64()
+                .is_some_and(|pids| (1..=1_024).contains(&pids)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn only_the_server_listens_without_credentials() {
+    let services = services();
+    let insecure = each_service(&services)
+        .filter(|(_, service)| !service["environment"]["ANNEAL_SERVER_INSECURE"].is_null());
+    assert_eq!(
+        insecure.map(|(name, _)| name).collect::<Vec<_>>(),
+        ["server"]
+    );
+}
+
+#[test]
+fn files_copied_to_the_image_exist() {
+    let mut stages = Vec::new();
+    for instruction in instructions() {
+        let words: Vec<&str> = instruction.split_whitespace().collect();
+        match words.as_slice() {
+            ["FROM", _, "AS", stage] => stages.push((*stage).to_owned()),
+            ["COPY", from, ..] if from.starts_with("--from=") => {
+                assert!(
+                    stages
+                        .iter()
+                        .any(|stage| from.ends_with(&format!("={stage}"))),
+                    "{instruction}"
+                );
+            }
+            ["COPY", sources @ .., _] => {
+                for source in sources {
+                    assert!(root().join(source).exists(), "{instruction}");
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(stages, ["build"]);
+}
+
+#[test]
+fn the_image_runs_the_binary_as_a_numeric_user_with_a_health_check() {
+    let instructions = instructions();
+    let has = |line: &str| instructions.iter().any(|instruction| instruction == line);
+    assert!(has("USER 10001:10001") && has("ENTRYPOINT [\"anneal\"]") && has("EXPOSE 50051 8080"));
+    let health = instructions
+        .iter()
+        .find(|line| line.starts_with("HEALTHCHECK"))
+        .expect("the image has a health check");
+    assert!(health.ends_with("CMD [\"anneal\", \"health\"]"));
+}
+
+#[test]
+fn the_image_builds_with_the_rust_version_of_the_workspace() {
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("it is TOML");
+    let version = manifest["workspace"]["package"]["rust-version"]
+        .as_str()
+        .expect("the version is a string");
+    assert!(
+        instructions()[0].starts_with(&format!("FROM rust:{version}-slim-")),
+        "{version}"
+    );
+}

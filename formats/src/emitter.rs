@@ -1,0 +1,253 @@
+//! Sends the events of a reader to the sink: joins records to messages, fits messages to the
+//! storage limits, counts unread fields.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    limits::PARTS_PER_MESSAGE,
+    message::{Message, Role},
+};
+
+use crate::{
+    FileEvent, Head, ImportOutcome, Location, ReadError, Remark, Scope, Sink, Strictness, Summary,
+    json::{Notes, Unreadable},
+    message_extra::{self, MessageExtra},
+    storage_limits,
+};
+
+/// The output of a reader.
+pub(crate) struct Emitter<'a> {
+    sink: &'a mut dyn Sink,
+    strict: Strictness,
+    conversations: u64,
+    messages: u64,
+    /// Whether remarks are about the file or the current conversation.
+    scope: Scope,
+    pending: Option<PendingMessage>,
+    /// Each field that no reader uses: the first location and the number of occurrences.
+    unread: BTreeMap<String, (Location, u64)>,
+}
+
+/// Most distinct unread fields that are counted.
+const MAX_UNREAD_FIELDS: usize = 1_000;
+
+/// A message that lacks some of its records.
+struct PendingMessage {
+    location: Location,
+    natives: Vec<Message>,
+    extra: MessageExtra,
+    left: usize,
+}
+
+impl<'a> Emitter<'a> {
+    pub(crate) const fn new(sink: &'a mut dyn Sink, strict: Strictness) -> Self {
+        let unread = BTreeMap::new();
+        Self {
+            sink,
+            strict,
+            conversations: 0,
+            messages: 0,
+            scope: Scope::File,
+            pending: None,
+            unread,
+        }
+    }
+
+    pub(crate) fn emit_conversation(
+        &mut self,
+        location: Location,
+        head: Head,
+    ) -> Result<(), ReadError> {
+        self.finish_message()?;
+        let mut notes = Notes::new();
+        let head = storage_limits::fit_head(head, &mut notes);
+        self.conversations += 1;
+        self.messages = 0;
+        self.scope = Scope::Conversation;
+        self.sink.take(FileEvent::Conversation(head))?;
+        self.add_notes(location, notes)
+    }
+
+    /// Ends the conversation: later remarks are about the file.
+    pub(crate) fn end_conversation(&mut self) -> Result<(), ReadError> {
+        self.finish_message()?;
+        self.scope = Scope::File;
+        Ok(())
+    }
+
+    /// Adds a record with the native messages that the format's own fields yield: none, one or two.
+    /// Returns whether the record completes a message.
+    pub(crate) fn add_record(
+        &mut self,
+        location: Location,
+        natives: Vec<Message>,
+        extra: Option<MessageExtra>,
+        notes: Notes,
+    ) -> Result<bool, ReadError> {
+        self.add_notes(location, notes)?;
+        let same = |pending: &&mut PendingMessage| role(&pending.natives) == role(&natives);
+        if let (None, Some(pending)) = (&extra, self.pending.as_mut().filter(same)) {
+            pending.natives.extend(natives);
+            pending.left -= 1;
+            if pending.left == 0 {
+                self.finish_message()?;
+            }
+            return Ok(self.pending.is_none());
+        }
+        self.finish_message()?;
+        let Some(extra) = extra else {
+            for native in natives {
+                self.emit_message(location, native)?;
+            }
+            return Ok(true);
+        };
+        let left = extra.more.min(PARTS_PER_MESSAGE);
+        self.pending = Some(PendingMessage {
+            location,
+            natives,
+            extra,
+            left,
+        });
+        if left == 0 {
+            self.finish_message()?;
+        }
+        Ok(self.pending.is_none())
+    }
+
+    /// Emits the pending message. If records are missing, the message is made of those that
+    /// arrived.
+    fn finish_message(&mut self) -> Result<(), ReadError> {
+        let Some(PendingMessage {
+            location,
+            natives,
+            extra,
+            left,
+        }) = self.pending.take()
+        else {
+            return Ok(());
+        };
+        let native = message_extra::merge_messages(natives);
+        if left > 0 {
+            self.remark(
+                location,
+                ImportOutcome::Changed,
+                format!("records of the same message that should follow: {left} missing"),
+            )?;
+            let whole = extra.clone().apply(native.clone());
+            return self.emit_message(
+                location,
+                whole.unwrap_or_else(|_| extra.apply_labels(native)),
+            );
+        }
+        match extra.apply(native) {
+            Ok(message) => self.emit_message(location, message),
+            Err(Unreadable(what)) => self.refuse(location, what),
+        }
+    }
+
+    fn emit_message(&mut self, location: Location, message: Message) -> Result<(), ReadError> {
+        let mut notes = Notes::new();
+        match storage_limits::fit_message(message, &mut notes) {
+            Ok(message) => {
+                self.add_notes(location, notes)?;
+                self.messages += 1;
+                Ok(self.sink.take(FileEvent::Message(message))?)
+            }
+            Err(Unreadable(what)) => self.refuse(location, what),
+        }
+    }
+
+    pub(crate) fn emit_summary(&mut self, summary: Summary) -> Result<(), ReadError> {
+        self.finish_message()?;
+        Ok(self.sink.take(FileEvent::Summary(summary))?)
+    }
+
+    pub(crate) fn emit_separator(&mut self) -> Result<(), ReadError> {
+        self.finish_message()?;
+        Ok(self.sink.take(FileEvent::Separator)?)
+    }
+
+    /// Messages emitted for the current conversation.
+    pub(crate) const fn message_count(&self) -> u64 {
+        self.messages
+    }
+
+    pub(crate) fn remark(
+        &mut self,
+        location: Location,
+        outcome: ImportOutcome,
+        what: impl Into<String>,
+    ) -> Result<(), ReadError> {
+        Ok(self.sink.take(FileEvent::Remark(Remark {
+            location,
+            scope: self.scope,
+            outcome,
+            what: what.into(),
+        }))?)
+    }
+
+    /// Remarks on a field that no reader uses, once per file. [`Self::finish`] reports the number
+    /// of occurrences.
+    fn remark_unread_field(&mut self, location: Location, field: String) -> Result<(), ReadError> {
+        if let Some((_, times)) = self.unread.get_mut(&field) {
+            *times += 1;
+            return Ok(());
+        }
+        if self.unread.len() < MAX_UNREAD_FIELDS {
+            self.unread.insert(field.clone(), (location, 1));
+        }
+        self.remark(location, ImportOutcome::SetAside, field)
+    }
+
+    /// Remarks on an item that cannot be read; an error in a strict reading. A message that waits
+    /// for this item is emitted without it.
+    pub(crate) fn refuse(
+        &mut self,
+        location: Location,
+        what: impl Into<String>,
+    ) -> Result<(), ReadError> {
+        self.finish_message()?;
+        match self.strict {
+            Strictness::Strict => Err(ReadError::Refused {
+                location,
+                what: what.into(),
+            }),
+            Strictness::Lenient => self.remark(location, ImportOutcome::Refused, what),
+        }
+    }
+
+    pub(crate) fn add_notes(&mut self, location: Location, notes: Notes) -> Result<(), ReadError> {
+        notes
+            .remarks
+            .into_iter()
+            .try_for_each(|(outcome, what)| self.remark(location, outcome, what))?;
+        notes
+            .unread
+            .into_iter()
+            .try_for_each(|field| self.remark_unread_field(location, field))
+    }
+
+    /// Ends the file. An error if it holds no conversation.
+    pub(crate) fn finish(mut self) -> Result<(), ReadError> {
+        self.end_conversation()?;
+        for (field, (location, times)) in std::mem::take(&mut self.unread) {
+            if times > 1 {
+                self.remark(
+                    location,
+                    ImportOutcome::SetAside,
+                    format!("{field}: {times} in the whole file"),
+                )?;
+            }
+        }
+        if self.conversations == 0 {
+            Err(ReadError::Empty)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The role given by the format's own fields.
+fn role(natives: &[Message]) -> Option<Role> {
+    natives.first().map(|native| native.role)
+}

@@ -1,0 +1,109 @@
+//! Scans an object for its fields and for the position of its list of messages.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read, Seek},
+};
+
+use serde_json::value::RawValue;
+
+use crate::{
+    cursor::{Cursor, Position, Scanned},
+    json::{self, Fields, Notes},
+};
+
+/// Longest field name, in bytes.
+const NAME_BYTES: usize = 4 * 1024;
+
+/// An object without its list of messages.
+#[derive(Debug, Default)]
+pub(crate) struct Outline {
+    fields: BTreeMap<String, Box<RawValue>>,
+    /// The position of the list.
+    pub(crate) list: Option<Position>,
+    /// Whether the file ends inside the object.
+    pub(crate) truncated: bool,
+}
+
+impl Outline {
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        Fields(
+            self.fields
+                .iter()
+                .map(|(name, raw)| (name.clone(), &**raw))
+                .collect(),
+        )
+    }
+}
+
+/// Reads the outline of the next object and skips the object. Leaves out fields of more than `most`
+/// bytes. If several lists are present, the name that comes first in `lists` wins.
+pub(crate) fn outline<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    lists: &[&str],
+    most: usize,
+) -> io::Result<Outline> {
+    let mut found = Outline::default();
+    let mut best = usize::MAX;
+    cursor.consume_if(b'{')?;
+    loop {
+        if cursor.consume_if(b'}')? {
+            return Ok(found);
+        }
+        let Scanned::Bytes(name) = cursor.value(NAME_BYTES)? else {
+            break;
+        };
+        let name = json::parse_bytes(name, &mut Notes::new(), |text, _| json::text(text))
+            .unwrap_or_default();
+        if !cursor.consume_if(b':')? {
+            break;
+        }
+        let rank = lists.iter().position(|list| *list == name);
+        let begins = cursor.peek_non_blank()?;
+        if let (Some(rank), Some(b'[')) = (rank, begins) {
+            if rank < best {
+                (best, found.list) = (rank, Some(cursor.position()));
+            }
+            if matches!(cursor.skip()?, Scanned::Truncated) {
+                break;
+            }
+        } else {
+            match cursor.value(most)? {
+                Scanned::Bytes(bytes) => found.keep(name, bytes),
+                Scanned::TooLong => {}
+                Scanned::Absent | Scanned::Truncated => break,
+            }
+        }
+        cursor.consume_if(b',')?;
+    }
+    found.truncated = true;
+    Ok(found)
+}
+
+impl Outline {
+    fn keep(&mut self, name: String, bytes: Vec<u8>) {
+        if let Ok(raw) = RawValue::from_string(json::repaired_text(bytes)) {
+            self.fields.insert(name, raw);
+        }
+    }
+}
+
+/// Whether the first element of the next list is an object with a field that satisfies `test`. The
+/// cursor stays where it is.
+pub(crate) fn first_element_matches<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    test: fn(&str) -> bool,
+) -> io::Result<bool> {
+    let start = cursor.position();
+    cursor.consume_if(b'[')?;
+    while cursor.consume_if(b',')? {}
+    let matches = match cursor.peek_non_blank()? {
+        Some(b'{') => outline(cursor, &[], NAME_BYTES)?
+            .fields
+            .keys()
+            .any(|name| test(name)),
+        _ => false,
+    };
+    cursor.seek_to(start)?;
+    Ok(matches)
+}

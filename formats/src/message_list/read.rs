@@ -1,0 +1,544 @@
+//! Reads lists of messages, one message at a time.
+
+use std::{
+    collections::VecDeque,
+    io::{Read, Seek},
+};
+
+use anneal_core::message::{Message, Role, plain_text};
+
+use super::{Dialect, first_element_matches, outline};
+use crate::{
+    Head, ImportOutcome, Location, ReadError, ReadOptions,
+    conversation_extra::{self, ConversationExtra, MARKS, Mark},
+    cursor::{Cursor, ELEMENT_BYTES, Layout, Position, Scanned},
+    emitter::Emitter,
+    json::{self, Fields, Notes, Unreadable, short_name},
+    message_extra::{KEY, MessageExtra},
+    storage_limits,
+};
+
+/// Largest field beside the list that is read, in bytes.
+const FIELD_BYTES: usize = 16 * 1024 * 1024;
+const EMPTY_ENTRY: &str = "nothing stands before a comma";
+/// Largest field beside the list that becomes metadata of the conversation, in bytes.
+const LABEL_BYTES: usize = 256;
+
+pub(crate) fn read<D: Dialect, R: Read + Seek>(
+    mut cursor: Cursor<R>,
+    dialect: D,
+    options: &ReadOptions,
+    out: Emitter,
+) -> Result<(), ReadError> {
+    let mut reader = MessageListReader {
+        out,
+        dialect,
+        title: options.name.clone(),
+        open: None,
+    };
+    match cursor.layout()? {
+        Layout::SingleValue => reader.read_values(&mut cursor)?,
+        Layout::Lines => reader.read_lines(&mut cursor)?,
+    }
+    reader.close()?;
+    reader.out.finish()
+}
+
+struct MessageListReader<'a, D> {
+    out: Emitter<'a>,
+    dialect: D,
+    title: String,
+    open: Option<OpenConversation>,
+}
+
+/// The conversation being read.
+struct OpenConversation {
+    /// Set until it is emitted: the first message may be the system prompt.
+    head: Option<Head>,
+    location: Location,
+    /// Notes about the head.
+    notes: Notes,
+    /// Why the head could not be read.
+    refused: Option<String>,
+    messages: u64,
+    marks: VecDeque<Mark>,
+}
+
+impl<D: Dialect> MessageListReader<'_, D> {
+    /// Reads a file of values that may span lines: conversations, lists of conversations, or
+    /// messages.
+    fn read_values<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> Result<(), ReadError> {
+        for number in 1.. {
+            let Some(first) = cursor.peek_non_blank()? else {
+                break;
+            };
+            let location = Location::Line(cursor.position().line);
+            let title = if number == 1 {
+                self.title.clone()
+            } else {
+                format!("{} {number}", self.title)
+            };
+            let is_whole = match first {
+                b'[' if !first_element_matches(cursor, D::marks_message)? => {
+                    self.read_conversation_list(cursor, &title)?
+                }
+                // A message that follows a message belongs to the same conversation.
+                b'{' if self.open.is_some() && !has_list(cursor, D::LISTS)? => {
+                    self.read_next_message(cursor, location)?
+                }
+                b'[' | b'{' => self.read_conversation(cursor, location, title)?,
+                _ => {
+                    self.read_conversation(cursor, location, title)?;
+                    false
+                }
+            };
+            let passed = if is_whole {
+                0
+            } else {
+                cursor.skip_to_next_value()?
+            };
+            if passed > 1 {
+                self.out.refuse(
+                    location,
+                    format!("{passed} lines from here to the next value"),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a list of conversations. Returns whether the list is complete.
+    fn read_conversation_list<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        title: &str,
+    ) -> Result<bool, ReadError> {
+        cursor.consume_if(b'[')?;
+        for number in 1.. {
+            if cursor.consume_if(b']')? {
+                return Ok(true);
+            }
+            let next = cursor.peek_non_blank()?;
+            let location = Location::Entry {
+                line: cursor.position().line,
+                entry: number,
+            };
+            match next {
+                None => {
+                    self.out
+                        .refuse(location, "the file ends in the middle of it")?;
+                    break;
+                }
+                Some(b',') => {
+                    skip_commas(cursor)?;
+                    self.out.refuse(location, EMPTY_ENTRY)?;
+                    continue;
+                }
+                Some(_) => {}
+            }
+            if !self.read_conversation(cursor, location, format!("{title} {number}"))? {
+                break;
+            }
+            self.close()?;
+            cursor.consume_if(b',')?;
+        }
+        Ok(false)
+    }
+
+    /// Reads a file of lines: messages of one conversation, or conversations.
+    fn read_lines<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> Result<(), ReadError> {
+        while cursor.peek_non_blank()?.is_some() {
+            let start = cursor.position();
+            let line = cursor.line(0)?;
+            let next = cursor.position();
+            if line == Scanned::Absent {
+                break;
+            }
+            cursor.seek_to(start)?;
+            cursor.end_at(next.offset);
+            self.read_line(cursor, start)?;
+            cursor.end_at(u64::MAX);
+            cursor.seek_to(next)?;
+        }
+        Ok(())
+    }
+
+    fn read_line<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        start: Position,
+    ) -> Result<(), ReadError> {
+        let location = Location::Line(start.line);
+        if cursor.peek()? == Some(b'{') {
+            let found = outline(cursor, D::LISTS, LABEL_BYTES)?;
+            let truncated = found.truncated && found.list.is_none();
+            cursor.seek_to(start)?;
+            if truncated {
+                return self.out.refuse(location, "it is no JSON, or breaks off");
+            }
+            if found.list.is_none() {
+                return match cursor.line(ELEMENT_BYTES)? {
+                    Scanned::Bytes(bytes) => self.add_message(bytes, location),
+                    _ => self.out.refuse(location, "it is longer than any message"),
+                };
+            }
+        }
+        let title = format!("{} {}", self.title, start.line);
+        let is_whole = self.read_conversation(cursor, location, title)?;
+        self.close()?;
+        cursor.consume_if(b',')?;
+        if is_whole && cursor.peek_non_blank()?.is_some() {
+            return self
+                .out
+                .refuse(location, "what stands behind the first value of the line");
+        }
+        Ok(())
+    }
+
+    /// Reads a list of messages, an object around a list, or a single message that others may
+    /// follow. Returns whether the value is complete.
+    fn read_conversation<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        location: Location,
+        title: String,
+    ) -> Result<bool, ReadError> {
+        self.close()?;
+        let start = cursor.position();
+        let mut is_whole = true;
+        match cursor.peek_non_blank()? {
+            Some(b'[') => {
+                self.open(
+                    Head {
+                        title,
+                        ..Default::default()
+                    },
+                    location,
+                );
+                is_whole = self.read_messages(cursor)?;
+            }
+            Some(b'{') => {
+                let found = outline(cursor, D::LISTS, FIELD_BYTES)?;
+                let after = cursor.position();
+                is_whole = !found.truncated;
+                match found.list {
+                    Some(list) => {
+                        self.open_with_fields(&found.fields(), location, title);
+                        cursor.seek_to(list)?;
+                        let whole = self.read_messages(cursor)?;
+                        cursor.seek_to(after)?;
+                        if found.truncated && whole {
+                            self.emit_head()?;
+                            self.out
+                                .refuse(location, "the file ends in the middle of it")?;
+                        }
+                    }
+                    None if found.fields().names().any(D::marks_message) => {
+                        self.open(
+                            Head {
+                                title,
+                                ..Default::default()
+                            },
+                            location,
+                        );
+                        cursor.seek_to(start)?;
+                        return self.read_next_message(cursor, location);
+                    }
+                    None => self.out.refuse(
+                        location,
+                        format!("it is no message, and has no list {}", D::LISTS[0]),
+                    )?,
+                }
+            }
+            None => {}
+            Some(_) => {
+                is_whole = matches!(cursor.skip()?, Scanned::Bytes(_));
+                self.out.refuse(
+                    location,
+                    "it is neither a list of messages nor an object that holds one",
+                )?;
+            }
+        }
+        self.close()?;
+        Ok(is_whole)
+    }
+
+    fn open(&mut self, head: Head, location: Location) {
+        self.dialect.reset();
+        let (notes, marks) = (Notes::new(), VecDeque::new());
+        self.open = Some(OpenConversation {
+            head: Some(head),
+            location,
+            notes,
+            refused: None,
+            messages: 0,
+            marks,
+        });
+    }
+
+    /// Opens a conversation from the fields beside its list.
+    fn open_with_fields(&mut self, fields: &Fields, location: Location, title: String) {
+        let mut notes = Notes::new();
+        let read = self
+            .parse_head(fields, title.clone(), &mut notes)
+            .and_then(|head| Ok((head, conversation_extra::parse_marks(fields)?)));
+        let (head, marks, refused) = match read {
+            Ok((head, marks)) => (head, marks, None),
+            Err(Unreadable(what)) => (
+                Head {
+                    title,
+                    ..Default::default()
+                },
+                VecDeque::new(),
+                Some(what),
+            ),
+        };
+        self.dialect.reset();
+        self.open = Some(OpenConversation {
+            head: Some(head),
+            location,
+            notes,
+            refused,
+            messages: 0,
+            marks,
+        });
+    }
+
+    fn parse_head(
+        &self,
+        fields: &Fields,
+        title: String,
+        notes: &mut Notes,
+    ) -> Result<Head, Unreadable> {
+        let system_prompt = self.dialect.system(fields, notes)?;
+        if let Some(about) = ConversationExtra::of(fields)? {
+            let head = about.head();
+            let title = if head.title.is_empty() {
+                title
+            } else {
+                head.title
+            };
+            return Ok(Head {
+                title,
+                system_prompt,
+                ..head
+            });
+        }
+        let mut head = Head {
+            title,
+            system_prompt,
+            ..Default::default()
+        };
+        let mut aside = Vec::new();
+        for key in fields
+            .names()
+            .filter(|key| !matches!(*key, KEY | MARKS | "system"))
+        {
+            let Some(raw) = fields.raw(key) else { continue };
+            match (key, json::is_text(raw)) {
+                ("title" | "name", true) => head.title = json::text(raw)?,
+                ("agent_id", true) => head.agent_id = json::text(raw)?,
+                _ if raw.len() <= LABEL_BYTES && !raw.starts_with(['{', '[']) => {
+                    head.metadata
+                        .insert(format!("{}.{key}", D::FORMAT.name()), json::label(raw)?);
+                }
+                _ => aside.push(short_name(key)),
+            }
+        }
+        if !aside.is_empty() {
+            notes.push((
+                ImportOutcome::SetAside,
+                format!("beside the messages: {}", aside.join(", ")),
+            ));
+        }
+        Ok(head)
+    }
+
+    /// Reads the messages of the next list. Returns whether the list is complete.
+    fn read_messages<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> Result<bool, ReadError> {
+        cursor.consume_if(b'[')?;
+        for number in 1.. {
+            if cursor.consume_if(b']')? {
+                return Ok(true);
+            }
+            let location = Location::Entry {
+                line: cursor.position().line,
+                entry: number,
+            };
+            if skip_commas(cursor)? {
+                self.refuse(location, EMPTY_ENTRY)?;
+                continue;
+            }
+            if !self.read_next_message(cursor, location)? {
+                break;
+            }
+            cursor.consume_if(b',')?;
+        }
+        Ok(false)
+    }
+
+    /// Reads the next message. Returns whether it is complete.
+    fn read_next_message<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        location: Location,
+    ) -> Result<bool, ReadError> {
+        let start = cursor.position();
+        match cursor.value(ELEMENT_BYTES)? {
+            Scanned::Bytes(bytes) => self.add_message(bytes, location)?,
+            Scanned::TooLong => self.refuse(location, "it is longer than any message")?,
+            Scanned::Absent => {
+                self.refuse(
+                    location,
+                    "no message begins here; what follows in the list is left out",
+                )?;
+                return Ok(false);
+            }
+            Scanned::Truncated => {
+                let bytes = cursor.position().offset - start.offset;
+                self.refuse(
+                    location,
+                    format!("it breaks off, or is no JSON: {bytes} bytes up to the end"),
+                )?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn refuse(&mut self, location: Location, what: impl Into<String>) -> Result<(), ReadError> {
+        self.emit_head()?;
+        self.out.refuse(location, what)?;
+        self.count_message()
+    }
+
+    /// Parses and emits a message.
+    fn add_message(&mut self, bytes: Vec<u8>, location: Location) -> Result<(), ReadError> {
+        if self.open.is_none() {
+            let head = Head {
+                title: self.title.clone(),
+                ..Default::default()
+            };
+            self.open(head, location);
+        }
+        let mut notes = Notes::new();
+        let dialect = &mut self.dialect;
+        let read = json::parse_bytes(bytes, &mut notes, |text, notes| {
+            let record = Fields::parse(text)?;
+            let read: Vec<&str> = D::FIELDS.iter().copied().chain([KEY]).collect();
+            notes.unread(&record, &read, "messages");
+            Ok((dialect.message(&record, notes)?, MessageExtra::of(&record)?))
+        });
+        let (natives, extra) = match read {
+            Ok(read) => read,
+            Err(Unreadable(what)) => return self.refuse(location, what),
+        };
+        if extra.is_none() && self.take_prompt(&natives) {
+            self.emit_head()?;
+            return self.out.add_notes(location, notes);
+        }
+        self.emit_head()?;
+        if self.out.add_record(location, natives, extra, notes)? {
+            self.count_message()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes the first message as the system prompt, if it is a system message. Returns whether it
+    /// did.
+    fn take_prompt(&mut self, natives: &[Message]) -> bool {
+        let Some(OpenConversation {
+            head: Some(head),
+            messages: 0,
+            ..
+        }) = &mut self.open
+        else {
+            return false;
+        };
+        let [
+            Message {
+                role: Role::System,
+                parts,
+                ..
+            },
+        ] = natives
+        else {
+            return false;
+        };
+        let prompt = plain_text(parts);
+        let takes = head.system_prompt.is_empty()
+            && storage_limits::is_valid_prompt(&prompt)
+            && !prompt.is_empty();
+        if takes {
+            head.system_prompt = prompt;
+        }
+        takes
+    }
+
+    /// Emits the head of the conversation and the marks before its first message.
+    fn emit_head(&mut self) -> Result<(), ReadError> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        let Some(head) = open.head.take() else {
+            return Ok(());
+        };
+        let (location, notes, refused) = (
+            open.location,
+            std::mem::take(&mut open.notes),
+            open.refused.take(),
+        );
+        self.out.emit_conversation(location, head)?;
+        self.out.add_notes(location, notes)?;
+        if let Some(what) = refused {
+            self.out.refuse(location, what)?;
+        }
+        self.emit_marks()
+    }
+
+    /// Counts one more message, whether it was kept or refused.
+    fn count_message(&mut self) -> Result<(), ReadError> {
+        if let Some(open) = &mut self.open {
+            open.messages += 1;
+        }
+        self.emit_head()?;
+        self.emit_marks()
+    }
+
+    fn emit_marks(&mut self) -> Result<(), ReadError> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        while let Some(mark) = open.marks.pop_front_if(|mark| mark.after <= open.messages) {
+            match mark.summary {
+                Some(summary) => self.out.emit_summary(summary.into())?,
+                None => self.out.emit_separator()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), ReadError> {
+        self.emit_head()?;
+        self.open = None;
+        self.out.end_conversation()
+    }
+}
+
+/// Skips consecutive commas. Returns whether there were any.
+fn skip_commas<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<bool, ReadError> {
+    let mut found_some = false;
+    while cursor.consume_if(b',')? {
+        found_some = true;
+    }
+    Ok(found_some)
+}
+
+/// Whether the next object has a list under one of these names. The cursor stays where it is.
+fn has_list<R: Read + Seek>(cursor: &mut Cursor<R>, lists: &[&str]) -> Result<bool, ReadError> {
+    let start = cursor.position();
+    let found = outline(cursor, lists, LABEL_BYTES)?;
+    cursor.seek_to(start)?;
+    Ok(found.list.is_some())
+}

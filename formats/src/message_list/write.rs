@@ -1,0 +1,140 @@
+//! Writes each conversation as one line: an object around the list of its messages.
+
+use std::io::Write;
+
+use anneal_core::message::Role;
+
+use super::{Dialect, Prompt};
+use crate::{
+    Head, StoredMessage, Summary, WriteError,
+    conversation_extra::{ConversationExtra, MARKS, Mark},
+    format_writer::FormatWriter,
+    json::{Fields, Notes, quoted},
+    message_extra::{ExtraObject, KEY, merge_messages, with_extra},
+};
+
+pub(crate) struct MessageListWriter<D> {
+    dialect: D,
+    out: Box<dyn Write + Send>,
+    open: Option<OpenConversation>,
+}
+
+/// The conversation being written.
+#[derive(Default)]
+struct OpenConversation {
+    records: u64,
+    messages: u64,
+    marks: Vec<Mark>,
+    has_prompt: bool,
+}
+
+impl<D: Dialect> MessageListWriter<D> {
+    pub(crate) const fn new(dialect: D, out: Box<dyn Write + Send>) -> Self {
+        Self {
+            dialect,
+            out,
+            open: None,
+        }
+    }
+
+    fn write_record(&mut self, record: &str) -> Result<(), WriteError> {
+        let open = self.open.get_or_insert_default();
+        let comma = if open.records == 0 { "" } else { "," };
+        open.records += 1;
+        Ok(write!(self.out, "{comma}{record}")?)
+    }
+
+    /// Ends the line of the current conversation.
+    fn close(&mut self) -> Result<(), WriteError> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        write!(self.out, "]")?;
+        if !open.marks.is_empty() {
+            let marks =
+                serde_json::to_string(&open.marks).expect("texts and numbers are always JSON");
+            write!(self.out, ",\"{MARKS}\":{marks}")?;
+        }
+        Ok(writeln!(self.out, "}}")?)
+    }
+
+    fn add_mark(&mut self, summary: Option<&Summary>) {
+        let open = self.open.get_or_insert_default();
+        open.marks.push(Mark {
+            after: open.messages,
+            summary: summary.map(Into::into),
+        });
+    }
+}
+
+impl<D: Dialect> FormatWriter for MessageListWriter<D> {
+    fn begin_conversation(&mut self, head: &Head) -> Result<(), WriteError> {
+        self.close()?;
+        self.dialect.reset();
+        write!(
+            self.out,
+            "{{\"{KEY}\":{}",
+            ConversationExtra::new(D::FORMAT, head).to_json()
+        )?;
+        if !head.title.is_empty() {
+            write!(self.out, ",\"title\":{}", quoted(&head.title))?;
+        }
+        let prompt =
+            (!head.system_prompt.is_empty()).then(|| self.dialect.prompt(&head.system_prompt));
+        if let Some(Prompt::Field(field)) = &prompt {
+            write!(self.out, ",{field}")?;
+        }
+        write!(self.out, ",\"{}\":[", D::LISTS[0])?;
+        self.open = Some(OpenConversation {
+            has_prompt: prompt.is_some(),
+            ..Default::default()
+        });
+        if let Some(Prompt::Record(record)) = &prompt {
+            self.write_record(record)?;
+        }
+        Ok(())
+    }
+
+    fn write_message(&mut self, stored: &StoredMessage) -> Result<(), WriteError> {
+        let message = &stored.message;
+        let records = self.dialect.records(message);
+        let mut natives = Vec::new();
+        for record in &records {
+            let fields = Fields::parse(record).expect("a record is an object");
+            natives.extend(
+                self.dialect
+                    .message(&fields, &mut Notes::new())
+                    .unwrap_or_default(),
+            );
+        }
+        let open = self.open.get_or_insert_default();
+        let reads_as_prompt =
+            open.messages == 0 && !open.has_prompt && message.role == Role::System;
+        open.messages += 1;
+        let forced = if reads_as_prompt {
+            ExtraObject::Required
+        } else {
+            ExtraObject::IfNeeded
+        };
+        let more = records.len().saturating_sub(1);
+        for record in with_extra(records, more, &merge_messages(natives), message, forced) {
+            self.write_record(&record)?;
+        }
+        Ok(())
+    }
+
+    fn write_summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
+        self.add_mark(Some(summary));
+        Ok(())
+    }
+
+    fn write_separator(&mut self) -> Result<(), WriteError> {
+        self.add_mark(None);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), WriteError> {
+        self.close()?;
+        Ok(self.out.flush()?)
+    }
+}

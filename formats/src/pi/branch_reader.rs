@@ -1,0 +1,319 @@
+//! Reads one branch of a session, entry by entry.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{Read, Seek},
+};
+
+use anneal_core::{
+    limits::METADATA_BYTES,
+    message::{Message, Role},
+};
+
+use super::{
+    ENTRIES,
+    entry::{Compaction, Entry, NonMessage, is_message, parse_entry},
+    tree::{FirstKept, Tree},
+};
+use crate::{
+    ImportOutcome, Location, ReadError, Summary,
+    cursor::{Cursor, ELEMENT_BYTES, Scanned},
+    emitter::Emitter,
+    json::{self, Notes, Unreadable, short_name},
+    message_extra::MessageExtra,
+    storage_limits,
+};
+
+/// Most entries examined at the end of a branch, to keep those after the last message. More do not
+/// fit into the metadata.
+const TRAILING: usize = 256;
+
+/// Entries that were left out: location and remark.
+type LeftOut = Vec<(Location, String)>;
+
+/// A reader of one branch.
+pub(super) struct BranchReader<'t> {
+    tree: &'t Tree,
+    branch: Vec<u32>,
+    /// Index of the first entry after the last message. These entries are kept in the head.
+    trailing: usize,
+    /// Number of messages before each entry that a compaction keeps first.
+    before: HashMap<FirstKept, u64>,
+    /// Message entries so far, unreadable ones included.
+    message_entries: u64,
+    /// Messages covered by the newest summary.
+    covered: u64,
+    /// The model that answers from here on; empty: unknown.
+    model: String,
+    /// Entries for the label of the next message, with their locations; at most as many as fit.
+    non_message: Vec<(Location, NonMessage)>,
+}
+
+impl<'t> BranchReader<'t> {
+    pub(super) fn new(tree: &'t Tree, branch: Vec<u32>) -> Self {
+        Self {
+            tree,
+            trailing: branch.len(),
+            branch,
+            before: HashMap::new(),
+            message_entries: 0,
+            covered: 0,
+            model: String::new(),
+            non_message: Vec::new(),
+        }
+    }
+
+    /// The entries after the last message, as a label of the conversation, because no message
+    /// follows that could hold them; then the entries that were left out.
+    pub(super) fn take_trailing_entries<R: Read + Seek>(
+        &mut self,
+        labels: &BTreeMap<String, String>,
+        cursor: &mut Cursor<R>,
+    ) -> Result<(Option<String>, LeftOut), ReadError> {
+        let least = self.branch.len().saturating_sub(TRAILING);
+        let mut found = Vec::new();
+        while self.trailing > least {
+            let position = self.tree.position_of(self.branch[self.trailing - 1]);
+            cursor.seek_to(position)?;
+            let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+                break;
+            };
+            match json::parse_bytes(bytes, &mut Notes::new(), parse_entry) {
+                Ok(Entry::Message(..)) => break,
+                Ok(Entry::Other(non_message) | Entry::Model(_, non_message)) => {
+                    found.push((Location::Line(position.line), non_message));
+                }
+                Ok(Entry::Compaction(_) | Entry::Separator | Entry::SessionName) | Err(_) => {}
+            }
+            self.trailing -= 1;
+        }
+        found.reverse();
+        let (kept, cut) = entries_label(found, labels);
+        Ok((Some(kept).filter(|kept| !kept.is_empty()), cut))
+    }
+
+    /// Emits the messages, summaries and separators of the branch.
+    pub(super) fn run<R: Read + Seek>(
+        mut self,
+        cursor: &mut Cursor<R>,
+        out: &mut Emitter,
+    ) -> Result<(), ReadError> {
+        for index in 0..self.branch.len() {
+            let id = self.branch[index];
+            let position = self.tree.position_of(id);
+            self.note_first_kept(FirstKept::Entry(id), out);
+            for _ in 0..self.tree.unreadable_before(id) {
+                self.count_message_entry(out);
+            }
+            cursor.seek_to(position)?;
+            let location = Location::Line(position.line);
+            let Scanned::Bytes(bytes) = cursor.line(ELEMENT_BYTES)? else {
+                continue;
+            };
+            let mut notes = Notes::new();
+            let mut is_numbered = false;
+            let found = json::parse_bytes(bytes, &mut notes, |text, notes| {
+                let found = parse_entry(text, notes);
+                is_numbered = found
+                    .as_ref()
+                    .map_or_else(|_| is_message(text), Entry::is_message);
+                found
+            });
+            if is_numbered {
+                self.count_message_entry(out);
+            }
+            match found {
+                Ok(Entry::Message(message, extra)) => {
+                    self.emit_message(location, *message, extra, notes, out)?;
+                }
+                Ok(found) => {
+                    out.add_notes(location, notes)?;
+                    self.emit_entry(id, location, found, out)?;
+                }
+                Err(Unreadable(what)) => out.refuse(location, what)?,
+            }
+        }
+        for (location, _) in self.non_message {
+            out.remark(
+                location,
+                ImportOutcome::SetAside,
+                "an entry that no message follows",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Records the number of messages before this entry, if a compaction keeps it first.
+    fn note_first_kept(&mut self, kept: FirstKept, out: &Emitter) {
+        if self.tree.is_kept_first(kept) {
+            self.before.insert(kept, out.message_count());
+        }
+    }
+
+    fn count_message_entry(&mut self, out: &Emitter) {
+        self.message_entries += 1;
+        self.note_first_kept(FirstKept::Message(self.message_entries), out);
+    }
+
+    fn emit_entry(
+        &mut self,
+        id: u32,
+        location: Location,
+        found: Entry,
+        out: &mut Emitter,
+    ) -> Result<(), ReadError> {
+        match found {
+            Entry::Message(..) | Entry::SessionName => Ok(()),
+            Entry::Separator => out.emit_separator(),
+            Entry::Compaction(compaction) => match self.covered_messages(id, &compaction) {
+                Ok(covers) => {
+                    self.covered = covers;
+                    let Compaction {
+                        summary: text,
+                        tokens_before,
+                        tokens_after,
+                    } = compaction;
+                    out.emit_summary(Summary {
+                        covers,
+                        text,
+                        model: self.model.clone(),
+                        tokens_before,
+                        tokens_after,
+                    })
+                }
+                Err(why) => out.remark(
+                    location,
+                    ImportOutcome::SetAside,
+                    format!("a compaction {why}"),
+                ),
+            },
+            Entry::Model(model, non_message) => {
+                self.model = model;
+                self.keep_for_next_message(id, location, non_message, out)
+            }
+            Entry::Other(non_message) => self.keep_for_next_message(id, location, non_message, out),
+        }
+    }
+
+    /// Keeps an entry for the label of the next message, unless the head has it already.
+    fn keep_for_next_message(
+        &mut self,
+        id: u32,
+        location: Location,
+        mut non_message: NonMessage,
+        out: &mut Emitter,
+    ) -> Result<(), ReadError> {
+        if self
+            .branch
+            .get(self.trailing)
+            .is_some_and(|first| id >= *first)
+        {
+            return Ok(());
+        }
+        let held: usize = self
+            .non_message
+            .iter()
+            .map(|(_, non_message)| non_message.text.len())
+            .sum();
+        if held + non_message.text.len() > METADATA_BYTES {
+            out.remark(
+                location,
+                ImportOutcome::SetAside,
+                too_large_remark(&non_message),
+            )?;
+            non_message.text.clone_from(&non_message.short);
+        }
+        if held + non_message.text.len() <= METADATA_BYTES {
+            self.non_message.push((location, non_message));
+        }
+        Ok(())
+    }
+
+    fn emit_message(
+        &mut self,
+        location: Location,
+        mut message: Message,
+        extra: Option<MessageExtra>,
+        notes: Notes,
+        out: &mut Emitter,
+    ) -> Result<(), ReadError> {
+        if message.role == Role::Assistant {
+            let label = |name: &str| {
+                message
+                    .metadata
+                    .get(name)
+                    .map(String::as_str)
+                    .unwrap_or_default()
+            };
+            let model = format!("{}/{}", label("pi.provider"), label("pi.model"));
+            if model != "/" {
+                model.trim_matches('/').clone_into(&mut self.model);
+            }
+        }
+        let (kept, cut) = entries_label(std::mem::take(&mut self.non_message), &message.metadata);
+        set_aside(cut, out)?;
+        if !kept.is_empty() {
+            message.metadata.insert(ENTRIES.into(), kept);
+        }
+        out.add_record(location, vec![message], extra, notes)
+            .map(drop)
+    }
+
+    /// How many messages a compaction covers, or why it is set aside.
+    fn covered_messages(&self, id: u32, compaction: &Compaction) -> Result<u64, &'static str> {
+        if compaction.summary.trim().is_empty() {
+            return Err("without a summary");
+        }
+        let kept = self
+            .tree
+            .kept_first(id)
+            .and_then(|kept| self.before.get(&kept).copied());
+        match kept.ok_or("whose first kept entry is not on the branch")? {
+            0 => Err("that keeps everything"),
+            covers if covers <= self.covered => Err("that covers no more than the one before it"),
+            covers => Ok(covers),
+        }
+    }
+}
+
+/// Remarks on the entries that were left out.
+pub(super) fn set_aside(remarks: LeftOut, out: &mut Emitter) -> Result<(), ReadError> {
+    remarks
+        .into_iter()
+        .try_for_each(|(location, what)| out.remark(location, ImportOutcome::SetAside, what))
+}
+
+/// The entries as the lines of a label that fits beside `labels`: whole, or as type and id, or not
+/// at all; then the entries that were shortened or left out.
+fn entries_label(
+    entries: Vec<(Location, NonMessage)>,
+    labels: &BTreeMap<String, String>,
+) -> (String, LeftOut) {
+    let (mut kept, mut left_out) = (String::new(), Vec::new());
+    for (location, non_message) in entries {
+        let with = |text: &str| {
+            if kept.is_empty() {
+                text.to_owned()
+            } else {
+                format!("{kept}\n{text}")
+            }
+        };
+        let (whole, short) = (with(&non_message.text), with(&non_message.short));
+        if storage_limits::label_fits(labels, ENTRIES, &whole) {
+            kept = whole;
+            continue;
+        }
+        if storage_limits::label_fits(labels, ENTRIES, &short) {
+            kept = short;
+        }
+        left_out.push((location, too_large_remark(&non_message)));
+    }
+    (kept, left_out)
+}
+
+fn too_large_remark(non_message: &NonMessage) -> String {
+    format!(
+        "an entry of type {} that does not fit into the metadata; its type and id are kept if they do",
+        short_name(&non_message.kind)
+    )
+}

@@ -1,0 +1,32 @@
+//! How a file is read.
+
+/// How a file is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// What happens at a line that cannot be read.
+    pub strict: Strictness,
+    /// Which branches of a branching session are read.
+    pub branches: Branches,
+    /// The name for conversations that the file gives no name; usually the file stem.
+    pub name: String,
+}
+
+/// What happens at a line that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strictness {
+    /// The reader remarks on it and goes on.
+    #[default]
+    Lenient,
+    /// The reading ends with an error.
+    Strict,
+}
+
+/// Which branches of a session are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Branches {
+    /// The branch of the last entry.
+    #[default]
+    Active,
+    /// All branches, each as a conversation of its own; the active one is last.
+    All,
+}

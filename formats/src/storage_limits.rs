@@ -1,0 +1,358 @@
+//! Fits messages and heads to anneal's storage limits. What does not fit is changed or set aside,
+//! with a note.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    digest,
+    limits::{
+        ID_BYTES, MEDIA_PER_RESULT, MESSAGE_BYTES, METADATA_BYTES, METADATA_KEYS,
+        PARTS_PER_MESSAGE, SYSTEM_PROMPT_BYTES, TITLE_BYTES, URI_BYTES,
+    },
+    message::{Media, Message, Part, Role, plain_text_bytes},
+};
+
+use crate::{
+    Head, ImportOutcome,
+    json::{Notes, Unreadable, short_name},
+};
+
+/// Replaces an empty id.
+const UNNAMED: &str = "unnamed";
+/// Replaces NUL, which cannot be stored.
+const REPLACEMENT: &str = "\u{fffd}";
+
+/// The message within the limits of an append.
+pub(crate) fn fit_message(mut message: Message, notes: &mut Notes) -> Result<Message, Unreadable> {
+    let role = message.role;
+    message.parts = message
+        .parts
+        .into_iter()
+        .filter_map(|one| fit_part(one, role, notes))
+        .collect();
+    if message.parts.is_empty() {
+        if role == Role::Tool {
+            return Err(Unreadable::new("a tool's message without a result"));
+        }
+        message.parts.push(Part::Text {
+            text: String::new(),
+        });
+    }
+    if message.parts.len() > PARTS_PER_MESSAGE {
+        return Err(Unreadable(format!(
+            "a message of more than {PARTS_PER_MESSAGE} parts"
+        )));
+    }
+    if plain_text_bytes(&message.parts) > MESSAGE_BYTES {
+        return Err(Unreadable(format!(
+            "a message of more than {MESSAGE_BYTES} bytes"
+        )));
+    }
+    message.metadata = fit_labels(message.metadata, notes);
+    Ok(message)
+}
+
+/// The head within the limits of a new conversation.
+pub(crate) fn fit_head(mut head: Head, notes: &mut Notes) -> Head {
+    if head.title.len() > TITLE_BYTES {
+        head.title
+            .truncate(head.title.floor_char_boundary(TITLE_BYTES));
+        notes.push((
+            ImportOutcome::Changed,
+            format!("the title was cut to {TITLE_BYTES} bytes"),
+        ));
+    }
+    for (name, text) in [("title", &mut head.title), ("identity", &mut head.identity)] {
+        replace_nul(name, text, notes);
+    }
+    if !head.agent_id.is_empty() {
+        head.agent_id = fit_id("agent", head.agent_id, notes);
+    }
+    if !is_valid_prompt(&head.system_prompt) {
+        head.system_prompt.clear();
+        notes.push((
+            ImportOutcome::SetAside,
+            format!("a system prompt with NUL, or of more than {SYSTEM_PROMPT_BYTES} bytes"),
+        ));
+    }
+    head.metadata = fit_labels(head.metadata, notes);
+    head
+}
+
+/// Whether the text is within the limits of a system prompt.
+pub(crate) fn is_valid_prompt(text: &str) -> bool {
+    text.len() <= SYSTEM_PROMPT_BYTES && !text.contains('\0')
+}
+
+/// Whether one more label fits into the metadata.
+pub(crate) fn label_fits(labels: &BTreeMap<String, String>, key: &str, value: &str) -> bool {
+    labels.len() < METADATA_KEYS && size(labels) + key.len() + value.len() <= METADATA_BYTES
+}
+
+fn size(labels: &BTreeMap<String, String>) -> usize {
+    labels
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum()
+}
+
+/// The labels that fit. The largest are left out first, then those with the last names.
+fn fit_labels(all: BTreeMap<String, String>, notes: &mut Notes) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for (mut key, mut value) in all {
+        replace_nul("metadata", &mut key, notes);
+        replace_nul("metadata", &mut value, notes);
+        labels.insert(key, value);
+    }
+    let mut left_out = |labels: &mut BTreeMap<String, String>, key: String| {
+        labels.remove(&key);
+        notes.push((
+            ImportOutcome::SetAside,
+            format!("{} does not fit into the metadata", short_name(&key)),
+        ));
+    };
+    while size(&labels) > METADATA_BYTES {
+        let largest = labels
+            .iter()
+            .max_by_key(|(key, value)| key.len() + value.len())
+            .map(|(key, _)| key.clone());
+        left_out(
+            &mut labels,
+            largest.expect("labels of more than 0 bytes are not empty"),
+        );
+    }
+    while labels.len() > METADATA_KEYS {
+        let last = labels.keys().next_back().cloned();
+        left_out(
+            &mut labels,
+            last.expect("there are more labels than the limit"),
+        );
+    }
+    labels
+}
+
+fn replace_nul(name: &str, text: &mut String, notes: &mut Notes) {
+    if text.contains('\0') {
+        *text = text.replace('\0', REPLACEMENT);
+        notes.push((
+            ImportOutcome::Changed,
+            format!("NUL in the {name} became U+FFFD"),
+        ));
+    }
+}
+
+/// The part, if a message of this role may hold it.
+fn fit_part(part: Part, role: Role, notes: &mut Notes) -> Option<Part> {
+    let (fits, what) = match &part {
+        Part::Text { .. } => (role != Role::Tool, "a text"),
+        Part::ToolUse { .. } => (role == Role::Assistant, "a tool call"),
+        Part::ToolResult { .. } => (role == Role::Tool, "a tool result"),
+        Part::Media(_) => (matches!(role, Role::User | Role::Assistant), "media"),
+        Part::Reasoning { .. } => (role == Role::Assistant, "reasoning"),
+    };
+    if !fits {
+        notes.push((
+            ImportOutcome::SetAside,
+            format!("{what} in a message of the role {}", role.name()),
+        ));
+        return None;
+    }
+    Some(match part {
+        Part::Text { .. } => part,
+        Part::ToolUse {
+            id: call,
+            name,
+            input,
+        } => Part::ToolUse {
+            id: fit_id("tool call", call, notes),
+            name: fit_id("tool", name, notes),
+            input,
+        },
+        Part::ToolResult {
+            id: call,
+            text,
+            is_error,
+            media: all,
+        } => {
+            let mut media: Vec<Media> = all
+                .into_iter()
+                .filter_map(|one| self::fit_media(one, notes))
+                .collect();
+            if media.len() > MEDIA_PER_RESULT {
+                media.truncate(MEDIA_PER_RESULT);
+                notes.push((
+                    ImportOutcome::SetAside,
+                    format!("more than {MEDIA_PER_RESULT} media in a tool result"),
+                ));
+            }
+            Part::ToolResult {
+                id: fit_id("tool call", call, notes),
+                text,
+                is_error,
+                media,
+            }
+        }
+        Part::Media(one) => Part::Media(fit_media(one, notes)?),
+        Part::Reasoning {
+            text,
+            signature,
+            mut provider,
+            redacted,
+        } => {
+            if provider.len() > ID_BYTES || provider.contains('\0') {
+                provider.clear();
+                notes.push((
+                    ImportOutcome::Changed,
+                    "the provider of reasoning has too long a name".into(),
+                ));
+            }
+            Part::Reasoning {
+                text,
+                signature,
+                provider,
+                redacted,
+            }
+        }
+    })
+}
+
+fn fit_media(mut media: Media, notes: &mut Notes) -> Option<Media> {
+    let most = if media.uri.starts_with("data:") {
+        MESSAGE_BYTES
+    } else {
+        URI_BYTES
+    };
+    if media.uri.is_empty() || media.uri.len() > most || media.uri.contains('\0') {
+        notes.push((
+            ImportOutcome::SetAside,
+            "media whose address is empty or too long".into(),
+        ));
+        return None;
+    }
+    if media.media_type.is_empty()
+        || media.media_type.len() > ID_BYTES
+        || media.media_type.contains('\0')
+    {
+        media.media_type = "application/octet-stream".into();
+        notes.push((ImportOutcome::Changed, "media of no readable type".into()));
+    }
+    media.tokens = media.tokens.min(u32::MAX.into());
+    Some(media)
+}
+
+/// The first half of the digest, in hexadecimal digits.
+pub(crate) fn hex(digest: &digest::Digest) -> String {
+    let number = digest[..16]
+        .iter()
+        .fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
+    format!("{number:032x}")
+}
+
+/// An id that can be stored. An id that is too long keeps its beginning and ends with its digest.
+/// The result depends only on the id, so a call and its result still match.
+fn fit_id(what: &str, id: String, notes: &mut Notes) -> String {
+    if !id.is_empty() && id.len() <= ID_BYTES && !id.contains('\0') {
+        return id;
+    }
+    if id.is_empty() {
+        notes.push((ImportOutcome::Changed, format!("a {what} without a name")));
+        return UNNAMED.into();
+    }
+    notes.push((
+        ImportOutcome::Changed,
+        format!("the id of a {what} was longer than {ID_BYTES} bytes, or held NUL"),
+    ));
+    let digest = digest::of_content(&id);
+    let hex = hex(&digest);
+    let clean = id.replace('\0', REPLACEMENT);
+    let begin = clean.floor_char_boundary((ID_BYTES - 1 - hex.len()).min(clean.len()));
+    format!("{}-{hex}", &clean[..begin])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(id: &str) -> Message {
+        let part = Part::ToolResult {
+            id: id.into(),
+            text: "t".into(),
+            is_error: false,
+            media: Vec::new(),
+        };
+        Message {
+            role: Role::Tool,
+            parts: vec![part],
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_long_id_is_shortened_the_same_for_call_and_result() {
+        let long = format!("call_{}|fc_{}", "x".repeat(100), "y".repeat(100));
+        let call = Part::ToolUse {
+            id: long.clone(),
+            name: "n".into(),
+            input: String::new(),
+        };
+        let call = Message {
+            role: Role::Assistant,
+            parts: vec![call],
+            metadata: BTreeMap::new(),
+        };
+        let mut notes = Notes::new();
+        let result = fit_message(tool(&long), &mut notes).expect("fits");
+        let call = fit_message(call, &mut notes).expect("fits");
+        let (Part::ToolResult { id, .. }, Part::ToolUse { id: call_id, .. }) =
+            (&result.parts[0], &call.parts[0])
+        else {
+            panic!("other parts");
+        };
+        assert_eq!(id, call_id);
+        assert!(id.len() <= ID_BYTES && id.starts_with("call_xxx"), "{id}");
+        assert_eq!(notes.remarks.len(), 2);
+    }
+
+    #[test]
+    fn too_many_labels_are_set_aside_the_largest_first() {
+        let mut all: BTreeMap<String, String> =
+            (0..40).map(|n| (format!("k{n:02}"), "v".into())).collect();
+        all.insert("big".into(), "x".repeat(5_000));
+        let mut notes = Notes::new();
+        let kept = fit_labels(all, &mut notes);
+        assert_eq!(
+            (
+                kept.len(),
+                kept.contains_key("big"),
+                kept.contains_key("k00")
+            ),
+            (32, false, true)
+        );
+        assert_eq!(notes.remarks.len(), 9);
+    }
+
+    #[test]
+    fn parts_that_a_role_cannot_hold_are_set_aside() {
+        let text = Message {
+            parts: vec![Part::Text { text: "t".into() }],
+            ..tool("c")
+        };
+        assert!(fit_message(text, &mut Notes::new()).is_err());
+        let mut notes = Notes::new();
+        let user = fit_message(
+            Message {
+                role: Role::User,
+                ..tool("c")
+            },
+            &mut notes,
+        )
+        .expect("fits");
+        assert_eq!(
+            user.parts,
+            [Part::Text {
+                text: String::new()
+            }]
+        );
+        assert_eq!(notes.remarks[0].0, ImportOutcome::SetAside);
+    }
+}

@@ -1,0 +1,86 @@
+//! Which of the known tables and columns a database has, and its values as text.
+
+use rusqlite::{Connection, types::ValueRef};
+
+/// The columns of a table; empty if the table does not exist.
+pub(super) struct Columns(Vec<String>);
+
+impl Columns {
+    fn find(database: &Connection, table: &str) -> rusqlite::Result<Self> {
+        let mut statement = database.prepare("select name from pragma_table_info(?1)")?;
+        let names = statement.query_map([table], |row| row.get(0))?;
+        Ok(Self(names.collect::<rusqlite::Result<_>>()?))
+    }
+
+    /// The number of columns.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.0.iter().any(|name| name == column)
+    }
+
+    /// The columns of messages that become labels.
+    pub(super) fn others(&self) -> Vec<&str> {
+        let read = ["id", "session_id", "role", "content", "meta_json"];
+        self.0
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !read.contains(name))
+            .collect()
+    }
+
+    /// The column, or `null` if it does not exist.
+    pub(super) fn or_null(&self, column: &'static str) -> &'static str {
+        if self.has(column) { column } else { "null" }
+    }
+}
+
+/// The columns of the four tables.
+pub(super) struct Tables {
+    pub(super) index: Columns,
+    pub(super) sessions: Columns,
+    pub(super) messages: Columns,
+    pub(super) state: Columns,
+}
+
+impl Tables {
+    pub(super) fn find(database: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            index: Columns::find(database, "session_index")?,
+            sessions: Columns::find(database, "sessions")?,
+            messages: Columns::find(database, "session_messages")?,
+            state: Columns::find(database, "session_state")?,
+        })
+    }
+
+    /// The column of `sessions` that holds the session id.
+    pub(super) fn session_id(&self) -> Option<&'static str> {
+        ["id", "session_id"]
+            .into_iter()
+            .find(|column| self.sessions.has(column))
+    }
+
+    /// The column of messages that holds the row id.
+    pub(super) fn row_id(&self) -> &'static str {
+        if self.messages.has("id") {
+            "id"
+        } else {
+            "rowid"
+        }
+    }
+}
+
+/// A value as text, and whether it contained invalid UTF-8.
+pub(super) fn text(value: ValueRef) -> (String, bool) {
+    match value {
+        ValueRef::Null => (String::new(), false),
+        ValueRef::Integer(number) => (number.to_string(), false),
+        ValueRef::Real(number) => (number.to_string(), false),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => (text.to_owned(), false),
+            Err(_) => (String::from_utf8_lossy(bytes).into_owned(), true),
+        },
+    }
+}

@@ -1,0 +1,235 @@
+//! Remarks give the right location and conversation.
+
+use crate::shared::{self, FORMATS, file, messages, options, read_all, read_text, try_read_all};
+use anneal_formats::{Branches, FileEvent, Format, ImportOutcome, Location, ReadOptions, Scope};
+
+/// The location of each remark, and the title of its conversation; an empty title for the file.
+fn remark_locations(found: &[FileEvent]) -> Vec<(Location, String)> {
+    let mut title = String::new();
+    let mut all = Vec::new();
+    for one in found {
+        match one {
+            FileEvent::Conversation(head) => title.clone_from(&head.title),
+            FileEvent::Remark(remark) => {
+                let whose = if remark.scope == Scope::File {
+                    String::new()
+                } else {
+                    title.clone()
+                };
+                all.push((remark.location, whose));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+fn of(title: &str) -> String {
+    title.to_owned()
+}
+
+const fn entry(line: u64, entry: u64) -> Location {
+    Location::Entry { line, entry }
+}
+
+#[test]
+fn remarks_in_a_line_of_messages_have_line_and_entry() {
+    let wizard = r#"{"role":"wizard","content":"w"}"#;
+    let user = r#"{"role":"user","content":"a"}"#;
+    let lines = format!(
+        "{{\"title\":\"one\",\"messages\":[{user},{user}]}}\n{{oops\n{{\"title\":\"two\",\"messages\":[{user},{wizard},7]}}\n{{\"title\":\"three\",\"messages\":[{wizard},{user}]}} more\n"
+    );
+    let found = read_text(&lines, Format::OpenAi);
+    let wanted = [
+        (Location::Line(2), of("")),
+        (entry(3, 2), of("two")),
+        (entry(3, 3), of("two")),
+        (entry(4, 1), of("three")),
+        (Location::Line(4), of("")),
+    ];
+    assert_eq!(remark_locations(&found), wanted);
+}
+
+#[test]
+fn remarks_in_a_multiline_list_have_line_and_entry() {
+    let list = "[\n  {\n    \"role\": \"user\",\n    \"content\": \"a\"\n  },\n  {\n    \"role\": \"wizard\"\n  },\n  7,\n  {\"role\": \"user\", \"content\": \"b\"}\n]\n";
+    let found = read_text(list, Format::OpenAi);
+    assert_eq!(messages(&found).len(), 2);
+    assert_eq!(
+        remark_locations(&found),
+        [(entry(6, 2), of("file")), (entry(9, 3), of("file"))]
+    );
+    let conversations = format!("[\n{{\"messages\":\n{list}}},\n7,\n{{\"messages\":{list}}}]");
+    let found = read_text(conversations, Format::OpenAi);
+    let wanted = [
+        (entry(8, 2), of("file 1")),
+        (entry(11, 3), of("file 1")),
+        (entry(15, 2), of("")),
+        (entry(21, 2), of("file 3")),
+        (entry(24, 3), of("file 3")),
+    ];
+    assert_eq!(remark_locations(&found), wanted);
+}
+
+#[test]
+fn remarks_on_a_head_are_about_its_conversation() {
+    let user = r#"{"role":"user","content":"a"}"#;
+    let first = format!("{{\"title\":\"one\",\"messages\":[{user}]}}");
+    let aside = format!("{{\"title\":\"two\",\"extra\":{{}},\"messages\":[{user}]}}");
+    let marks = format!("{{\"anneal_marks\":7,\"messages\":[{user}]}}");
+    let long = format!("{{\"title\":\"{}\",\"messages\":[]}}", "t".repeat(600));
+    let found = read_text([first, aside, marks, long].join("\n"), Format::OpenAi);
+    let wanted = [
+        (Location::Line(2), of("two")),
+        (Location::Line(3), of("file 3")),
+        (Location::Line(4), of(&"t".repeat(512))),
+    ];
+    assert_eq!(remark_locations(&found), wanted);
+}
+
+#[test]
+fn remarks_on_the_end_of_a_branch_are_about_that_branch() {
+    let message_line = |id: &str, parent: &str| {
+        format!(
+            r#"{{"type":"message","id":"{id}","parentId":{parent},"message":{{"role":"user","content":"{id}"}}}}"#
+        )
+    };
+    let large = |id: &str, parent: &str| {
+        format!(
+            r#"{{"type":"custom","id":"{id}","parentId":"{parent}","data":"{}"}}"#,
+            "x".repeat(5_000)
+        )
+    };
+    let lines = [
+        r#"{"type":"session","version":3,"id":"s"}"#.to_owned(),
+        message_line("a", "null"),
+        message_line("b", "\"a\""),
+        large("x", "b"),
+        message_line("c", "\"a\""),
+        large("y", "c"),
+    ];
+    let all = ReadOptions {
+        branches: Branches::All,
+        ..options()
+    };
+    let found = try_read_all(file(lines.join("\n")).path(), Format::Pi, &all).expect("reads");
+    assert_eq!(
+        remark_locations(&found),
+        [
+            (Location::Line(4), of("file")),
+            (Location::Line(6), of("file"))
+        ]
+    );
+    let heads = shared::heads(&found);
+    assert_eq!(
+        heads
+            .iter()
+            .map(|head| head.identity.as_str())
+            .collect::<Vec<_>>(),
+        ["s", "s/c"]
+    );
+    let order: Vec<bool> = found
+        .iter()
+        .map(|one| matches!(one, FileEvent::Conversation(_)))
+        .collect();
+    let second = order.iter().rposition(|is| *is).expect("two");
+    let remarks: Vec<usize> = (0..found.len())
+        .filter(|place| matches!(found[*place], FileEvent::Remark(_)))
+        .collect();
+    assert!(
+        remarks[0] < second && remarks[1] > second,
+        "each remark follows its own head"
+    );
+}
+
+#[test]
+fn remarks_on_a_database_have_rows() {
+    let written = tempfile::NamedTempFile::new().expect("a file");
+    let database = rusqlite::Connection::open(written.path()).expect("opens");
+    database
+        .execute_batch(
+            "create table session_messages (id integer primary key, session_id text, role text, content text);
+             insert into session_messages values (1, 's', 'user', 'a'), (70, 's', 'wizard', 'b'), (71, null, 'user', 'c');",
+        )
+        .expect("fills");
+    drop(database);
+    let found = read_all(written.path(), Format::ZeroClaw);
+    assert_eq!(
+        remark_locations(&found),
+        [
+            (Location::WholeFile, of("")),
+            (Location::Row(70), of("file s"))
+        ]
+    );
+}
+
+#[test]
+fn extra_commas_lose_no_message() {
+    let message_line = |text: &str| format!("{{\"role\":\"user\",\"content\":\"{text}\"}}");
+    let (a, b, c) = (message_line("a"), message_line("b"), message_line("c"));
+    for list in [
+        format!("[{a},,{b},{c}]"),
+        format!("[,{a},{b} , ,\n,{c},]"),
+        format!("[{a} {b},,,,,,,,,{c}"),
+    ] {
+        for text in [
+            list.clone(),
+            format!("{{\"messages\":{list}}}"),
+            format!("{{\"messages\":{list}}}\n{{\"messages\":[{a}]}}"),
+        ] {
+            let found = read_text(&text, Format::OpenAi);
+            let conversations = shared::heads(&found).len();
+            assert_eq!(
+                messages(&found).len(),
+                2 + conversations,
+                "{text}: {found:?}"
+            );
+            let refused = shared::remarks(&found)
+                .into_iter()
+                .filter(|remark| remark.outcome == ImportOutcome::Refused)
+                .count();
+            assert!((1..=2).contains(&refused), "{text}: {found:?}");
+        }
+    }
+    let conversations =
+        format!("[{{\"messages\":[{a}]}},,{{\"messages\":[{b}]}},{{\"messages\":[{c}]}}]");
+    let found = read_text(conversations, Format::OpenAi);
+    assert_eq!(
+        (shared::heads(&found).len(), messages(&found).len()),
+        (3, 3)
+    );
+    assert_eq!(remark_locations(&found), [(entry(1, 2), of(""))]);
+}
+
+#[test]
+fn lost_bytes_of_a_truncated_list_are_counted() {
+    let cut = r#"[{"role":"user","content":"a"},{"role":"user","content":"b},{"role":"user","content":"c"}]"#;
+    let found = read_text(cut, Format::OpenAi);
+    let lost = cut.len() - 31;
+    assert_eq!(
+        shared::remarks(&found)[0].what,
+        format!("it breaks off, or is no JSON: {lost} bytes up to the end")
+    );
+}
+
+#[test]
+fn counts_of_unread_fields_are_about_the_file() {
+    let line = r#"{"messages":[{"role":"user","content":"a","uuid":"u"}]}"#;
+    let found = read_text(format!("{line}\n{line}\n"), Format::OpenAi);
+    assert_eq!(
+        remark_locations(&found),
+        [(entry(1, 1), of("file 1")), (entry(1, 1), of(""))]
+    );
+    for format in FORMATS
+        .into_iter()
+        .filter(|format| *format != Format::ZeroClaw)
+    {
+        // No format accepts this line. A remark before the first conversation is about the file.
+        if let Ok(found) = try_read_all(file("{oops\n").path(), format, &options()) {
+            assert!(
+                matches!(found[0], FileEvent::Remark(ref remark) if remark.scope == Scope::File),
+                "{found:?}"
+            );
+        }
+    }
+}

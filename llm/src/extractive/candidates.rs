@@ -1,0 +1,124 @@
+//! Selects the lines of a digest: the candidates of highest rank that fit a token budget, in source
+//! order.
+
+use std::{cmp::Ordering, collections::BinaryHeap};
+
+use super::token_counter::TokenCounter;
+
+/// Most candidates held for one text: more than any sensible target takes (a line is about 8
+/// tokens).
+const MAX_CANDIDATES: usize = 4096;
+
+/// A possible line of a digest.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    /// Its place in the source.
+    pub(crate) order: usize,
+    /// How much it matters; higher is kept first.
+    pub(crate) rank: f32,
+    /// The line.
+    pub(crate) text: String,
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Candidate {}
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+/// The candidate to drop first is the greatest: that of lowest rank, of equal ones the later.
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other
+            .rank
+            .total_cmp(&self.rank)
+            .then(self.order.cmp(&other.order))
+    }
+}
+
+/// The best candidates of a stream of any length.
+pub(crate) struct TopCandidates {
+    heap: BinaryHeap<Candidate>,
+    most: usize,
+    seen: usize,
+}
+
+impl TopCandidates {
+    /// Holds as many candidates as `budget` tokens can take.
+    pub(crate) fn for_budget(budget: u64) -> Self {
+        Self::with_limit(
+            usize::try_from(budget / 3)
+                .unwrap_or(MAX_CANDIDATES)
+                .clamp(16, MAX_CANDIDATES),
+        )
+    }
+
+    /// Holds `most` candidates.
+    pub(crate) fn with_limit(most: usize) -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            most,
+            seen: 0,
+        }
+    }
+
+    /// Offers one candidate. Its text is built only if the candidate is held.
+    pub(crate) fn offer(&mut self, order: usize, rank: f32, text: impl FnOnce() -> String) {
+        self.seen += 1;
+        if self.heap.len() >= self.most {
+            match self.heap.peek() {
+                Some(worst) if rank <= worst.rank => return,
+                _ => self.heap.pop(),
+            };
+        }
+        self.heap.push(Candidate {
+            order,
+            rank,
+            text: text(),
+        });
+    }
+
+    /// Number of candidates offered.
+    pub(crate) const fn seen(&self) -> usize {
+        self.seen
+    }
+
+    /// TopCandidates first.
+    pub(crate) fn into_ranked(self) -> Vec<Candidate> {
+        self.heap.into_sorted_vec()
+    }
+
+    /// The candidates that fit `budget` with one line each, in source order.
+    pub(crate) fn fit(self, counter: TokenCounter<'_>, budget: u64) -> Vec<Candidate> {
+        let mut left = budget;
+        let mut misses = 0;
+        let mut kept = Vec::new();
+        for candidate in self.into_ranked() {
+            let cost = counter.count(&candidate.text) + 1;
+            if cost <= left {
+                left -= cost;
+                kept.push(candidate);
+            } else {
+                misses += 1;
+            }
+            if left < 3 || misses > 64 {
+                break;
+            }
+        }
+        kept.sort_by_key(|candidate| candidate.order);
+        kept
+    }
+}
+
+/// The candidates as lines.
+pub(crate) fn lines(kept: &[Candidate]) -> String {
+    kept.iter()
+        .map(|candidate| candidate.text.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
+}

@@ -1,0 +1,160 @@
+//! Writes one text: calls the model, checks the answer, and calls once more with feedback if the
+//! answer is badly written.
+
+use anneal_core::tokens::Tokens;
+
+use crate::{
+    extractive::token_counter::TokenCounter,
+    provider::{Answer, Call, StopReason},
+    summarizer::{RejectedSummary, SummaryFailure},
+};
+
+use super::{
+    answer_text::answer_text,
+    chunks::{Chunk, escaped},
+    gates,
+    merge::SummaryRun,
+    prompt::{Feedback, Stage, Task, prompt},
+    request::request,
+    token_budget,
+};
+
+/// A part may exceed its target by this fraction (one quarter): the merge shortens it again, and a
+/// second call would cost more.
+const PART_TOLERANCE: u64 = 4;
+
+/// Bytes of an answer per token of its output limit. More than sixteen are rare, except for blanks.
+/// A longer answer is not parsed, because each byte of it would take many in memory.
+const MAX_BYTES_PER_TOKEN: u64 = 32;
+
+/// The strings that must be kept take at most this fraction (one quarter) of a text's tokens.
+const MUST_KEEP_FRACTION: u64 = 4;
+
+/// A call's answer, and the facts of the call that its checks need.
+struct AnsweredCall {
+    answer: Answer,
+    boundary: String,
+    sent: u64,
+}
+
+impl SummaryRun<'_> {
+    /// Writes the part that stands for a chunk. A part whose second version still misses a string
+    /// is accepted: it is one of many, and without it there would be no summary.
+    pub(super) async fn write_part(
+        &self,
+        chunk: &Chunk<'_>,
+        target: u64,
+    ) -> Result<String, SummaryFailure> {
+        self.write(chunk, self.task(Stage::Part, target, chunk))
+            .await
+    }
+
+    /// Writes the whole summary. The result has the quoted words at its end.
+    pub(super) async fn write_whole(&self, chunk: &Chunk<'_>) -> Result<String, SummaryFailure> {
+        self.write(chunk, self.task(Stage::Whole, self.split.text, chunk))
+            .await
+    }
+
+    fn task(&self, stage: Stage, target: u64, chunk: &Chunk<'_>) -> Task {
+        let budget = (target / MUST_KEEP_FRACTION).min(token_budget::MUST_KEEP_TOKENS);
+        let counter = TokenCounter(self.ask.measure);
+        Task {
+            stage,
+            target,
+            output: token_budget::answer_tokens(self.model, self.window, target),
+            must_keep: gates::must_keep(chunk, &self.dialogue, counter, budget),
+            feedback: None,
+        }
+    }
+
+    async fn write(&self, chunk: &Chunk<'_>, mut task: Task) -> Result<String, SummaryFailure> {
+        let lines = chunk.lines();
+        let first = self.call_model(&task, &lines).await?;
+        let failure = match self.accepted_text(&first, chunk, &task) {
+            Ok(text) => return Ok(text),
+            Err(failure) => failure,
+        };
+        task.feedback = Feedback::of(&failure);
+        if task.feedback.is_none() {
+            return Err(failure);
+        }
+        if task.feedback == Some(Feedback::Truncated) {
+            task.output = token_budget::enlarged_answer_tokens(
+                self.model,
+                self.window,
+                task.output,
+                first.sent,
+            );
+        }
+        let second = self.call_model(&task, &lines).await?;
+        if task.stage == Stage::Part {
+            task.must_keep.clear();
+        }
+        self.accepted_text(&second, chunk, &task)
+    }
+
+    async fn call_model(&self, task: &Task, lines: &str) -> Result<AnsweredCall, SummaryFailure> {
+        let prompt = prompt(self.ask, task, lines);
+        let counter = TokenCounter(self.ask.measure);
+        let sent = counter.count(&prompt.system) + counter.count(&prompt.user);
+        let context = request(self.model.format(), &prompt.system, &prompt.user);
+        let call = Call {
+            context: &context,
+            tools: &[],
+            output: Tokens::new(task.output),
+            // The provider's default: reasoning models refuse any other value.
+            temperature: None,
+            input: Tokens::new(sent),
+            sent_tokens: Some(Tokens::new(token_budget::least_provider_count(sent))),
+        };
+        let answer = self.calls.call(&call).await?;
+        Ok(AnsweredCall {
+            answer,
+            boundary: prompt.boundary,
+            sent,
+        })
+    }
+
+    /// The text of an answer, if it passes the length checks and every gate.
+    fn accepted_text(
+        &self,
+        call: &AnsweredCall,
+        chunk: &Chunk<'_>,
+        task: &Task,
+    ) -> Result<String, SummaryFailure> {
+        match call.answer.end.stop {
+            StopReason::OutputLimit => return Err(SummaryFailure::Truncated),
+            StopReason::Filtered => return Err(SummaryFailure::Filtered),
+            StopReason::Done | StopReason::ToolUse => {}
+        }
+        let most = task.output.saturating_mul(MAX_BYTES_PER_TOKEN);
+        if call.answer.text.len() as u64 > most {
+            let [tokens, target] = [task.output + 1, task.target].map(Tokens::new);
+            return Err(SummaryFailure::OverTarget { tokens, target });
+        }
+        let text = answer_text(&call.answer.text)
+            .ok_or(SummaryFailure::Rejected(RejectedSummary::WrongSchema))?;
+        if text.trim().is_empty() {
+            return Err(SummaryFailure::EmptyAnswer);
+        }
+        let accepted = match task.stage {
+            Stage::Part => self.accepted_part(&text, task.target)?,
+            Stage::Whole => self.ask.accept(self.split.with_quote(text.clone()))?.text,
+        };
+        let quote = &self.split.quote;
+        match gates::first_rejection(&text, quote, &call.boundary, chunk, task) {
+            Some(rejection) => Err(SummaryFailure::Rejected(rejection)),
+            None => Ok(accepted),
+        }
+    }
+
+    /// The text of a part, if it is within its target and the tolerance.
+    fn accepted_part(&self, text: &str, target: u64) -> Result<String, SummaryFailure> {
+        let tokens = TokenCounter(self.ask.measure).count(&escaped(text));
+        if tokens > target + target / PART_TOLERANCE {
+            let [tokens, target] = [tokens, target].map(Tokens::new);
+            return Err(SummaryFailure::OverTarget { tokens, target });
+        }
+        Ok(text.to_owned())
+    }
+}

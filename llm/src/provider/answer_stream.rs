@@ -1,0 +1,153 @@
+//! The answer of a call as a stream of pieces.
+
+use anneal_core::tokens::Tokens;
+use eventsource_stream::{Event, EventStream, EventStreamError};
+use futures::{StreamExt as _, stream::BoxStream};
+
+use super::{
+    CallCost, CallFailure, CallUsage, Piece,
+    body::{Body, BodyFormat},
+    failure,
+    partial_answer::{PartialAnswer, ProtocolReader},
+};
+use crate::provider_error::stream_error;
+
+/// The pieces of an answer that is being received. Dropping it ends the call.
+pub struct AnswerStream {
+    source: Source,
+    protocol: Box<dyn ProtocolReader>,
+    answer: PartialAnswer,
+}
+
+enum Source {
+    /// The body, before anything of it is read.
+    Unread(Box<Body>),
+    Events(Box<EventStream<BoxStream<'static, Result<String, CallFailure>>>>),
+    Over,
+}
+
+impl AnswerStream {
+    pub(super) fn new(
+        body: Body,
+        protocol: Box<dyn ProtocolReader>,
+        sent_tokens: Option<Tokens>,
+    ) -> Self {
+        Self {
+            source: Source::Unread(Box::new(body)),
+            protocol,
+            answer: PartialAnswer::new(sent_tokens),
+        }
+    }
+
+    /// Receives the next piece; None after [`Piece::End`] or a failure. The pieces before a failure
+    /// are not an answer. Cancel safe: dropping the future loses no piece.
+    pub async fn next(&mut self) -> Option<Result<Piece, CallFailure>> {
+        loop {
+            if let Some(piece) = self.answer.pop_piece() {
+                return Some(Ok(piece));
+            }
+            if matches!(self.source, Source::Over) {
+                return None;
+            }
+            if let Err(failure) = self.advance().await {
+                self.source = Source::Over;
+                self.answer.clear();
+                return Some(Err(failure));
+            }
+        }
+    }
+
+    /// The provider's counts so far; zeros where it has reported none.
+    pub(super) const fn usage(&self) -> CallUsage {
+        self.answer.usage()
+    }
+
+    /// Reads one event, or the whole document.
+    async fn advance(&mut self) -> Result<(), CallFailure> {
+        match &mut self.source {
+            Source::Over => Ok(()),
+            Source::Unread(body) => match body.detect_format().await? {
+                BodyFormat::Document => {
+                    let json = body.read_to_end().await?;
+                    check_for_error("", json)?;
+                    self.protocol.read_whole(json, &mut self.answer)?;
+                    self.answer.close();
+                    self.finish()
+                }
+                BodyFormat::Events => {
+                    if let Source::Unread(body) = std::mem::replace(&mut self.source, Source::Over)
+                    {
+                        self.source =
+                            Source::Events(Box::new(EventStream::new(body.lines().boxed())));
+                    }
+                    Ok(())
+                }
+            },
+            Source::Events(events) => match events.next().await {
+                Some(Ok(event)) => self.read(&event),
+                None => self.finish(),
+                // The answer is complete; only the mark of its end is missing.
+                Some(Err(_)) if self.answer.has_stopped() => self.finish(),
+                Some(Err(EventStreamError::Transport(failure))) => Err(failure),
+                Some(Err(EventStreamError::Utf8(_) | EventStreamError::Parser(_))) => {
+                    Err(CallFailure::Broken("it is not the protocol"))
+                }
+            },
+        }
+    }
+
+    fn read(&mut self, event: &Event) -> Result<(), CallFailure> {
+        match event.data.trim() {
+            "" => return Ok(()),
+            "[DONE]" => self.answer.close(),
+            json => {
+                check_for_error(&event.event, json)?;
+                self.protocol.read(json, &mut self.answer)?;
+            }
+        }
+        if self.answer.is_closed() {
+            self.finish()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Ends the answer and closes the connection.
+    fn finish(&mut self) -> Result<(), CallFailure> {
+        self.source = Source::Over;
+        self.protocol.finish(&mut self.answer)?;
+        self.answer.default_stop_to_done();
+        self.answer.push_end()
+    }
+}
+
+/// An [`AnswerStream`] that records the cost of the call, also of an abandoned one.
+pub struct BilledAnswerStream<'a> {
+    pieces: AnswerStream,
+    cost: &'a mut CallCost,
+}
+
+impl<'a> BilledAnswerStream<'a> {
+    pub(super) const fn new(pieces: AnswerStream, cost: &'a mut CallCost) -> Self {
+        Self { pieces, cost }
+    }
+
+    /// As [`AnswerStream::next`].
+    pub async fn next(&mut self) -> Option<Result<Piece, CallFailure>> {
+        let next = self.pieces.next().await?;
+        match &next {
+            Ok(piece) => self.cost.record_piece(piece, self.pieces.usage()),
+            Err(_) => self.cost.record_failure(self.pieces.usage()),
+        }
+        Some(next)
+    }
+
+    /// The cost of the call so far.
+    pub const fn cost(&self) -> &CallCost {
+        self.cost
+    }
+}
+
+fn check_for_error(event: &str, json: &str) -> Result<(), CallFailure> {
+    stream_error(event, json).map_or(Ok(()), |error| Err(failure::of_stream_error(&error)))
+}

@@ -1,0 +1,213 @@
+//! The codes and messages of an error, from the fields where providers put them. Other fields
+//! (echoed requests, details, traces) are not read.
+
+use serde_json::{Map, Value};
+
+use super::wrapping::{Inner, unwrap_message};
+
+/// Most nested envelopes that are opened, including JSON in strings.
+const MAX_LAYERS: u8 = 12;
+/// Most entries of a list that are read.
+const MAX_LIST_ENTRIES: usize = 16;
+
+/// The fields of an error.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ErrorFields {
+    pub(super) codes: Vec<String>,
+    pub(super) messages: Vec<String>,
+    /// HTTP statuses in the body.
+    pub(super) statuses: Vec<u16>,
+    /// llama.cpp's `n_ctx`.
+    pub(super) limit: Option<u64>,
+    /// llama.cpp's `n_prompt_tokens`.
+    pub(super) prompt: Option<u64>,
+}
+
+/// The error in the body of a failed answer, in any envelope.
+pub(super) fn from_failure(value: &Value) -> ErrorFields {
+    from_answer(value).unwrap_or_else(|| {
+        let mut found = ErrorFields::default();
+        found.take(value, MAX_LAYERS);
+        found
+    })
+}
+
+/// The error in a body that may also be an answer; None if no field marks an error.
+pub(super) fn from_answer(value: &Value) -> Option<ErrorFields> {
+    let fields = match value {
+        Value::Array(list) => return list.iter().take(MAX_LIST_ENTRIES).find_map(from_answer),
+        Value::Object(fields) => fields,
+        _ => return None,
+    };
+    let mut found = ErrorFields::default();
+    if let Some(error) = error_in(fields) {
+        found.take_codes(fields);
+        found.take(error, MAX_LAYERS);
+    } else if let Some((name, error)) = fields
+        .iter()
+        .find(|(key, value)| key.ends_with("Exception") && value.is_object())
+    {
+        found.codes.push(name.clone());
+        found.take(error, MAX_LAYERS);
+    } else if is_flat(fields) {
+        found.take(value, MAX_LAYERS);
+    } else {
+        return None;
+    }
+    Some(found)
+}
+
+/// The field that holds the error.
+fn error_in(fields: &Map<String, Value>) -> Option<&Value> {
+    let given = |key| fields.get(key).filter(|value| is_given(value));
+    let of_response = || {
+        fields
+            .get("response")?
+            .get("error")
+            .filter(|value| is_given(value))
+    };
+    // OpenRouter puts an error within an answer into the choice that it ended.
+    let of_choice = || {
+        fields
+            .get("choices")?
+            .get(0)?
+            .get("error")
+            .filter(|value| is_given(value))
+    };
+    let failed = |base: &&Value| {
+        base.get("status_code")
+            .and_then(Value::as_i64)
+            .is_some_and(|code| code != 0)
+    };
+    given("error")
+        .or_else(of_response)
+        .or_else(of_choice)
+        .or_else(|| given("errors"))
+        .or_else(|| fields.get("base_resp").filter(failed))
+}
+
+/// Whether an object without an envelope is an error.
+fn is_flat(fields: &Map<String, Value>) -> bool {
+    let says_error = |key| fields.get(key).and_then(Value::as_str) == Some("error");
+    says_error("object")
+        || says_error("type")
+        || says_error("event_type")
+        || fields.contains_key("__type")
+}
+
+/// Whether a field has a value: successful answers may have `"error": null`.
+fn is_given(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    }
+}
+
+impl ErrorFields {
+    /// Reads an error: a text, an object or a list of them.
+    fn take(&mut self, error: &Value, layers: u8) {
+        let Some(layers) = layers.checked_sub(1) else {
+            return;
+        };
+        match error {
+            Value::String(text) => self.take_text(text, layers),
+            Value::Array(list) => list
+                .iter()
+                .take(MAX_LIST_ENTRIES)
+                .for_each(|error| self.take(error, layers)),
+            Value::Object(fields) => self.take_fields(fields, layers),
+            _ => {}
+        }
+    }
+
+    fn take_fields(&mut self, fields: &Map<String, Value>, layers: u8) {
+        self.take_codes(fields);
+        let number = |key| fields.get(key).and_then(Value::as_u64);
+        self.limit = self.limit.or_else(|| number("n_ctx"));
+        self.prompt = self.prompt.or_else(|| number("n_prompt_tokens"));
+        for key in [
+            "message",
+            "Message",
+            "error",
+            "errors",
+            "error_msg",
+            "msg",
+            "status_msg",
+        ] {
+            if let Some(inner) = fields.get(key) {
+                self.take(inner, layers);
+            }
+        }
+        // A list of details comes from a validator and quotes the request: only its codes are read.
+        match fields.get("detail") {
+            Some(Value::Array(list)) => {
+                list.iter()
+                    .take(MAX_LIST_ENTRIES)
+                    .filter_map(Value::as_object)
+                    .for_each(|complaint| self.take_codes(complaint));
+            }
+            Some(inner) => self.take(inner, layers),
+            None => {}
+        }
+        if let Some(raw) = fields
+            .get("metadata")
+            .and_then(|metadata| metadata.get("raw"))
+        {
+            self.take(raw, layers);
+        }
+    }
+
+    fn take_text(&mut self, text: &str, layers: u8) {
+        if !text.contains(char::is_whitespace) {
+            self.codes.push(text.to_owned());
+        }
+        let unwrapped = unwrap_message(text);
+        self.codes
+            .extend(unwrapped.codes.into_iter().map(str::to_owned));
+        match unwrapped.inner {
+            Inner::Words(words) => self.messages.push(words.to_owned()),
+            Inner::Json(value) => self.take(&value, layers),
+        }
+    }
+
+    /// Reads the fields that hold codes: texts as codes, numbers as HTTP statuses.
+    pub(super) fn take_codes(&mut self, fields: &Map<String, Value>) {
+        for key in [
+            "code",
+            "type",
+            "status",
+            "error_type",
+            "error_code",
+            "__type",
+            "status_code",
+        ] {
+            match fields.get(key) {
+                Some(Value::String(text)) => match text.parse() {
+                    Ok(number) => self.take_status(number),
+                    Err(_) => self.codes.push(strip_namespace(text).to_owned()),
+                },
+                Some(Value::Number(number)) => {
+                    self.take_status(number.as_u64().unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn take_status(&mut self, number: u64) {
+        let status = u16::try_from(number)
+            .ok()
+            .filter(|status| (400..600).contains(status));
+        self.statuses.extend(status);
+    }
+}
+
+/// The name of an AWS error without its namespace and URL:
+/// `com.amazon.coral#ValidationException:http://…`.
+pub(super) fn strip_namespace(name: &str) -> &str {
+    let name = name.split_once(':').map_or(name, |(name, _)| name);
+    name.rsplit('#').next().unwrap_or(name)
+}

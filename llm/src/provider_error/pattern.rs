@@ -1,0 +1,300 @@
+//! Matches the pattern of a wording against the start of a message, and extracts its numbers.
+//!
+//! A pattern is the wording itself, without regard to case, with these placeholders:
+//! - a space: any run of white space; `` ` ``: a quote of any kind, or none;
+//! - `{_}`: white space, or none; `{,}`: a punctuation mark, or none;
+//! - `{limit}`, `{prompt}`, `{output}`, `{n}`: a number (`{n}` is not kept);
+//! - `{word}`: a name without spaces; `{any}`: any text before the next part of the pattern;
+//! - `{parts}`: a breakdown such as `831 in the messages, 3 in the output`.
+
+/// Most bytes of `{any}`.
+const MAX_ANY_BYTES: usize = 200;
+/// Most bytes of `{word}`: names of models and of fields.
+const MAX_WORD_BYTES: usize = 160;
+/// Most bytes of one label in `{parts}`.
+const MAX_LABEL_BYTES: usize = 40;
+
+/// The numbers in a message.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// The limit.
+    pub(super) limit: Option<u64>,
+    /// The prompt as the message names it; in a breakdown, its first part (messages without tools).
+    pub(super) prompt: Option<u64>,
+    /// The whole input, tools included.
+    pub(super) input: Option<u64>,
+    /// Whether the message names output tokens.
+    pub(super) with_output: bool,
+}
+
+/// The numbers in `text`, if it starts with `pattern` and its sentence or clause ends there.
+pub(super) fn match_start(pattern: &str, text: &str) -> Option<Numbers> {
+    let mut numbers = Numbers::default();
+    let rest = walk(pattern, text, &mut numbers)?;
+    let counted = numbers.limit.is_some() || numbers.prompt.is_some();
+    let ends = if counted {
+        ends_clause(rest)
+    } else {
+        ends_sentence(rest)
+    };
+    ends.then_some(numbers)
+}
+
+/// The rest of `text` after `pattern`.
+fn walk<'t>(pattern: &str, text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
+    let (mut pattern, mut text) = (pattern, text);
+    while !pattern.is_empty() {
+        let Some(hole) = pattern.strip_prefix('{') else {
+            let until = pattern.find('{').unwrap_or(pattern.len());
+            text = literal(&pattern[..until], text)?;
+            pattern = &pattern[until..];
+            continue;
+        };
+        let (name, after) = hole.split_once('}')?;
+        pattern = after;
+        text = match name {
+            "_" => text.trim_start(),
+            "," => text.strip_prefix(['.', ',', ';', ':']).unwrap_or(text),
+            "word" => word(text)?,
+            "any" => {
+                &text[skipped(&pattern[..pattern.find('{').unwrap_or(pattern.len())], text)?..]
+            }
+            "parts" => parts(text, numbers)?,
+            _ => {
+                let (value, rest) = number(after_approximation(text))?;
+                match name {
+                    "limit" => numbers.limit = value,
+                    "prompt" => (numbers.prompt, numbers.input) = (value, value),
+                    "output" => numbers.with_output = true,
+                    _ => {}
+                }
+                rest
+            }
+        };
+    }
+    Some(text)
+}
+
+/// The rest of `text` after a literal part of the pattern.
+fn literal<'t>(wording: &str, text: &'t str) -> Option<&'t str> {
+    let mut text = text;
+    for wanted in wording.chars() {
+        text = match wanted {
+            ' ' => Some(text.trim_start()).filter(|rest| rest.len() < text.len())?,
+            '`' => text.strip_prefix(is_quote).unwrap_or(text),
+            '\'' => text.strip_prefix(['\'', '\u{2019}'])?,
+            _ => text.strip_prefix(|found: char| found.eq_ignore_ascii_case(&wanted))?,
+        };
+    }
+    Some(text)
+}
+
+/// Bytes before the first occurrence of `wording`.
+fn skipped(wording: &str, text: &str) -> Option<usize> {
+    let near = text
+        .char_indices()
+        .take_while(|(at, found)| *at <= MAX_ANY_BYTES && !matches!(found, '\n' | '"'));
+    near.map(|(at, _)| at)
+        .find(|at| literal(wording, &text[*at..]).is_some())
+}
+
+fn word(text: &str) -> Option<&str> {
+    let ends =
+        |found: char| found.is_whitespace() || matches!(found, '"' | '`' | '<' | '>' | '{' | '}');
+    let length = text.find(ends).unwrap_or(text.len());
+    // Names may stand in apostrophes, and the word must not include the closing one.
+    let length = text[..length].trim_end_matches(['\'', ':', ',']).len();
+    (1..=MAX_WORD_BYTES)
+        .contains(&length)
+        .then(|| &text[length..])
+}
+
+/// Reads a breakdown up to its closing bracket: parts labelled completion or output are output, all
+/// others are input.
+fn parts<'t>(text: &'t str, numbers: &mut Numbers) -> Option<&'t str> {
+    let mut text = text;
+    let mut input: Option<u64> = None;
+    loop {
+        let start = text.trim_start();
+        let (value, rest) = number(after_approximation(literal("and ", start).unwrap_or(start)))?;
+        let end = rest
+            .find([',', ';', ')'])
+            .filter(|end| *end <= MAX_LABEL_BYTES)?;
+        let label = &rest[..end];
+        if label.contains("completion") || label.contains("output") {
+            numbers.with_output = true;
+        } else {
+            numbers.prompt = numbers.prompt.or(value);
+            input = value
+                .map(|value| input.unwrap_or(0).saturating_add(value))
+                .or(input);
+        }
+        text = &rest[end..];
+        if text.starts_with(')') {
+            numbers.input = input;
+            return Some(text);
+        }
+        text = &text[1..];
+    }
+}
+
+/// The rest after a word such as "about" before a number.
+fn after_approximation(text: &str) -> &str {
+    let rest = ["about ", "at least ", "approximately ", "~"]
+        .iter()
+        .find_map(|word| literal(word, text));
+    rest.unwrap_or(text)
+}
+
+/// A number, with or without groups of three digits, and the rest. The number is None if it is too
+/// large.
+fn number(text: &str) -> Option<(Option<u64>, &str)> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let first = digits(text);
+    if first == 0 {
+        return None;
+    }
+    let (mut value, mut rest) = (text[..first].parse::<u64>().ok(), &text[first..]);
+    // Groups need one to three digits before them: `8192, 3` are two numbers, and so are
+    // `[1,204800]`.
+    let grouped = |rest: &str| {
+        let group = rest
+            .strip_prefix([',', '.', '_', '\'', '\u{a0}', '\u{202f}'])
+            .filter(|_| first <= 3)?;
+        (digits(group) == 3).then(|| rest.len() - group.len())
+    };
+    while let Some(start) = grouped(rest) {
+        let added = rest[start..start + 3].parse::<u64>().ok();
+        value = value
+            .and_then(|value| value.checked_mul(1_000))
+            .zip(added)
+            .and_then(|(big, low)| big.checked_add(low));
+        rest = &rest[start + 3..];
+    }
+    Some((value, rest))
+}
+
+const fn is_quote(found: char) -> bool {
+    matches!(
+        found,
+        '`' | '\'' | '"' | '\u{2018}' | '\u{2019}' | '\u{201c}' | '\u{201d}'
+    )
+}
+
+/// Whether a clause may end here: a message that continues with other words is about something
+/// else.
+fn ends_clause(rest: &str) -> bool {
+    let next = rest.chars().next();
+    next.is_none_or(|next| {
+        is_quote(next) || matches!(next, '.' | ',' | ';' | ':' | '!' | ')' | '\n' | '\r')
+    }) || rest.starts_with(" (")
+        || rest.starts_with(" - ")
+}
+
+/// Whether a sentence ends here. Required of wordings without numbers, which are short and prove
+/// less.
+fn ends_sentence(rest: &str) -> bool {
+    let stop = rest
+        .strip_prefix(is_quote)
+        .unwrap_or(rest)
+        .trim_start_matches(['.', '!']);
+    let stopped = stop.len() < rest.len();
+    stop.is_empty()
+        || stop.starts_with(['\n', '\r'])
+        || (stopped && stop.starts_with(|next: char| next == ' ' || is_quote(next)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_most(text: &str) -> Option<Numbers> {
+        match_start("at most {limit} tokens", text)
+    }
+
+    fn limit(text: &str) -> Option<u64> {
+        at_most(text).and_then(|numbers| numbers.limit)
+    }
+
+    #[test]
+    fn numbers_are_read_however_their_digits_are_grouped() {
+        for text in [
+            "1048576",
+            "1,048,576",
+            "1.048.576",
+            "1_048_576",
+            "1'048'576",
+            "about 1048576",
+            "~1,048,576",
+        ] {
+            assert_eq!(
+                limit(&format!("At most {text} tokens.")),
+                Some(1_048_576),
+                "{text}"
+            );
+        }
+        let huge = at_most("at most 99999999999999999999 tokens");
+        assert_eq!(
+            huge,
+            Some(Numbers::default()),
+            "the wording matches, the number is too large"
+        );
+        assert_eq!(at_most("at most many tokens"), None);
+        assert_eq!(
+            match_start("[1, {limit}]", "[1, 2048]").and_then(|numbers| numbers.limit),
+            Some(2_048)
+        );
+    }
+
+    #[test]
+    fn a_wording_must_start_the_message_and_end_with_its_clause() {
+        assert_eq!(limit("at most 5 tokens, please"), Some(5));
+        assert_eq!(limit("at  most 5\ntokens (of 6)"), Some(5));
+        assert_eq!(at_most("You have at most 5 tokens"), None);
+        assert_eq!(at_most("at most 5 tokens is what the user wrote"), None);
+        assert!(match_start("too long", "Too long. Shorten it").is_some());
+        for other in [
+            "too long, he said",
+            "too longish",
+            "too long: 5",
+            "too long ago",
+        ] {
+            assert_eq!(match_start("too long", other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_breakdown_separates_input_from_output() {
+        let read = |text| {
+            match_start("({parts})", text)
+                .map(|found| (found.prompt, found.input, found.with_output))
+        };
+        assert_eq!(
+            read("(831 in the messages, 3 in the completion)"),
+            Some((Some(831), Some(831), true))
+        );
+        assert_eq!(
+            read("(5,000 in the messages, 500 in the functions)"),
+            Some((Some(5_000), Some(5_500), false))
+        );
+        assert_eq!(
+            read("(10 of text input, 5 of tool input, and 2 in the output)"),
+            Some((Some(10), Some(15), true))
+        );
+        for broken in ["()", "(5", "(5 in the messages", "(five)", "(5 in,)"] {
+            assert_eq!(read(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn quotes_and_names_match_in_any_form() {
+        for text in [
+            "`max` of x",
+            "'max' of y-1.5/z",
+            "max of \u{201c}b\u{201d}",
+            "\"max\" of c",
+        ] {
+            assert!(match_start("`max` of `{word}`", text).is_some(), "{text}");
+        }
+    }
+}

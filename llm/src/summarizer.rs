@@ -1,0 +1,336 @@
+//! The interface of summarisers: the ask, the summary, the failures, and the checks that every
+//! summary passes.
+
+use std::{future::Future, pin::Pin};
+
+use anneal_core::{
+    digest::Digest,
+    message::{MessageId, Part, Role},
+    tokens::Tokens,
+};
+
+use crate::provider::{AdmissionRefusal, Answer, Call, CallFailure};
+
+/// A boxed future that can move between threads, for methods of trait objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Counts the tokens of a text in the conversation's encoding. Its time must be linear in the text.
+pub type Measure = dyn Fn(&str) -> Tokens + Send + Sync;
+
+/// Writes summaries: a language model, or [`crate::Extractive`].
+pub trait Summarizer: Send + Sync {
+    /// Stored as the checkpoint's `model`.
+    fn name(&self) -> &str;
+
+    /// Whether a language model writes the summary, or sentences are copied.
+    fn kind(&self) -> SummaryKind;
+
+    /// Version of the instructions or of the method, stored with each summary. Raised when answers
+    /// change.
+    fn prompt_version(&self) -> i32;
+
+    /// Writes the summary and checks it with [`SummaryAsk::accept`].
+    fn summarize<'a>(
+        &'a self,
+        ask: &'a SummaryAsk<'a>,
+    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>>;
+}
+
+/// How a summary was made; stored and shown with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SummaryKind {
+    /// Written by a language model.
+    Llm,
+    /// Copied from the source, word for word.
+    Extractive,
+}
+
+impl SummaryKind {
+    /// The kind's name as stored and shown.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Llm => "llm",
+            Self::Extractive => "extractive",
+        }
+    }
+}
+
+/// What the summary replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A run of messages: the summary becomes a checkpoint.
+    Range,
+    /// One large message: the summary becomes its summary cache.
+    Message,
+}
+
+/// Fewest tokens of a target.
+const MIN_TARGET: Tokens = Tokens::new(48);
+
+impl Purpose {
+    /// The most tokens of a summary of `source` tokens: half of a range or a tenth of a message, at
+    /// most `most`.
+    pub fn target(self, source: Tokens, most: Tokens) -> Tokens {
+        let share = match self {
+            Self::Range => 2,
+            Self::Message => 10,
+        };
+        Tokens::new(source.get() / share).min(most).max(MIN_TARGET)
+    }
+}
+
+/// A user message that the summary must quote word for word: the opening of a turn that the cut
+/// splits.
+#[derive(Debug, Clone, Copy)]
+pub struct Quote<'a> {
+    /// Id of the message.
+    pub message_id: MessageId,
+    /// Its text; clipped in the middle if it is too long for the target.
+    pub text: &'a str,
+}
+
+/// One message to be summarised.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Id of the message.
+    pub message_id: MessageId,
+    /// Role of the message.
+    pub role: Role,
+    /// Its parts, or the summary that replaces them.
+    pub body: SourceBody,
+}
+
+/// The form in which a message reaches the summariser.
+#[derive(Debug, Clone)]
+pub enum SourceBody {
+    /// The original parts.
+    Original(Vec<Part>),
+    /// The cached summary of a large message.
+    Digest(String),
+}
+
+impl Source {
+    /// The texts of the message in order, which make up its size.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let (parts, digest) = match &self.body {
+            SourceBody::Original(parts) => (parts.as_slice(), None),
+            SourceBody::Digest(text) => (&[][..], Some(text.as_str())),
+        };
+        let texts = parts.iter().flat_map(|part| match part {
+            Part::Text { text } | Part::ToolResult { text, .. } | Part::Reasoning { text, .. } => {
+                [text.as_str(), ""]
+            }
+            Part::ToolUse { name, input, .. } => [name.as_str(), input.as_str()],
+            Part::Media(media) => [media.uri.as_str(), media.media_type.as_str()],
+        });
+        digest
+            .into_iter()
+            .chain(texts)
+            .filter(|text| !text.is_empty())
+    }
+}
+
+/// The input of a summariser. Its texts are data, never instructions.
+#[derive(Clone, Copy)]
+pub struct SummaryAsk<'a> {
+    /// What the summary replaces.
+    pub purpose: Purpose,
+    /// Summary of the previous checkpoint, whose content the new summary must keep.
+    pub previous: Option<&'a str>,
+    /// Words to quote.
+    pub quoted: Option<Quote<'a>>,
+    /// The messages in order of their ids; exactly one for [`Purpose::Message`].
+    pub sources: &'a [Source],
+    /// What the summary should keep above all, in the caller's words.
+    pub focus: Option<&'a str>,
+    /// Most tokens of the summary.
+    pub target: Tokens,
+    /// Counts tokens in the conversation's encoding.
+    pub measure: &'a Measure,
+}
+
+/// Bytes that are measured at once. A longer text is measured in parts until the limit is reached.
+const MEASURED_BYTES: usize = 64 * 1024;
+/// Most tokens that a cut between two measured parts may add.
+const SEAM_TOKENS: u64 = 8;
+
+impl SummaryAsk<'_> {
+    /// Whether all texts are white space and control characters.
+    pub fn is_blank(&self) -> bool {
+        self.all_texts()
+            .all(|text| text.chars().all(|c| c.is_whitespace() || c.is_control()))
+    }
+
+    /// Tokens of everything that the summary replaces. Counted only up to `limit`; a result above
+    /// it is a lower bound.
+    pub fn source_tokens(&self, limit: Tokens) -> Tokens {
+        let mut sum = Tokens::ZERO;
+        for text in self.all_texts() {
+            let mut rest = text;
+            while !rest.is_empty() && sum <= limit {
+                let mut cut = rest.len().min(MEASURED_BYTES);
+                while !rest.is_char_boundary(cut) {
+                    cut -= 1;
+                }
+                let seam = if cut < rest.len() { SEAM_TOKENS } else { 0 };
+                sum += (self.measure)(&rest[..cut]).less(Tokens::new(seam));
+                rest = &rest[cut..];
+            }
+        }
+        sum
+    }
+
+    /// Checks a finished text: not blank, within the target, shorter than its source. Removes
+    /// control characters other than line feed and tab.
+    pub fn accept(&self, text: String) -> Result<Summary, SummaryFailure> {
+        let is_unwanted = |c: char| c.is_control() && c != '\n' && c != '\t';
+        let text = if text.contains(is_unwanted) {
+            text.replace(is_unwanted, "")
+        } else {
+            text
+        };
+        if text.trim().is_empty() {
+            return Err(SummaryFailure::EmptyAnswer);
+        }
+        let tokens = (self.measure)(&text);
+        if tokens > self.target {
+            return Err(SummaryFailure::OverTarget {
+                tokens,
+                target: self.target,
+            });
+        }
+        if tokens >= self.source_tokens(tokens) {
+            return Err(SummaryFailure::NotShorter);
+        }
+        Ok(Summary { text, tokens })
+    }
+
+    fn all_texts(&self) -> impl Iterator<Item = &str> {
+        let quoted = self.quoted.filter(|quote| {
+            self.sources
+                .iter()
+                .all(|source| source.message_id != quote.message_id)
+        });
+        let before = self
+            .previous
+            .into_iter()
+            .chain(quoted.map(|quote| quote.text));
+        before.chain(self.sources.iter().flat_map(Source::texts))
+    }
+}
+
+/// A summary that may be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Its text; holds no control character but line feed and tab.
+    pub text: String,
+    /// Its tokens by the ask's measure.
+    pub tokens: Tokens,
+}
+
+/// Why there is no summary.
+#[derive(Debug, thiserror::Error)]
+pub enum SummaryFailure {
+    /// The sources are blank.
+    #[error("nothing to summarise")]
+    EmptySource,
+    /// The model's answer holds no text.
+    #[error("summary is empty")]
+    EmptyAnswer,
+    /// The model stopped at its output limit, so the text is incomplete.
+    #[error("summary was cut off by the model's output limit")]
+    Truncated,
+    /// The provider's filter stopped the model, and would stop the same answer again.
+    #[error("summary was stopped by the provider's filter")]
+    Filtered,
+    /// The summary would not be shorter than its source.
+    #[error("summary is not shorter than its source")]
+    NotShorter,
+    /// The summary exceeds its target.
+    #[error("summary has {tokens} tokens, its target is {target}")]
+    OverTarget {
+        /// Its tokens; a lower bound for an answer that was too long to be parsed.
+        tokens: Tokens,
+        /// The ask's target.
+        target: Tokens,
+    },
+    /// The target is too small for any text.
+    #[error("nothing fits into {0} tokens")]
+    TargetTooSmall(Tokens),
+    /// A gate refused the text: readers must not get it as a summary.
+    #[error("summary is unfit: {0}")]
+    Rejected(RejectedSummary),
+    /// The model gave no answer.
+    #[error(transparent)]
+    Call(#[from] CallFailure),
+    /// The call was not admitted.
+    #[error(transparent)]
+    NotAdmitted(#[from] AdmissionRefusal),
+    /// Interrupted by something other than the model: a lost lease, the database, shutdown.
+    #[error("the summary was interrupted: {0}")]
+    Interrupted(&'static str),
+}
+
+/// Why a gate refused a model's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RejectedSummary {
+    /// It is JSON, but not the requested object.
+    #[error("it is not the object that was asked for")]
+    WrongSchema,
+    /// It is a refusal, or almost empty for a long source.
+    #[error("it says nothing of its source")]
+    NoContent,
+    /// It repeats itself.
+    #[error("it repeats itself")]
+    Repetitive,
+    /// It is a passage of its source.
+    #[error("it copies its source")]
+    CopiesSource,
+    /// It continues the conversation, or holds its marks.
+    #[error("it speaks with the marks of a conversation")]
+    RoleMarkers,
+    /// It is in a script that its source hardly uses.
+    #[error("it is in another script than its source")]
+    WrongScript,
+    /// It describes the format of its source, not the content.
+    #[error("it speaks of the form of its source")]
+    DescribesFormat,
+    /// Most of its words are not in its source.
+    #[error("it is not about its source")]
+    Ungrounded,
+    /// Identifiers that its source names repeatedly are missing.
+    #[error("it leaves out identifiers of its source")]
+    MissingIdentifiers,
+}
+
+impl SummaryFailure {
+    /// Whether the same ask may succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::Call(failure) => failure.is_retryable(),
+            Self::NotAdmitted(_) | Self::Interrupted(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the model's answer was unusable, while another one may be good.
+    pub const fn is_bad_output(&self) -> bool {
+        matches!(
+            self,
+            Self::EmptyAnswer | Self::Truncated | Self::OverTarget { .. } | Self::Rejected(_)
+        )
+    }
+}
+
+/// Makes the model calls of a summary, and stores its finished parts. The caller's implementation
+/// decides on admission, cost and storage.
+pub trait SummaryCalls: Send + Sync {
+    /// Waits for admission, calls the model, and settles the cost.
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>>;
+
+    /// Loads the part with this digest, if an earlier run of the same job has stored it.
+    fn load_part<'a>(&'a self, part: &'a Digest) -> BoxFuture<'a, Option<String>>;
+
+    /// Stores a finished part for the next run, in case this one fails.
+    fn store_part<'a>(&'a self, part: &'a Digest, text: &'a str) -> BoxFuture<'a, ()>;
+}

@@ -1,0 +1,111 @@
+//! Parts of a summary by a model: which survive a failure, and what they depend on.
+#![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
+
+use crate::fixtures::{ask, talk};
+use crate::scripted_model::{ScriptedModel, answer, model, model_served_as, report, summarize};
+use anneal_core::{message::MessageId, tokens::Tokens};
+use anneal_llm::{Purpose, Quote, SummaryAsk, provider::CallFailure};
+
+#[test]
+fn finished_parts_survive_a_failure_of_any_call() {
+    let sources = talk(1_000);
+    let ask = ask(Purpose::Range, &sources, 500);
+    let whole = ScriptedModel::reporting();
+    let expected = summarize(&model(8_192), &whole, &ask).unwrap();
+    let total = whole.calls();
+    for done in 0..total {
+        let scripted = ScriptedModel::new(move |number, prompt| {
+            if number == done {
+                Err(CallFailure::Broken("test").into())
+            } else {
+                Ok(answer(report(prompt)))
+            }
+        });
+        let failure = summarize(&model(8_192), &scripted, &ask).unwrap_err();
+        assert!(failure.is_retryable(), "{failure:?}");
+        assert_eq!(scripted.calls(), done + 1);
+        assert_eq!(summarize(&model(8_192), &scripted, &ask).unwrap(), expected);
+        assert_eq!(
+            scripted.calls(),
+            done + 1 + total - done,
+            "after {done} of {total}"
+        );
+    }
+}
+
+#[test]
+fn appended_messages_do_not_change_the_parts_before_them() {
+    let scripted = ScriptedModel::reporting();
+    let (fewer, more) = (talk(1_000), talk(1_200));
+    summarize(&model(8_192), &scripted, &ask(Purpose::Range, &fewer, 500)).unwrap();
+    let before = scripted.calls();
+    let fresh = ScriptedModel::reporting();
+    summarize(&model(8_192), &fresh, &ask(Purpose::Range, &more, 500)).unwrap();
+    summarize(&model(8_192), &scripted, &ask(Purpose::Range, &more, 500)).unwrap();
+    // All parts are loaded again but that of the last, partly filled chunk.
+    assert_eq!(scripted.calls() - before, fresh.calls() - (before - 2));
+}
+
+#[test]
+fn parts_differ_by_focus_target_and_purpose() {
+    let sources = talk(400);
+    let calls = |scripted: &ScriptedModel, ask: &SummaryAsk<'_>| {
+        let before = scripted.calls();
+        summarize(&model(8_192), scripted, ask).unwrap();
+        scripted.calls() - before
+    };
+    let scripted = ScriptedModel::reporting();
+    let plain = ask(Purpose::Range, &sources, 500);
+    let first = calls(&scripted, &plain);
+    assert!(first > 2);
+    assert_eq!(calls(&scripted, &plain), 1);
+    for focus in ["bays", "lots"] {
+        assert_eq!(
+            calls(
+                &scripted,
+                &SummaryAsk {
+                    focus: Some(focus),
+                    ..plain
+                }
+            ),
+            first,
+            "{focus}"
+        );
+    }
+    assert_eq!(
+        calls(
+            &scripted,
+            &SummaryAsk {
+                target: Tokens::new(400),
+                ..plain
+            }
+        ),
+        first
+    );
+    let same = SummaryAsk {
+        purpose: Purpose::Message,
+        ..plain
+    };
+    assert_eq!(calls(&scripted, &same), first);
+}
+
+#[test]
+fn parts_do_not_depend_on_the_quote_but_on_the_model_behind_the_name() {
+    let sources = talk(1_000);
+    let plain = ask(Purpose::Range, &sources, 500);
+    let scripted = ScriptedModel::reporting();
+    let quoted = |text| SummaryAsk {
+        quoted: Some(Quote {
+            message_id: MessageId(1),
+            text,
+        }),
+        ..plain
+    };
+    summarize(&model(8_192), &scripted, &quoted("Move them.")).unwrap();
+    let before = scripted.calls();
+    let long = "Move every lot to another bay. ".repeat(40);
+    summarize(&model(8_192), &scripted, &quoted(&long)).unwrap();
+    assert_eq!(scripted.calls(), before + 1, "only the merge is new");
+    summarize(&model_served_as(8_192, "other"), &scripted, &quoted(&long)).unwrap();
+    assert_eq!(scripted.calls(), before + 1 + before, "all is new");
+}

@@ -1,0 +1,136 @@
+//! The second call after a refused text: it carries feedback, its answer is the summary or the
+//! failure, and a failure without a text has none.
+#![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
+
+use crate::fixtures::{ask, source, text};
+use crate::gate_checks::english;
+use crate::scripted_model::{ScriptedModel, answer, ended, model, report, summarize};
+use anneal_core::message::Role;
+use anneal_llm::{
+    Purpose, RejectedSummary, Source, SummaryFailure,
+    provider::{CallFailure, StopReason},
+};
+
+#[test]
+fn a_valid_second_answer_is_the_summary() {
+    let bad = [
+        "",
+        "User: hi\nAssistant: hello",
+        "The same thing happened once more today. The same thing happened once more today. The same thing happened once more today. The same thing happened once more today.",
+    ];
+    for bad in bad {
+        let scripted = ScriptedModel::new(move |number, _| {
+            Ok(answer(if number == 0 {
+                bad
+            } else {
+                "Places open and close, week by week, and Bob pays."
+            }))
+        });
+        let summary = summarize(
+            &model(32_768),
+            &scripted,
+            &ask(Purpose::Range, &english(), 400),
+        )
+        .unwrap();
+        assert_eq!(
+            summary.text,
+            "Places open and close, week by week, and Bob pays."
+        );
+    }
+}
+
+#[test]
+fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
+    let mut sources: Vec<Source> = (0..12).flat_map(|_| english()).collect();
+    for (at, source) in sources.iter_mut().enumerate() {
+        source.message_id.0 = at as i64 + 1;
+    }
+    sources[1] = source(
+        2,
+        Role::User,
+        vec![text("OPS-4711, OPS-4711 and OPS-4711 again.")],
+    );
+    let forgetful = ScriptedModel::new(|_, prompt| {
+        Ok(answer(if prompt.is_whole() {
+            report(prompt)
+        } else {
+            format!(
+                "Plans for places that open and close, week by week, part {}.",
+                prompt.lines[0]["message"]
+            )
+        }))
+    });
+    summarize(
+        &model(8_192),
+        &forgetful,
+        &ask(Purpose::Range, &sources, 400),
+    )
+    .unwrap();
+    assert!(
+        forgetful.prompts()[0].must_keep == ["OPS-4711"]
+            && forgetful.prompts()[1].refused().is_some()
+    );
+    // The second answer may lack the identifier, also if the first one had another fault.
+    let clumsy = ScriptedModel::new(|_, prompt| {
+        Ok(answer(match (prompt.is_whole(), prompt.refused()) {
+            (true, _) => report(prompt),
+            (false, None) => "User: hi".to_owned(),
+            (false, Some(_)) => "Plans for places that open and close, week by week.".to_owned(),
+        }))
+    });
+    summarize(&model(8_192), &clumsy, &ask(Purpose::Range, &sources, 400)).unwrap();
+    let stubborn = ScriptedModel::new(|_, prompt| {
+        Ok(answer(if prompt.is_whole() {
+            report(prompt)
+        } else {
+            "User: hi".to_owned()
+        }))
+    });
+    let failure = summarize(
+        &model(8_192),
+        &stubborn,
+        &ask(Purpose::Range, &sources, 400),
+    )
+    .unwrap_err();
+    assert!(
+        matches!(
+            failure,
+            SummaryFailure::Rejected(RejectedSummary::RoleMarkers)
+        ),
+        "{failure:?}"
+    );
+    assert!(
+        stubborn.parts.lock().unwrap().is_empty(),
+        "a refused part was kept"
+    );
+}
+
+#[test]
+fn failures_without_a_text_are_not_repaired() {
+    let sources = english();
+    let filtered = ScriptedModel::new(|_, _| Ok(ended("Ann wants", StopReason::Filtered)));
+    let failure = summarize(
+        &model(32_768),
+        &filtered,
+        &ask(Purpose::Range, &sources, 400),
+    )
+    .unwrap_err();
+    assert!(
+        matches!(failure, SummaryFailure::Filtered) && filtered.calls() == 1,
+        "{failure:?}"
+    );
+    assert!(!failure.is_bad_output() && !failure.is_retryable());
+    let refused = ScriptedModel::new(|_, _| Err(CallFailure::Refused { status: 401 }.into()));
+    let failure = summarize(
+        &model(32_768),
+        &refused,
+        &ask(Purpose::Range, &sources, 400),
+    )
+    .unwrap_err();
+    assert!(
+        matches!(
+            failure,
+            SummaryFailure::Call(CallFailure::Refused { status: 401 })
+        ) && refused.calls() == 1
+    );
+}

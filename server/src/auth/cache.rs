@@ -1,0 +1,247 @@
+//! A cache of what the database says about credentials. Lookups of unknown and of known credentials
+//! have separate limits, so that invented credentials do not delay valid ones. If the database is
+//! too busy to answer, a known credential is accepted a little longer.
+
+use std::{
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anneal_store::StoreError;
+use futures::future::BoxFuture;
+use moka::future::Cache;
+use tokio::{sync::Semaphore, time::timeout};
+use tracing::warn;
+
+use crate::failure::Failure;
+
+/// How long an answer of the database is used. A revoked key is accepted until then.
+pub(super) const CACHE_TTL: Duration = Duration::from_secs(10);
+/// How much longer a known credential is used while the database does not answer: 30 s in all.
+const STALE_TTL: Duration = Duration::from_secs(20);
+/// Entries of each cache: of all answers, and of credentials that exist.
+const CACHE_ENTRIES: u64 = 10_000;
+/// Concurrent lookups of credentials that are not in the cache: by default half of the connections
+/// for lookups (`database.system_connections`).
+const UNKNOWN_LOOKUPS: usize = 2;
+/// Concurrent lookups of credentials that are in the cache but no longer fresh.
+const KNOWN_LOOKUPS: usize = 4;
+/// How long a lookup waits for a permit, and how long a known credential waits for the answer.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Limits for concurrent lookups. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct LookupLimits {
+    unknown: Arc<Semaphore>,
+    known: Arc<Semaphore>,
+    failures: Arc<Mutex<FailureLog>>,
+}
+
+impl Default for LookupLimits {
+    fn default() -> Self {
+        Self {
+            unknown: Arc::new(Semaphore::new(UNKNOWN_LOOKUPS)),
+            known: Arc::new(Semaphore::new(KNOWN_LOOKUPS)),
+            failures: Arc::default(),
+        }
+    }
+}
+
+/// Failed lookups since the last log line. At most one line a second is logged.
+#[derive(Default)]
+struct FailureLog {
+    last_logged: Option<Instant>,
+    count: u64,
+}
+
+impl LookupLimits {
+    fn log_failure(&self, error: &StoreError) {
+        metrics::counter!("credential_lookups_unanswered_total").increment(1);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.count += 1;
+        if failures
+            .last_logged
+            .is_none_or(|last_logged| last_logged.elapsed() >= Duration::from_secs(1))
+        {
+            let lookups = failures.count;
+            *failures = FailureLog {
+                last_logged: Some(Instant::now()),
+                count: 0,
+            };
+            drop(failures);
+            warn!(
+                lookups,
+                "cannot look up credentials, {lookups} times since this was last said: {error}"
+            );
+        }
+    }
+}
+
+/// A cache for one kind of credential.
+pub(super) struct CredentialCache<K, V> {
+    limits: LookupLimits,
+    /// Recent answers, including that a credential does not exist.
+    fresh: Cache<K, Option<V>>,
+    /// Credentials that exist. A separate cache, so that unknown credentials cannot evict them.
+    stale: Cache<K, V>,
+}
+
+impl<K, V> CredentialCache<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    pub(super) fn new(limits: LookupLimits) -> Self {
+        Self {
+            limits,
+            fresh: Cache::builder()
+                .max_capacity(CACHE_ENTRIES)
+                .time_to_live(CACHE_TTL)
+                .build(),
+            stale: Cache::builder()
+                .max_capacity(CACHE_ENTRIES)
+                .time_to_live(CACHE_TTL + STALE_TTL)
+                .build(),
+        }
+    }
+
+    /// Whether an answer is cached, or the credential is known to have existed recently.
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.fresh.contains_key(key) || self.stale.contains_key(key)
+    }
+
+    /// The value of a credential, from the cache or with `lookup`. Concurrent calls for one key
+    /// share a lookup. A known credential waits at most a second; the lookup goes on and fills the
+    /// cache for later calls.
+    pub(super) async fn find(
+        &self,
+        key: K,
+        lookup: BoxFuture<'static, Result<Option<V>, StoreError>>,
+    ) -> Result<Option<V>, Failure> {
+        if let Some(fresh) = self.fresh.get(&key).await {
+            return Ok(fresh);
+        }
+        let stale = self.stale.get(&key).await;
+        let permits = if stale.is_some() {
+            &self.limits.known
+        } else {
+            &self.limits.unknown
+        };
+        let lookup_task = tokio::spawn(look_up(
+            Arc::clone(permits),
+            self.fresh.clone(),
+            self.stale.clone(),
+            key,
+            lookup,
+        ));
+        let timeout_after = if stale.is_some() {
+            LOOKUP_TIMEOUT
+        } else {
+            Duration::MAX
+        };
+        let error = match timeout(timeout_after, lookup_task).await {
+            Ok(Ok(Ok(fresh))) => return Ok(fresh),
+            Ok(Ok(Err(error))) => error,
+            Ok(Err(_)) | Err(_) => Arc::new(StoreError::Unresponsive),
+        };
+        self.limits.log_failure(&error);
+        stale.map(Some).ok_or_else(|| Failure::of_shared(&error))
+    }
+}
+
+/// Runs a lookup under a permit, and stores the answer in both caches.
+async fn look_up<K, V>(
+    permits: Arc<Semaphore>,
+    fresh: Cache<K, Option<V>>,
+    stale: Cache<K, V>,
+    key: K,
+    lookup: BoxFuture<'static, Result<Option<V>, StoreError>>,
+) -> Result<Option<V>, Arc<StoreError>>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    let load = async {
+        let _permit = timeout(LOOKUP_TIMEOUT, permits.acquire())
+            .await
+            .map_err(|_| StoreError::Busy)?;
+        let found = lookup.await?;
+        match &found {
+            Some(value) => stale.insert(key.clone(), value.clone()).await,
+            None => stale.invalidate(&key).await,
+        }
+        Ok::<_, StoreError>(found)
+    };
+    Box::pin(fresh.try_get_with(key.clone(), load)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn answer(
+        result: Result<Option<u8>, StoreError>,
+    ) -> BoxFuture<'static, Result<Option<u8>, StoreError>> {
+        ready(result).boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lookups_of_unknown_credentials_do_not_delay_known_ones() {
+        let lookups = LookupLimits::default();
+        let (known, flooded) = (
+            CredentialCache::new(lookups.clone()),
+            Arc::new(CredentialCache::<u32, u8>::new(lookups)),
+        );
+        assert_eq!(known.find(1, answer(Ok(Some(7)))).await.ok(), Some(Some(7)));
+        known.fresh.invalidate(&1).await;
+        let mut flood = tokio::task::JoinSet::new();
+        for key in 0..100 {
+            let flooded = Arc::clone(&flooded);
+            flood.spawn(async move { flooded.find(key, pending().boxed()).await.is_err() });
+        }
+        while flooded.limits.unknown.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(
+            known.find(1, answer(Ok(Some(8)))).await.ok(),
+            Some(Some(8)),
+            "known credentials have permits of their own"
+        );
+        for _ in UNKNOWN_LOOKUPS..100 {
+            assert!(
+                flood
+                    .join_next()
+                    .await
+                    .expect("there are more")
+                    .expect("ends"),
+                "unknown ones fail as busy"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_known_credential_is_served_stale_while_lookups_fail_but_not_after_revocation() {
+        let cache = CredentialCache::new(LookupLimits::default());
+        assert_eq!(cache.find(1, answer(Ok(Some(7)))).await.ok(), Some(Some(7)));
+        cache.fresh.invalidate(&1).await;
+        assert_eq!(
+            cache.find(1, answer(Err(StoreError::Busy))).await.ok(),
+            Some(Some(7))
+        );
+        assert_eq!(
+            cache.find(1, answer(Ok(None))).await.ok(),
+            Some(None),
+            "it was revoked"
+        );
+        cache.fresh.invalidate(&1).await;
+        assert!(
+            cache.find(1, answer(Err(StoreError::Busy))).await.is_err(),
+            "and is not known any more"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Policies, from protobuf and to it.
+
+use anneal_core::{
+    limits::ID_BYTES,
+    policy::{
+        Cooling, KeepRecent, LargeSummaries, PolicyError, PolicyOverrides, Profile,
+        SessionSettings, TokenThreshold,
+    },
+    tokens::Tokens,
+};
+use anneal_proto::v1 as pb;
+
+use crate::{convert::parse, failure::Failure};
+
+/// The overrides that a request sets. They are checked as the effective policy of the session, with
+/// a system prompt of this many tokens.
+pub(crate) fn parse(
+    policy: Option<pb::Policy>,
+    session: &SessionSettings,
+    system_prompt: Tokens,
+) -> Result<PolicyOverrides, Failure> {
+    parse_with_base(policy, &PolicyOverrides::default(), session, system_prompt)
+}
+
+/// The overrides that a request sets over `base`. Both are checked together; only the request's are
+/// returned.
+pub(crate) fn parse_with_base(
+    policy: Option<pb::Policy>,
+    base: &PolicyOverrides,
+    session: &SessionSettings,
+    system_prompt: Tokens,
+) -> Result<PolicyOverrides, Failure> {
+    let Some(policy) = policy else {
+        return Ok(PolicyOverrides::default());
+    };
+    let overrides = PolicyOverrides {
+        profile: profile(&policy.profile)?,
+        token_threshold: threshold(&policy)?,
+        max_message_count: policy.max_message_count,
+        keep_recent: keep_recent(&policy)?,
+        large_message_threshold: policy.large_message_threshold.map(Tokens::new),
+        hot_zone_radius: policy.hot_zone_radius,
+        hot_zone_calls: policy.hot_zone_calls,
+        cooling: match pb::Cooling::try_from(policy.cooling) {
+            Ok(pb::Cooling::Unspecified) => None,
+            Ok(pb::Cooling::Strict) => Some(Cooling::Strict),
+            Ok(pb::Cooling::Stepped) => Some(Cooling::Stepped),
+            Err(_) => return Err(unknown("policy.cooling", policy.cooling)),
+        },
+        large_summaries: match pb::LargeSummaries::try_from(policy.large_summaries) {
+            Ok(pb::LargeSummaries::Unspecified) => None,
+            Ok(pb::LargeSummaries::Eager) => Some(LargeSummaries::Eager),
+            Ok(pb::LargeSummaries::Lazy) => Some(LargeSummaries::Lazy),
+            Err(_) => return Err(unknown("policy.large_summaries", policy.large_summaries)),
+        },
+        store_tool_messages: policy.store_tool_messages,
+        cache_ttl_seconds: policy.cache_ttl_seconds,
+        model: model("policy.model", &policy.model)?,
+        window_tokens: policy.window_tokens.map(Tokens::new),
+        cache_read_price: policy.cache_read_price,
+        cache_write_price: policy.cache_write_price,
+    };
+    let together = overrides.clone().over(base.clone());
+    session
+        .policy(&together, None)
+        .check(system_prompt)
+        .map_err(|error| invalid(&error, &policy))?;
+    Ok(overrides)
+}
+
+/// A model's name; None if it is empty.
+pub(crate) fn model(field: &str, name: &str) -> Result<Option<String>, Failure> {
+    parse::label(field, name, ID_BYTES)?;
+    Ok((!name.is_empty()).then(|| name.to_owned()))
+}
+
+fn unknown(field: &str, number: i32) -> Failure {
+    Failure::invalid(field, format!("{number} is not one of its values"))
+}
+
+/// The failure for an invalid policy key, with the path of the field that set it.
+fn invalid(error: &PolicyError, policy: &pb::Policy) -> Failure {
+    let key = match error.key {
+        "keep_recent" if policy.keep_recent_turns.is_some() => "keep_recent_turns",
+        "keep_recent" if policy.keep_recent_tokens.is_some() => "keep_recent_tokens",
+        "keep_recent" if policy.keep_recent_percent.is_some() => "keep_recent_percent",
+        "token_threshold" if policy.token_threshold_below_window.is_some() => {
+            "token_threshold_below_window"
+        }
+        key => key,
+    };
+    Failure::invalid(
+        format!("policy.{key}"),
+        format!("must be {}", error.must_be),
+    )
+}
+
+fn profile(name: &str) -> Result<Option<Profile>, Failure> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let known = || Profile::ALL.map(Profile::name).join(", ");
+    let profile = Profile::from_name(name)
+        .ok_or_else(|| Failure::invalid("policy.profile", format!("must be one of {}", known())))?;
+    Ok(Some(profile))
+}
+
+fn threshold(policy: &pb::Policy) -> Result<Option<TokenThreshold>, Failure> {
+    let given = [
+        policy
+            .token_threshold
+            .map(|tokens| TokenThreshold::Tokens(Tokens::new(tokens))),
+        flag("policy.token_threshold_auto", policy.token_threshold_auto)?
+            .map(|()| TokenThreshold::Auto),
+        policy
+            .token_threshold_below_window
+            .map(|tokens| TokenThreshold::BelowWindow(Tokens::new(tokens))),
+    ];
+    one_of("policy.token_threshold", given)
+}
+
+fn keep_recent(policy: &pb::Policy) -> Result<Option<KeepRecent>, Failure> {
+    let last_user = flag(
+        "policy.keep_recent_from_last_user_message",
+        policy.keep_recent_from_last_user_message,
+    )?;
+    let given = [
+        policy.keep_recent_turns.map(KeepRecent::Turns),
+        policy
+            .keep_recent_tokens
+            .map(|tokens| KeepRecent::Tokens(Tokens::new(tokens))),
+        policy.keep_recent_percent.map(KeepRecent::Share),
+        last_user.map(|()| KeepRecent::LastUserMessage),
+    ];
+    one_of("policy.keep_recent", given)
+}
+
+fn flag(field: &str, given: Option<bool>) -> Result<Option<()>, Failure> {
+    match given {
+        Some(false) => Err(Failure::invalid(field, "must be true or absent")),
+        given => Ok(given.map(|_| ())),
+    }
+}
+
+/// The one value that is set. Refuses two.
+fn one_of<T, const N: usize>(field: &str, given: [Option<T>; N]) -> Result<Option<T>, Failure> {
+    let mut set = given.into_iter().flatten();
+    let first = set.next();
+    if set.next().is_some() {
+        return Err(Failure::invalid(field, "may be set in one way only"));
+    }
+    Ok(first)
+}
+
+/// The overrides as protobuf.
+pub fn reply(overrides: PolicyOverrides) -> pb::Policy {
+    let mut policy = pb::Policy {
+        profile: overrides
+            .profile
+            .map_or_else(String::new, |profile| profile.name().to_owned()),
+        max_message_count: overrides.max_message_count,
+        large_message_threshold: overrides.large_message_threshold.map(Tokens::get),
+        hot_zone_radius: overrides.hot_zone_radius,
+        hot_zone_calls: overrides.hot_zone_calls,
+        cooling: match overrides.cooling {
+            None => pb::Cooling::Unspecified,
+            Some(Cooling::Strict) => pb::Cooling::Strict,
+            Some(Cooling::Stepped) => pb::Cooling::Stepped,
+        }
+        .into(),
+        large_summaries: match overrides.large_summaries {
+            None => pb::LargeSummaries::Unspecified,
+            Some(LargeSummaries::Eager) => pb::LargeSummaries::Eager,
+            Some(LargeSummaries::Lazy) => pb::LargeSummaries::Lazy,
+        }
+        .into(),
+        store_tool_messages: overrides.store_tool_messages,
+        cache_ttl_seconds: overrides.cache_ttl_seconds,
+        model: overrides.model.unwrap_or_default(),
+        window_tokens: overrides.window_tokens.map(Tokens::get),
+        cache_read_price: overrides.cache_read_price,
+        cache_write_price: overrides.cache_write_price,
+        ..pb::Policy::default()
+    };
+    match overrides.token_threshold {
+        None => {}
+        Some(TokenThreshold::Tokens(tokens)) => policy.token_threshold = Some(tokens.get()),
+        Some(TokenThreshold::Auto) => policy.token_threshold_auto = Some(true),
+        Some(TokenThreshold::BelowWindow(tokens)) => {
+            policy.token_threshold_below_window = Some(tokens.get());
+        }
+    }
+    match overrides.keep_recent {
+        None => {}
+        Some(KeepRecent::Turns(turns)) => policy.keep_recent_turns = Some(turns),
+        Some(KeepRecent::Tokens(tokens)) => policy.keep_recent_tokens = Some(tokens.get()),
+        Some(KeepRecent::Share(percent)) => policy.keep_recent_percent = Some(percent),
+        Some(KeepRecent::LastUserMessage) => policy.keep_recent_from_last_user_message = Some(true),
+    }
+    policy
+}

@@ -1,0 +1,152 @@
+//! A context as protobuf: messages or the rendered request, the manifest, repairs, and the prefix's
+//! cache figures.
+
+use anneal_core::{
+    boundary::Boundary,
+    context::{self, Context},
+    message::MessageId,
+};
+use anneal_proto::v1 as pb;
+
+use super::{part, role};
+
+const fn segment(segment: context::Segment) -> pb::Segment {
+    match segment {
+        context::Segment::SystemPrompt => pb::Segment::SystemPrompt,
+        context::Segment::CheckpointSummary => pb::Segment::CheckpointSummary,
+        context::Segment::Tail => pb::Segment::Tail,
+        context::Segment::CurrentInput => pb::Segment::CurrentInput,
+    }
+}
+
+const fn representation(representation: context::Representation) -> pb::Representation {
+    match representation {
+        context::Representation::Original => pb::Representation::Original,
+        context::Representation::Summary => pb::Representation::Summary,
+        context::Representation::Checkpoint => pb::Representation::Checkpoint,
+        context::Representation::BeforeSeparator => pb::Representation::BeforeSeparator,
+        context::Representation::Clipped => pb::Representation::Clipped,
+        context::Representation::Dropped => pb::Representation::Dropped,
+        context::Representation::Repaired => pb::Representation::Repaired,
+    }
+}
+
+const fn reason(reason: context::Reason) -> pb::Reason {
+    match reason {
+        context::Reason::Small => pb::Reason::Small,
+        context::Reason::Hot => pb::Reason::Hot,
+        context::Reason::SummaryPending => pb::Reason::SummaryPending,
+        context::Reason::Cool => pb::Reason::Cool,
+        context::Reason::StepPending => pb::Reason::StepPending,
+        context::Reason::Checkpointed => pb::Reason::Checkpointed,
+        context::Reason::Separated => pb::Reason::Separated,
+        context::Reason::Budget => pb::Reason::Budget,
+        context::Reason::ResultWithoutCall => pb::Reason::ResultWithoutCall,
+        context::Reason::Empty => pb::Reason::Empty,
+        context::Reason::Pressure => pb::Reason::Pressure,
+        context::Reason::Repeated => pb::Reason::Repeated,
+        context::Reason::ContentLimit => pb::Reason::ContentLimit,
+    }
+}
+
+const fn repair_kind(kind: context::RepairKind) -> pb::RepairKind {
+    match kind {
+        context::RepairKind::Merged => pb::RepairKind::Merged,
+        context::RepairKind::ResultAdded => pb::RepairKind::ResultAdded,
+        context::RepairKind::ResultDropped => pb::RepairKind::ResultDropped,
+        context::RepairKind::EmptyDropped => pb::RepairKind::EmptyDropped,
+        context::RepairKind::ResultMoved => pb::RepairKind::ResultMoved,
+        context::RepairKind::RepeatFolded => pb::RepairKind::RepeatFolded,
+        context::RepairKind::UserAdded => pb::RepairKind::UserAdded,
+        context::RepairKind::RoleChanged => pb::RepairKind::RoleChanged,
+        context::RepairKind::IdChanged => pb::RepairKind::IdChanged,
+        context::RepairKind::InputWrapped => pb::RepairKind::InputWrapped,
+        context::RepairKind::ReasoningDropped => pb::RepairKind::ReasoningDropped,
+        context::RepairKind::MediaDescribed => pb::RepairKind::MediaDescribed,
+        context::RepairKind::NameChanged => pb::RepairKind::NameChanged,
+        context::RepairKind::TextAdded => pb::RepairKind::TextAdded,
+    }
+}
+
+const fn break_reason(reason: context::BreakReason) -> pb::BreakReason {
+    match reason {
+        context::BreakReason::First => pb::BreakReason::Unspecified,
+        context::BreakReason::Checkpoint => pb::BreakReason::Checkpoint,
+        context::BreakReason::Separator => pb::BreakReason::Separator,
+        context::BreakReason::SystemPrompt => pb::BreakReason::SystemPrompt,
+        context::BreakReason::Swap => pb::BreakReason::Swap,
+        context::BreakReason::Budget => pb::BreakReason::Budget,
+        context::BreakReason::Repair => pb::BreakReason::Repair,
+        context::BreakReason::Idle => pb::BreakReason::Idle,
+    }
+}
+
+fn cache_break(broken: context::CacheBreak) -> pb::CacheBreak {
+    pb::CacheBreak {
+        reason: break_reason(broken.reason).into(),
+        at_message_id: broken.at.0,
+        rewritten_tokens: broken.rewritten.get(),
+        saved_tokens_per_call: broken.saved.get(),
+        pays_back_after_calls: broken.pays_back_after.unwrap_or(0),
+    }
+}
+
+fn manifest_entry(entry: context::ManifestEntry) -> pb::ManifestEntry {
+    let clipped = entry.clipped.into_iter().map(|range| pb::ClippedRange {
+        offset: range.start as i64,
+        length: range.len() as i64,
+    });
+    pb::ManifestEntry {
+        first_message_id: entry.first.0,
+        last_message_id: entry.last.0,
+        representation: representation(entry.representation).into(),
+        reason: reason(entry.reason).into(),
+        tokens: entry.tokens.get(),
+        original_tokens: entry.original_tokens.get(),
+        cool: entry.cool,
+        clipped: clipped.collect(),
+    }
+}
+
+/// The context as protobuf. `rendered` replaces its messages.
+pub(crate) fn context(context: Context, rendered: Option<String>) -> pb::BuildContextResponse {
+    let messages = if rendered.is_some() {
+        Vec::new()
+    } else {
+        context.messages
+    };
+    let messages = messages.into_iter().map(|message| pb::ContextMessage {
+        segment: segment(message.segment).into(),
+        role: role(message.role).into(),
+        parts: message.parts.into_iter().map(part).collect(),
+        message_ids: message.message_ids.into_iter().map(|id| id.0).collect(),
+        tokens: message.tokens.get(),
+    });
+    let repairs = context.repairs.into_iter().map(|repair| pb::Repair {
+        kind: repair_kind(repair.kind).into(),
+        message_id: repair.message.unwrap_or(MessageId::NONE).0,
+        tool_use_id: repair.call,
+    });
+    pb::BuildContextResponse {
+        messages: messages.collect(),
+        rendered,
+        repairs: repairs.collect(),
+        manifest: context.manifest.into_iter().map(manifest_entry).collect(),
+        total_tokens: context.total.get(),
+        estimated: context.estimated,
+        last_message_id: context.last_message_id.0,
+        boundary_message_id: context.boundary.after().0,
+        boundary_kind: match context.boundary {
+            Boundary::Start => pb::BoundaryKind::Unspecified,
+            Boundary::Separator(_) => pb::BoundaryKind::Separator,
+            Boundary::Checkpoint(_) => pb::BoundaryKind::Checkpoint,
+        }
+        .into(),
+        current_turn: context.current_turn,
+        prefix_hash: context.prefix.hash.to_vec(),
+        prefix_stable_until: context.prefix.stable_until.0,
+        cache_break: context.prefix.cache_break.map(cache_break),
+        expected_cached_tokens: context.prefix.cached.get(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,54 @@
+//! The cost of a conversation's calls, as protobuf.
+
+use anneal_core::{
+    economics::{CoolingVariant, ReplayCost, replay},
+    policy::Policy,
+};
+use anneal_proto::v1 as pb;
+use anneal_store::CallHistory;
+
+/// Replays the history of calls with three ways of cooling. Takes seconds for the longest
+/// histories, so it must not run on an async thread.
+pub(crate) fn economics(calls: &CallHistory, policy: &Policy) -> pb::Economics {
+    let none = replay(&calls.history, policy, CoolingVariant::None);
+    let CallHistory {
+        reported, spend, ..
+    } = calls;
+    pb::Economics {
+        calls: none.calls as i64,
+        strict: Some(cost_reply(replay(
+            &calls.history,
+            policy,
+            CoolingVariant::Strict,
+        ))),
+        stepped: Some(cost_reply(replay(
+            &calls.history,
+            policy,
+            CoolingVariant::Stepped,
+        ))),
+        none: Some(cost_reply(none)),
+        reported: Some(pb::ReportedUsage {
+            calls: reported.calls,
+            input_tokens: reported.input.get(),
+            cached_tokens: reported.cached.get(),
+            written_tokens: reported.written.get(),
+            output_tokens: reported.output.get(),
+            cold_calls: reported.cold,
+        }),
+        summarizer: Some(pb::SummarizerSpend {
+            summaries: spend.summaries,
+            checkpoints: spend.checkpoints,
+            model_read_tokens: spend.read.get(),
+            model_written_tokens: spend.written.get(),
+        }),
+    }
+}
+
+const fn cost_reply(cost: ReplayCost) -> pb::Bill {
+    pb::Bill {
+        sent_tokens: cost.sent.get(),
+        cached_tokens: cost.cached.get(),
+        billed_units: cost.units,
+        cache_breaks: cost.breaks as i64,
+    }
+}

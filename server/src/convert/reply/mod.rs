@@ -1,0 +1,250 @@
+//! From the domain to protobuf. `context.rs` holds contexts, `economics.rs` costs.
+
+mod context;
+mod economics;
+
+pub(crate) use context::context;
+pub(crate) use economics::economics;
+
+use std::collections::HashMap;
+
+use anneal_core::{
+    caller::{Caller, ConversationId, Verb},
+    cut::Trigger,
+    job::JobKind,
+    message::{Media, Part, Role},
+};
+use anneal_proto::v1 as pb;
+use anneal_store::{
+    Checkpoint, Conversation, ConversationStatus, Job, JobState, Micros, Separator, StoredMessage,
+    StoredSummary, SummaryKind,
+};
+use prost_types::Timestamp;
+
+use crate::convert::policy;
+
+pub(crate) fn timestamp(time: Micros) -> Timestamp {
+    let nanos = time.0.rem_euclid(1_000_000) * 1_000;
+    Timestamp {
+        seconds: time.0.div_euclid(1_000_000),
+        nanos: nanos as i32,
+    }
+}
+
+/// The role as protobuf.
+pub const fn role(role: Role) -> pb::Role {
+    match role {
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::Tool => pb::Role::Tool,
+        Role::System => pb::Role::System,
+    }
+}
+
+fn media(media: Media) -> pb::MediaPart {
+    pb::MediaPart {
+        uri: media.uri,
+        media_type: media.media_type,
+        size_bytes: media.bytes,
+        tokens: u32::try_from(media.tokens).unwrap_or(u32::MAX),
+    }
+}
+
+/// The part as protobuf.
+pub fn part(part: Part) -> pb::Part {
+    use pb::part::Part as Wire;
+    let part = match part {
+        Part::Text { text } => Wire::Text(pb::TextPart { text }),
+        Part::ToolUse { id, name, input } => Wire::ToolUse(pb::ToolUsePart { id, name, input }),
+        Part::ToolResult {
+            id,
+            text,
+            is_error,
+            media: pictures,
+        } => Wire::ToolResult(pb::ToolResultPart {
+            tool_use_id: id,
+            text,
+            is_error,
+            media: pictures.into_iter().map(media).collect(),
+        }),
+        Part::Media(one) => Wire::Media(media(one)),
+        Part::Reasoning {
+            text,
+            signature,
+            provider,
+            redacted,
+        } => Wire::Reasoning(pb::ReasoningPart {
+            text,
+            signature,
+            provider,
+            redacted,
+        }),
+    };
+    pb::Part { part: Some(part) }
+}
+
+pub(crate) const fn summary_kind(kind: SummaryKind) -> pb::SummaryKind {
+    match kind {
+        SummaryKind::Llm => pb::SummaryKind::Llm,
+        SummaryKind::Extractive => pb::SummaryKind::Extractive,
+        SummaryKind::Imported => pb::SummaryKind::Imported,
+    }
+}
+
+fn summary(summary: StoredSummary) -> pb::MessageSummary {
+    pb::MessageSummary {
+        text: summary.text,
+        tokens: summary.tokens.get(),
+        kind: summary_kind(summary.kind).into(),
+        model: summary.model,
+        created_time: Some(timestamp(summary.created)),
+    }
+}
+
+pub(crate) fn message(message: StoredMessage) -> pb::Message {
+    pb::Message {
+        message_id: message.id.0,
+        role: role(message.role).into(),
+        parts: message.parts.into_iter().map(part).collect(),
+        metadata: message.metadata.into_iter().collect(),
+        turn: message.turn,
+        tokens: Some(pb::TokenCount {
+            tokens: message.tokens.get(),
+            estimated: message.estimated,
+        }),
+        text_bytes: message.text_bytes,
+        summary: message.summary.map(summary),
+        created_time: Some(timestamp(message.created)),
+    }
+}
+
+pub(crate) fn separator(id: ConversationId, separator: Separator) -> pb::Separator {
+    pb::Separator {
+        conversation_id: id.to_string(),
+        after_message_id: separator.after.0,
+        created_time: separator.created.map(timestamp),
+    }
+}
+
+pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
+    let given = stored.given;
+    let status = match stored.status {
+        ConversationStatus::Active => pb::ConversationStatus::Active,
+        ConversationStatus::Archived => pb::ConversationStatus::Archived,
+    };
+    pb::Conversation {
+        conversation_id: stored.id.to_string(),
+        agent_id: given.agent_id,
+        user_id: given.user_id,
+        title: given.title,
+        status: status.into(),
+        pinned: given.pinned,
+        metadata: given.metadata.into_iter().collect(),
+        system_prompt: given.system_prompt,
+        policy: Some(policy::reply(given.policy)),
+        encoding: given.encoding.name().into(),
+        etag: stored.revision.to_string(),
+        message_count: stored.last_message_id.0,
+        token_total: Some(pb::TokenTotal {
+            tokens: stored.token_total.get(),
+            estimated_messages: stored.last_message_id.0 - stored.counted.0,
+        }),
+        turn: stored.turn,
+        created_time: Some(timestamp(stored.created)),
+        last_activity_time: Some(timestamp(stored.last_activity)),
+        session_key: stored.session_key,
+    }
+}
+
+/// A conversation as its caller may see it. A caller without the verb read sees title, system
+/// prompt and metadata only where they equal what it sent in the same call.
+pub(crate) fn conversation_for(
+    caller: Caller,
+    stored: Conversation,
+    given: &GivenFields<'_>,
+) -> pb::Conversation {
+    let mut reply = conversation(stored);
+    if !caller.may(Verb::Read) {
+        if given.title != Some(reply.title.as_str()) {
+            reply.title.clear();
+        }
+        if given.system_prompt != Some(reply.system_prompt.as_str()) {
+            reply.system_prompt.clear();
+        }
+        if given.metadata.is_none_or(|given| *given != reply.metadata) {
+            reply.metadata.clear();
+        }
+    }
+    reply
+}
+
+/// The fields that a caller sent in the same call.
+#[derive(Default)]
+pub(crate) struct GivenFields<'a> {
+    pub(crate) title: Option<&'a str>,
+    pub(crate) system_prompt: Option<&'a str>,
+    pub(crate) metadata: Option<&'a HashMap<String, String>>,
+}
+
+pub(crate) const fn trigger(trigger: Trigger) -> pb::CheckpointTrigger {
+    match trigger {
+        Trigger::Tokens => pb::CheckpointTrigger::Tokens,
+        Trigger::Messages => pb::CheckpointTrigger::Messages,
+        Trigger::Manual => pb::CheckpointTrigger::Manual,
+    }
+}
+
+pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Checkpoint {
+    pb::Checkpoint {
+        conversation_id: id.to_string(),
+        first_message_id: checkpoint.first.0,
+        last_message_id: checkpoint.last.0,
+        summary: checkpoint.summary,
+        token_usage: checkpoint.token_usage.get(),
+        kind: summary_kind(checkpoint.kind).into(),
+        model: checkpoint.model,
+        prompt_version: checkpoint.prompt_version,
+        source_first_message_id: checkpoint.source_first.0,
+        source_digest: checkpoint.source_digest,
+        tokens_before: checkpoint.tokens_before.get(),
+        tokens_after: checkpoint.tokens_after.get(),
+        generation: checkpoint.generation,
+        trigger: checkpoint
+            .trigger
+            .map_or(pb::CheckpointTrigger::Imported, trigger)
+            .into(),
+        focus: checkpoint.focus,
+        created_time: Some(timestamp(checkpoint.created)),
+        valid: checkpoint.valid,
+        model_calls: checkpoint.spent.calls,
+        input_tokens: checkpoint.spent.input.get(),
+        output_tokens: checkpoint.spent.output.get(),
+        duration_ms: checkpoint.duration_ms,
+    }
+}
+
+pub(crate) const fn job_kind(kind: JobKind) -> pb::JobKind {
+    match kind {
+        JobKind::CountTokens => pb::JobKind::CountTokens,
+        JobKind::Checkpoint => pb::JobKind::Checkpoint,
+        JobKind::SummarizeMessages => pb::JobKind::SummarizeMessages,
+    }
+}
+
+pub(crate) fn job(job: Job) -> pb::Job {
+    let state = match job.state {
+        JobState::Waiting => pb::JobState::Waiting,
+        JobState::Running => pb::JobState::Running,
+        JobState::Dead => pb::JobState::Dead,
+    };
+    pb::Job {
+        kind: job_kind(job.kind).into(),
+        conversation_id: job.conversation.to_string(),
+        state: state.into(),
+        attempts: i32::from(job.attempts),
+        due_time: Some(timestamp(job.due)),
+        dirty_time: Some(timestamp(job.dirty)),
+        last_error: job.last_error,
+        worker: job.worker,
+    }
+}

@@ -1,0 +1,278 @@
+//! The error of a call, shared by all layers. `grpc/status.rs` makes a gRPC status of it and
+//! `http/problem.rs` an HTTP problem; `reason.rs` lists the stable reasons.
+
+use std::time::Duration;
+
+use anneal_core::{caller::Verb, context::BudgetTooSmall, limits::RESPONSE_BYTES, tokens::Tokens};
+use anneal_llm::provider::{AdmissionRefusal, CallFailure};
+use anneal_store::{Entity, StoreError};
+
+use crate::{reason::Reason, truncated_text::TruncatedText};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// A field of the request cannot be accepted.
+    #[error("{field}: {description}")]
+    Invalid {
+        field: TruncatedText,
+        description: TruncatedText,
+    },
+    /// A field is larger than its limit.
+    #[error("{field}: {description}")]
+    Limit {
+        field: TruncatedText,
+        description: TruncatedText,
+    },
+    /// The request is not a valid protobuf message of its type.
+    #[error("the request cannot be decoded: {0}")]
+    Malformed(TruncatedText),
+    /// The caller could not be authenticated.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    /// The caller's credential does not allow the call.
+    #[error("the credential does not allow this: it lacks the verb {}", .0.name())]
+    VerbMissing(Verb),
+    /// The store refused the operation or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The context cannot be reduced to its budget.
+    #[error(transparent)]
+    Budget(#[from] BudgetTooSmall),
+    /// The configuration has no model of this name, or the model has no provider.
+    #[error("{}", if .model.as_str().is_empty() { "no model is configured for this call".to_owned() } else { format!("the model {} cannot be called: it is not in the server's configuration, or names no provider", .model) })]
+    ModelNotConfigured { model: TruncatedText },
+    /// The message refers to a media address that may not be sent to the model's provider.
+    #[error(
+        "{field}: the provider of {model} may not be told this address; send the bytes in a data: URI"
+    )]
+    MediaNotAllowed { field: String, model: String },
+    /// The model's provider failed or refused the call.
+    #[error("{failure}")]
+    Model { model: String, failure: CallFailure },
+    /// The model was not called: breaker, concurrency limit, budget or a turn under way.
+    #[error("{refusal}")]
+    NotAdmitted {
+        model: String,
+        refusal: AdmissionRefusal,
+    },
+    /// The context did not fit the model's window, even after compaction.
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
+    /// The answer exceeds the size limit of one answer.
+    #[error(
+        "the answer would have {bytes} bytes, and may have {}; ask for less, a range or a stream",
+        RESPONSE_BYTES
+    )]
+    AnswerTooLarge { bytes: usize },
+    /// The turn lost its lease: this process was suspended, or was cut off from the database.
+    #[error("the turn was interrupted")]
+    TurnLost,
+    /// This process stops before the turn could finish.
+    #[error("the server is stopping")]
+    Stopping,
+    /// The provider closed its stream while the answer waited for a slow reader.
+    #[error("the answer was cut off while its caller did not read")]
+    SlowReader,
+    /// A repeated turn without a stored answer, in a conversation that has newer messages.
+    #[error("the conversation has gone on since the question was stored")]
+    TurnOvertaken,
+    /// The reader of a watch took no event for too long. `position` is where it can resume.
+    #[error("the watch's reader has taken no event for too long")]
+    WatcherTooSlow { position: String },
+    /// This process stops. The watch can resume at another server.
+    #[error("the server stops; watch on with another one")]
+    ServerStopping,
+    /// A concurrency or memory limit of this process is reached.
+    #[error("too many calls are under way")]
+    Overloaded,
+    /// The tenant exceeds its rate of calls or of bytes.
+    #[error("the tenant is above limits.{limit}")]
+    RateExceeded { limit: &'static str, wait: Duration },
+    /// The append would exceed a storage quota of its tenant.
+    #[error("the tenant would store more than limits.{limit} allows: {most}")]
+    StorageQuota { limit: &'static str, most: u64 },
+    /// Too many unknown keys have come from this address, so this key was not looked up.
+    #[error(
+        "too many keys have come from this address that nobody has; a key that this server has not met yet has to wait"
+    )]
+    TooManyUnknownKeys { wait: Duration },
+    /// The request's body did not arrive completely in time.
+    #[error("the request did not come in time")]
+    RequestIncomplete,
+    /// The call's work panicked: a bug.
+    #[error("the call panicked")]
+    Panicked,
+    /// The call exceeded its deadline.
+    #[error("the call took longer than its deadline")]
+    Deadline,
+}
+
+/// Why a caller is not authenticated. The text says what is wrong with the credential. It does not
+/// reveal whether the credential exists for another tenant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AuthError {
+    #[error("no credential: send `authorization: Bearer …`")]
+    NoCredential,
+    #[error("the authorization header is not `Bearer` and one credential")]
+    NotBearer,
+    #[error("the credential is not known here, has expired, or was revoked")]
+    Unknown,
+    #[error("the token is refused: {0}")]
+    Token(&'static str),
+    #[error("the client certificate names nobody who is known here")]
+    Certificate,
+    #[error("the client certificate has expired")]
+    Expired,
+}
+
+impl AuthError {
+    /// The label in metrics and in the audit log.
+    pub(crate) const fn label(&self) -> &'static str {
+        match self {
+            Self::NoCredential => "no_credential",
+            Self::NotBearer => "malformed",
+            Self::Unknown => "unknown",
+            Self::Token(_) => "token",
+            Self::Certificate => "certificate",
+            Self::Expired => "certificate_expired",
+        }
+    }
+}
+
+/// The sizes of a context that did not fit its model, in the model's tokens.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a context of {context} tokens and {output} for the answer do not fit the model's window of {window}"
+)]
+pub(crate) struct Overflow {
+    pub(crate) model: String,
+    /// The model's window: the smaller of the configured one and the one that its provider named.
+    pub(crate) window: Tokens,
+    /// The context of the last attempt.
+    pub(crate) context: Tokens,
+    /// Tokens reserved for the answer.
+    pub(crate) output: Tokens,
+    /// Number of model calls made.
+    pub(crate) attempts: u32,
+}
+
+impl Failure {
+    /// The failure for a field that cannot be accepted, with the reason.
+    pub(crate) fn invalid(
+        field: impl AsRef<str> + Into<String>,
+        description: impl AsRef<str> + Into<String>,
+    ) -> Self {
+        Self::Invalid {
+            field: TruncatedText::new(field),
+            description: TruncatedText::new(description),
+        }
+    }
+
+    /// The failure for a request that cannot be decoded, with the reason.
+    pub(crate) fn malformed(description: impl AsRef<str> + Into<String>) -> Self {
+        Self::Malformed(TruncatedText::new(description))
+    }
+
+    /// The failure for a model that cannot be called.
+    pub(crate) fn model_not_configured(model: impl AsRef<str> + Into<String>) -> Self {
+        Self::ModelNotConfigured {
+            model: TruncatedText::new(model),
+        }
+    }
+
+    /// The failure for a field that exceeds its limit.
+    pub(crate) fn limit(field: impl AsRef<str> + Into<String>, most: usize, unit: &str) -> Self {
+        Self::Limit {
+            field: TruncatedText::new(field),
+            description: TruncatedText::new(format!("at most {most} {unit}")),
+        }
+    }
+
+    /// Prefixes the field's path with the path of the outer field.
+    pub(crate) fn within(self, outer: &str) -> Self {
+        let within = |field: TruncatedText| TruncatedText::new(format!("{outer}.{field}"));
+        match self {
+            Self::Invalid { field, description } => Self::Invalid {
+                field: within(field),
+                description,
+            },
+            Self::Limit { field, description } => Self::Limit {
+                field: within(field),
+                description,
+            },
+            other => other,
+        }
+    }
+
+    /// The failure of a lookup that several calls waited for. `StoreError` cannot be cloned, so
+    /// every error but [`StoreError::Busy`] becomes [`StoreError::Unresponsive`], which is retryable.
+    pub(crate) fn of_shared(error: &StoreError) -> Self {
+        Self::Store(match error {
+            StoreError::Busy => StoreError::Busy,
+            _ => StoreError::Unresponsive,
+        })
+    }
+
+    /// Its stable reason (docs/errors.md).
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Invalid { .. } => Reason::InvalidField,
+            Self::Limit { .. } => Reason::LimitExceeded,
+            Self::Malformed(_) => Reason::MalformedRequest,
+            Self::Auth(_) => Reason::Unauthenticated,
+            Self::VerbMissing(_) => Reason::VerbMissing,
+            Self::Budget(_) => Reason::BudgetTooSmall,
+            Self::ModelNotConfigured { .. } => Reason::ModelNotConfigured,
+            Self::MediaNotAllowed { .. } => Reason::MediaNotAllowed,
+            Self::Model { failure, .. } => match failure {
+                CallFailure::Overflow { .. } => Reason::ContextOverflow,
+                CallFailure::Refused { .. } => Reason::ModelRefused,
+                CallFailure::Limited { .. }
+                | CallFailure::Unavailable { .. }
+                | CallFailure::Broken(_) => Reason::ModelUnavailable,
+            },
+            Self::NotAdmitted { refusal, .. } => match refusal {
+                AdmissionRefusal::Breaker { .. } => Reason::ModelUnavailable,
+                AdmissionRefusal::Busy | AdmissionRefusal::Share => Reason::ModelBusy,
+                AdmissionRefusal::Budget { .. } => Reason::TenantBudgetSpent,
+                AdmissionRefusal::Turn => Reason::TurnInProgress,
+            },
+            Self::Overflow(_) => Reason::ContextOverflow,
+            Self::AnswerTooLarge { .. } => Reason::AnswerTooLarge,
+            Self::TurnLost | Self::Stopping | Self::SlowReader => Reason::ModelUnavailable,
+            Self::TurnOvertaken => Reason::TurnOvertaken,
+            Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,
+            Self::ServerStopping => Reason::ServerStopping,
+            Self::Overloaded => Reason::Overloaded,
+            Self::RateExceeded { .. } => Reason::TenantRateExceeded,
+            Self::StorageQuota { .. } => Reason::StorageQuotaExceeded,
+            Self::TooManyUnknownKeys { .. } => Reason::UnknownKeysExceeded,
+            Self::Deadline | Self::RequestIncomplete => Reason::DeadlineExceeded,
+            Self::Panicked => Reason::Internal,
+            Self::Store(error) => match error {
+                StoreError::NotFound(Entity::Conversation) => Reason::ConversationNotFound,
+                StoreError::NotFound(Entity::Message) => Reason::MessageNotFound,
+                StoreError::NotFound(Entity::Separator) => Reason::SeparatorNotFound,
+                StoreError::NotFound(Entity::Job) => Reason::JobNotFound,
+                StoreError::RequestIdReused => Reason::RequestIdReused,
+                StoreError::NotTheNewest { .. } => Reason::LastMessageMismatch,
+                StoreError::EtagMismatch => Reason::EtagMismatch,
+                StoreError::Conflict(_) | StoreError::SessionMoved | StoreError::LeaseLost => {
+                    Reason::TransactionConflict
+                }
+                StoreError::ShareInUse => Reason::Overloaded,
+                StoreError::Busy | StoreError::Unresponsive | StoreError::Unavailable(_) => {
+                    Reason::DatabaseUnavailable
+                }
+                StoreError::StatementTimeout(_) => Reason::DeadlineExceeded,
+                StoreError::ToolsNotKept => Reason::ToolsNotKept,
+                StoreError::InvalidCheckpoint(_) => Reason::CheckpointUnsound,
+                StoreError::Database(_)
+                | StoreError::Unreadable(_)
+                | StoreError::BadUrl(_)
+                | StoreError::Unprotected { .. } => Reason::Internal,
+            },
+        }
+    }
+}

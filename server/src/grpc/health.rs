@@ -1,0 +1,129 @@
+//! grpc.health.v1, without credentials. `Check` is not limited; `Watch` is, per connection and in
+//! all.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::{Stream, StreamExt as _};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::{Request, Response, Status};
+use tonic_health::{
+    pb::{
+        HealthCheckRequest, HealthCheckResponse,
+        health_server::{Health, HealthServer},
+    },
+    server::{HealthReporter, HealthService, WatchStream},
+};
+
+use crate::{
+    failure::Failure,
+    listen::{CountGuard, Peer},
+};
+
+/// Most concurrent `Watch` calls of one connection, and of all. A watch is a stream without a
+/// credential that may never end.
+const MAX_WATCHES_PER_CONNECTION: u32 = 4;
+const MAX_WATCHES: usize = 1_000;
+/// Most bytes of a request: it holds the name of a service.
+const MAX_REQUEST_BYTES: usize = 1024;
+
+/// The health service over this reporter's statuses.
+pub(crate) fn service(reporter: HealthReporter) -> HealthServer<impl Health> {
+    let health_service = HealthService::from_health_reporter(reporter);
+    let bounded = BoundedHealth {
+        health_service,
+        watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+    };
+    HealthServer::new(bounded).max_decoding_message_size(MAX_REQUEST_BYTES)
+}
+
+struct BoundedHealth {
+    health_service: HealthService,
+    watches: Arc<Semaphore>,
+}
+
+/// The stream of one `Watch` call; counted against both limits until it is dropped.
+struct CountedWatch {
+    changes: WatchStream,
+    _of_all: OwnedSemaphorePermit,
+    _of_connection: Option<CountGuard>,
+}
+
+#[tonic::async_trait]
+impl Health for BoundedHealth {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        self.health_service.check(request).await
+    }
+
+    type WatchStream = CountedWatch;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<CountedWatch>, Status> {
+        let refused = || {
+            metrics::counter!("shed_total", "rpc" => "health_watch").increment(1);
+            Status::from(Failure::Overloaded)
+        };
+        let of_connection = match request.extensions().get::<Peer>() {
+            Some(peer) => Some(
+                peer.slot
+                    .begin_unauthenticated_watch(MAX_WATCHES_PER_CONNECTION)
+                    .ok_or_else(refused)?,
+            ),
+            None => None,
+        };
+        let of_all = Arc::clone(&self.watches)
+            .try_acquire_owned()
+            .map_err(|_| refused())?;
+        let changes = self.health_service.watch(request).await?;
+        Ok(changes.map(|changes| CountedWatch {
+            changes,
+            _of_all: of_all,
+            _of_connection: of_connection,
+        }))
+    }
+}
+
+impl Stream for CountedWatch {
+    type Item = Result<HealthCheckResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.changes.poll_next_unpin(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn watches_beyond_a_thousand_are_refused_and_checks_are_not() {
+        let reporter = HealthReporter::new();
+        let health_service = HealthService::from_health_reporter(reporter);
+        let health = BoundedHealth {
+            health_service,
+            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+        };
+        let ask = || {
+            Request::new(HealthCheckRequest {
+                service: String::new(),
+            })
+        };
+        let mut watches = Vec::new();
+        for _ in 0..MAX_WATCHES {
+            watches.push(health.watch(ask()).await.expect("is let in"));
+        }
+        let refused = health.watch(ask()).await.map(drop).expect_err("too many");
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        health.check(ask()).await.expect("is answered");
+        watches.pop();
+        health.watch(ask()).await.expect("one watch has ended");
+    }
+}

@@ -1,0 +1,59 @@
+//! Gives requests that tonic refuses before our code sees them a reason of their own: requests that
+//! cannot be decoded, break off or are too large. tonic answers INTERNAL or OUT_OF_RANGE.
+
+use anneal_core::limits::REQUEST_BYTES;
+use anneal_proto::codec::Excess;
+use http::{HeaderMap, Response};
+use tonic::{Code, Status};
+
+use crate::failure::Failure;
+
+/// Replaces tonic's answer to a request that could not be decoded; returns other answers unchanged.
+pub(crate) fn explain_decode_error<B: Default>(response: Response<B>) -> Response<B> {
+    match decode_failure(response.headers()) {
+        Some(failure) => Status::from(failure).into_http(),
+        None => response,
+    }
+}
+
+/// Beginnings of tonic's (0.14) INTERNAL messages for requests without a message or without valid
+/// framing.
+const UNDECODABLE_PREFIXES: [&str; 3] = [
+    "Missing request message",
+    "Unexpected EOF decoding stream",
+    "protocol error: received message with",
+];
+
+/// The failure behind tonic's (0.14) answer: INTERNAL "failed to decode Protobuf message: …",
+/// OUT_OF_RANGE "… decoded message length too large …".
+fn decode_failure(headers: &HeaderMap) -> Option<Failure> {
+    let status = Status::from_header_map(headers)?;
+    let text = status.message();
+    if let Some(excess) = Excess::ALL
+        .into_iter()
+        .find(|excess| status.code() == Code::OutOfRange && text == excess.to_string())
+    {
+        let (most, what) = excess.limit();
+        return Some(Failure::limit("request", most, what));
+    }
+    match status.code() {
+        Code::Internal if text.starts_with("failed to decode Protobuf message") => Some(
+            Failure::malformed(text.trim_start_matches("failed to decode Protobuf message: ")),
+        ),
+        Code::Internal
+            if UNDECODABLE_PREFIXES
+                .iter()
+                .any(|prefix| text.starts_with(prefix)) =>
+        {
+            Some(Failure::malformed(text.trim_end_matches('.')))
+        }
+        Code::OutOfRange if text.contains("decoded message length too large") => {
+            Some(Failure::limit(
+                "request",
+                REQUEST_BYTES,
+                "bytes; AppendLargeMessage takes more",
+            ))
+        }
+        _ => None,
+    }
+}

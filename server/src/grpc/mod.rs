@@ -1,0 +1,23 @@
+//! The gRPC edge: HTTP/2 connections and the services.
+//!
+//! - [`server`]: serves HTTP/2, with its limits; assembles the services and their layers
+//! - [`services`]: the five services; admits, runs and answers each RPC
+//! - [`rpc`]: one file per RPC
+//! - [`paging`]: page sizes and page tokens
+//! - [`encoded_response`]: encodes long answers off the async threads
+//! - [`status`]: from a failure to a gRPC status
+//! - [`malformed_requests`]: gives requests that tonic cannot decode a reason of their own
+//! - [`health`]: the service `grpc.health.v1`
+
+pub(crate) mod encoded_response;
+pub(crate) mod health;
+pub(crate) mod malformed_requests;
+pub(crate) mod paging;
+pub(crate) mod rpc;
+mod server;
+pub(crate) mod services;
+mod status;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use server::{LayeredServices, layer_services};
+pub(crate) use server::{routes, serve};

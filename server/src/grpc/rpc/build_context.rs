@@ -1,0 +1,136 @@
+//! BuildContext.
+
+use anneal_core::{
+    caller::{Caller, Verb},
+    context::{Ask, Pressure},
+    cut,
+    media_access::MediaAccess,
+    render::Format,
+    tokens::Tokens,
+};
+use anneal_proto::v1 as pb;
+
+use crate::{
+    convert::{parse, policy, reply},
+    failure::Failure,
+    grpc::rpc::compact,
+    limits::{content_budget::WithReservation, cpu_pool},
+    state::ServerState,
+    usecases::build_context::{self, ContextRequest},
+};
+
+/// Builds the context of a conversation: summary, tail and current input, within a budget and in a
+/// provider's format.
+pub(crate) async fn build_context(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::BuildContextRequest,
+) -> Result<WithReservation<pb::BuildContextResponse>, Failure> {
+    let request = parse(state, ask)?;
+    let makes_checkpoint = request.ask.pressure == Pressure::Compact && !request.dry_run;
+    if makes_checkpoint && !caller.may(Verb::Append) {
+        return Err(Failure::VerbMissing(Verb::Append));
+    }
+    let built = build_context::build(state, &state.content_budget, caller, &request).await?;
+    if makes_checkpoint {
+        build_context::queue_compaction(state, caller, request.id, built.context.last_message_id)
+            .await?;
+    }
+    let due = if request.dry_run {
+        preview_due_checkpoint(state, caller, &request).await?
+    } else {
+        None
+    };
+    let model_tokens = if built.ratio.is_some() {
+        built.model_tokens(built.context.total).get()
+    } else {
+        0
+    };
+    let is_long = cpu_pool::is_long(0, built.context.manifest.len());
+    let answer = WithReservation {
+        answer: (built.context, built.rendered),
+        reservation: built.reservation,
+    };
+    let reply = move |(context, rendered)| pb::BuildContextResponse {
+        model_tokens,
+        due,
+        ..reply::context(context, rendered)
+    };
+    answer
+        .map_long(&state.cpu, caller.tenant(), is_long, reply)
+        .await
+}
+
+/// The checkpoint that the policy of a preview would make now.
+async fn preview_due_checkpoint(
+    state: &ServerState,
+    caller: Caller,
+    request: &ContextRequest,
+) -> Result<Option<pb::CompactPreview>, Failure> {
+    let material = state
+        .store
+        .read_checkpoint_preview(caller, request.id, &request.overrides)
+        .await?;
+    let figures = compact::figures(&material);
+    Ok(cut::due_trigger(&figures, &material.policy)
+        .and_then(|trigger| compact::preview(&material, trigger)))
+}
+
+fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextRequest, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    if ask.budget_tokens == Some(0) {
+        return Err(Failure::invalid("budget_tokens", "must be at least 1"));
+    }
+    if ask.policy.is_some() && !ask.dry_run {
+        return Err(Failure::invalid(
+            "policy",
+            "needs dry_run; UpdateConversation changes a conversation's policy",
+        ));
+    }
+    if let Some(prompt) = &ask.system_prompt {
+        parse::system_prompt(prompt)?;
+    }
+    let mut overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
+    overrides.model = policy::model("model", &ask.model)?.or(overrides.model);
+    let context = Ask {
+        // The caller sends the request to the provider, not this server.
+        media: MediaAccess::Any,
+        current_input: parse::messages("current_input", ask.current_input, true)?,
+        system_prompt: ask.system_prompt,
+        budget: ask.budget_tokens.map(Tokens::new),
+        format: format(ask.format)?,
+        pressure: pressure(ask.pressure)?,
+    };
+    Ok(ContextRequest {
+        id,
+        ask: context,
+        overrides,
+        dry_run: ask.dry_run,
+        ratio: None,
+    })
+}
+
+fn format(number: i32) -> Result<Format, Failure> {
+    match pb::Format::try_from(number) {
+        Ok(pb::Format::Unspecified) => Ok(Format::Neutral),
+        Ok(pb::Format::OpenaiChat) => Ok(Format::OpenAiChat),
+        Ok(pb::Format::AnthropicMessages) => Ok(Format::AnthropicMessages),
+        Ok(pb::Format::GeminiContents) => Ok(Format::GeminiContents),
+        Err(_) => Err(Failure::invalid(
+            "format",
+            format!("{number} is not a format"),
+        )),
+    }
+}
+
+fn pressure(number: i32) -> Result<Pressure, Failure> {
+    match pb::Pressure::try_from(number) {
+        Ok(pb::Pressure::Unspecified) => Ok(Pressure::None),
+        Ok(pb::Pressure::TruncateToolResults) => Ok(Pressure::TruncateToolResults),
+        Ok(pb::Pressure::Compact) => Ok(Pressure::Compact),
+        Err(_) => Err(Failure::invalid(
+            "pressure",
+            format!("{number} is not a pressure"),
+        )),
+    }
+}

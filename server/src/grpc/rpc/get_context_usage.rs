@@ -1,0 +1,100 @@
+//! GetContextUsage.
+
+use anneal_core::{
+    boundary::Boundary,
+    caller::Caller,
+    context,
+    tokens::{FRAMING_PER_MESSAGE, Tokens},
+};
+use anneal_proto::v1 as pb;
+
+use crate::{
+    convert::{parse, policy, reply},
+    failure::Failure,
+    state::ServerState,
+};
+
+/// Tokens of the context by segment, and the limits that they are compared with.
+pub(crate) async fn get_context_usage(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::GetContextUsageRequest,
+) -> Result<pb::GetContextUsageResponse, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let preview = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
+    let usage = state.store.read_context_usage(caller, id, &preview).await?;
+    let economics = if ask.economics {
+        let calls = state
+            .store
+            .read_call_history(caller, id, usage.system_prompt)
+            .await?;
+        let policy = usage.state.policy;
+        Some(
+            state
+                .cpu
+                .run(caller.tenant(), move || reply::economics(&calls, &policy))
+                .await?,
+        )
+    } else {
+        None
+    };
+    let framing = FRAMING_PER_MESSAGE.get();
+    let tail = usage.state.figures;
+    let one = |segment: pb::Segment, tokens: Tokens| pb::SegmentUsage {
+        segment: segment.into(),
+        tokens: if tokens == Tokens::ZERO {
+            0
+        } else {
+            tokens.get() + framing
+        },
+        messages: i64::from(tokens > Tokens::ZERO),
+    };
+    let summary = match usage.boundary {
+        Boundary::Checkpoint(last) => {
+            usage.summary + context::checkpoint_overhead_tokens(last, usage.encoding)
+        }
+        Boundary::Separator(_) | Boundary::Start => Tokens::ZERO,
+    };
+    let around: Tokens = usage
+        .swapped
+        .iter()
+        .map(|swapped| swapped.overhead_tokens(usage.encoding))
+        .sum();
+    let segments = vec![
+        one(pb::Segment::SystemPrompt, usage.system_prompt),
+        one(pb::Segment::CheckpointSummary, summary),
+        pb::SegmentUsage {
+            segment: pb::Segment::Tail.into(),
+            tokens: (usage.sent + around).get() + tail.messages * framing,
+            messages: tail.messages as i64,
+        },
+    ];
+    let total_tokens = segments.iter().map(|segment| segment.tokens).sum();
+    let policy = usage.state.policy;
+    let threshold = policy.threshold(&tail).get();
+    let window_tokens = match ask.window_tokens {
+        0 if policy.window_known => policy.window.get(),
+        0 => threshold,
+        window => window,
+    };
+    Ok(pb::GetContextUsageResponse {
+        segments,
+        total_tokens,
+        window_tokens,
+        used_share: total_tokens as f64 / window_tokens as f64,
+        swapped_messages: usage.swapped.len() as i64,
+        saved_tokens: usage.saved.get(),
+        estimated: usage.estimated > 0,
+        tail_tokens: tail.tail.get(),
+        token_threshold: threshold,
+        tail_messages: tail.messages as i64,
+        max_message_count: policy.max_message_count,
+        pending_saved_tokens: usage.sent.less(tail.tail).get(),
+        model_window_tokens: if policy.window_known {
+            policy.window.get()
+        } else {
+            0
+        },
+        economics,
+    })
+}

@@ -1,0 +1,22 @@
+//! GetConversation.
+
+use anneal_core::caller::Caller;
+use anneal_proto::v1 as pb;
+
+use crate::{
+    convert::{parse, reply},
+    failure::Failure,
+    state::ServerState,
+};
+
+/// One conversation.
+pub(crate) async fn get_conversation(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::GetConversationRequest,
+) -> Result<pb::Conversation, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    Ok(reply::conversation(
+        state.store.get_conversation(caller, id).await?,
+    ))
+}

@@ -1,0 +1,77 @@
+//! GetMessage.
+
+use anneal_core::{caller::Caller, limits::RANGE_BYTES};
+use anneal_proto::v1 as pb;
+
+use crate::{
+    convert::{parse, reply},
+    failure::Failure,
+    limits::content_budget::WithReservation,
+    state::ServerState,
+};
+
+/// One message, whole or a byte range of its text.
+pub(crate) async fn get_message(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::GetMessageRequest,
+) -> Result<WithReservation<pb::GetMessageResponse>, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let message_id = parse::message_id("message_id", ask.message_id)?;
+    let Some(range) = ask.range.map(parse_range).transpose()? else {
+        let read = |read_budget| {
+            let store = state.store.clone();
+            async move {
+                store
+                    .get_message(caller, id, message_id, &read_budget)
+                    .await
+            }
+        };
+        let message = state.content_budget.read(caller.tenant(), read).await?;
+        return Ok(message.map(|message| pb::GetMessageResponse {
+            message: Some(reply::message(message)),
+            text: String::new(),
+            range: None,
+        }));
+    };
+    let read = |read_budget| {
+        let store = state.store.clone();
+        async move {
+            store
+                .get_message_range(caller, id, message_id, range, &read_budget)
+                .await
+        }
+    };
+    let found = state.content_budget.read(caller.tenant(), read).await?;
+    Ok(found.map(|found| pb::GetMessageResponse {
+        message: Some(reply::message(found.message)),
+        range: Some(pb::ByteRange {
+            offset: found.offset as i64,
+            length: found.text.len() as i64,
+        }),
+        text: found.text,
+    }))
+}
+
+/// Offset and length of a range in bytes; a length of 0 means the maximum.
+fn parse_range(range: pb::ByteRange) -> Result<(u64, u64), Failure> {
+    let offset = u64::try_from(range.offset)
+        .map_err(|_| Failure::invalid("range.offset", "must not be negative"))?;
+    let length = u64::try_from(range.length)
+        .map_err(|_| Failure::invalid("range.length", "must not be negative"))?;
+    if range.length > RANGE_BYTES {
+        return Err(Failure::limit(
+            "range.length",
+            RANGE_BYTES as usize,
+            "bytes",
+        ));
+    }
+    Ok((
+        offset,
+        if length == 0 {
+            RANGE_BYTES as u64
+        } else {
+            length
+        },
+    ))
+}

@@ -1,0 +1,62 @@
+//! ListCheckpoints.
+
+use anneal_core::{
+    caller::Caller,
+    limits::{PAGE_CONTENT_BYTES, SUMMARY_BYTES},
+    message::MessageId,
+};
+use anneal_proto::v1 as pb;
+use anneal_store::ROW_BYTES;
+
+use crate::{
+    convert::{parse, reply},
+    failure::Failure,
+    grpc::paging::{self, TokenScope},
+    limits::content_budget::WithReservation,
+    state::ServerState,
+};
+
+/// Most bytes of summaries in one page.
+const PAGE_BYTES: u64 = PAGE_CONTENT_BYTES as u64 + SUMMARY_BYTES as u64;
+
+/// Checkpoints, newest boundary first.
+pub(crate) async fn list_checkpoints(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::ListCheckpointsRequest,
+) -> Result<WithReservation<pb::ListCheckpointsResponse>, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let limit = paging::page_size(ask.page_size)?;
+    let scope = TokenScope::of(caller, &["checkpoints", &id.to_string()]);
+    let position = scope.parse::<(i64, i64)>(&ask.page_token)?;
+    let before = position.map(|(last, first)| (MessageId(last), MessageId(first)));
+    let reservation = state
+        .content_budget
+        .reserve(caller.tenant(), PAGE_BYTES)
+        .await?;
+    let found = state
+        .store
+        .list_checkpoints(caller, id, before, limit)
+        .await?;
+    let last = found.checkpoints.last().filter(|_| found.more);
+    let bytes: usize = found
+        .checkpoints
+        .iter()
+        .map(|stored| stored.summary.len())
+        .sum();
+    reservation.shrink(bytes as u64 + found.checkpoints.len() as u64 * ROW_BYTES);
+    let answer = pb::ListCheckpointsResponse {
+        next_page_token: last
+            .map(|last| scope.token(&(last.last.0, last.first.0)))
+            .unwrap_or_default(),
+        checkpoints: found
+            .checkpoints
+            .into_iter()
+            .map(|stored| reply::checkpoint(id, stored))
+            .collect(),
+    };
+    Ok(WithReservation {
+        answer,
+        reservation,
+    })
+}

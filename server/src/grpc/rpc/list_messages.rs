@@ -1,0 +1,55 @@
+//! ListMessages.
+
+use anneal_core::{caller::Caller, message::MessageId};
+use anneal_proto::v1 as pb;
+use anneal_store::PageAsk;
+
+use crate::{
+    convert::{parse, reply},
+    failure::Failure,
+    grpc::paging::{self, TokenScope},
+    limits::content_budget::WithReservation,
+    state::ServerState,
+};
+
+/// Messages by id, ascending or descending.
+pub(crate) async fn list_messages(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::ListMessagesRequest,
+) -> Result<WithReservation<pb::ListMessagesResponse>, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let limit = paging::page_size(ask.page_size)?;
+    let start = parse::message_id_or_zero("after_message_id", ask.after_message_id)?;
+    let direction = if ask.newest_first {
+        "newest first"
+    } else {
+        "oldest first"
+    };
+    let scope = TokenScope::of(caller, &["messages", &id.to_string(), direction]);
+    let position = scope.parse::<i64>(&ask.page_token)?.map(MessageId);
+    let from = position.or((start > MessageId::NONE && !ask.newest_first).then_some(start));
+    let page = PageAsk {
+        from,
+        newest_first: ask.newest_first,
+        content: !ask.without_content,
+        limit,
+    };
+    let read = |read_budget| {
+        let store = state.store.clone();
+        async move { store.list_messages(caller, id, page, &read_budget).await }
+    };
+    let found = state.content_budget.read(caller.tenant(), read).await?;
+    Ok(found.map(|found| {
+        let last = found.messages.last().filter(|_| found.more);
+        pb::ListMessagesResponse {
+            next_page_token: last.map(|last| scope.token(&last.id.0)).unwrap_or_default(),
+            separators: found
+                .separators
+                .into_iter()
+                .map(|separator| reply::separator(id, separator))
+                .collect(),
+            messages: found.messages.into_iter().map(reply::message).collect(),
+        }
+    }))
+}

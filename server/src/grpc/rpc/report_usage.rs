@@ -1,0 +1,83 @@
+//! ReportUsage.
+
+use anneal_core::{
+    caller::Caller,
+    digest,
+    tokens::Tokens,
+    usage::{CacheState, Usage},
+};
+use anneal_proto::v1 as pb;
+use anneal_store::UsageReport;
+
+use crate::{
+    convert::{parse, policy},
+    failure::Failure,
+    state::ServerState,
+};
+
+/// Records the usage that the provider reported for one model call.
+pub(crate) async fn report_usage(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::ReportUsageRequest,
+) -> Result<pb::ReportUsageResponse, Failure> {
+    let id = parse::conversation_id(&ask.conversation_id)?;
+    let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
+    let model = policy::model("model", &ask.model)?
+        .ok_or_else(|| Failure::invalid("model", "must not be empty"))?;
+    let report = UsageReport {
+        request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
+        digest: digest::of_fields([format!("{ask:?}").as_bytes()]),
+        model,
+        usage: usage(&ask)?,
+        stop_reason: None,
+    };
+    let calibration = state.store.report_usage(caller, id, &report).await?;
+    let cache_state = match report.usage.cache_state() {
+        CacheState::NothingExpected => pb::CacheState::NothingExpected,
+        CacheState::Warm => pb::CacheState::Warm,
+        CacheState::Cold => {
+            metrics::counter!("model_calls_cold_total").increment(1);
+            pb::CacheState::Cold
+        }
+    };
+    Ok(pb::ReportUsageResponse {
+        cache_state: cache_state.into(),
+        tokens_ratio: calibration.ratio,
+        reports: calibration.reports,
+    })
+}
+
+fn usage(ask: &pb::ReportUsageRequest) -> Result<Usage, Failure> {
+    let figures = [
+        ("input_tokens", ask.input_tokens),
+        ("cached_tokens", ask.cached_tokens),
+        ("written_tokens", ask.written_tokens),
+        ("output_tokens", ask.output_tokens),
+        ("context_tokens", ask.context_tokens),
+        ("expected_cached_tokens", ask.expected_cached_tokens),
+    ];
+    if let Some((field, _)) = figures.iter().find(|(_, tokens)| *tokens > MAX_TOKENS) {
+        return Err(Failure::limit(*field, MAX_TOKENS as usize, "tokens"));
+    }
+    if ask.input_tokens == 0 {
+        return Err(Failure::invalid("input_tokens", "must be at least 1"));
+    }
+    if ask.cached_tokens + ask.written_tokens > ask.input_tokens {
+        return Err(Failure::invalid(
+            "input_tokens",
+            "must include the cached and the written ones",
+        ));
+    }
+    Ok(Usage {
+        input: Tokens::new(ask.input_tokens),
+        cached: Tokens::new(ask.cached_tokens),
+        written: Tokens::new(ask.written_tokens),
+        output: Tokens::new(ask.output_tokens),
+        context: Tokens::new(ask.context_tokens),
+        expected_cached: Tokens::new(ask.expected_cached_tokens),
+    })
+}
+
+/// Most tokens of one call: far above every window, and small enough that sums do not overflow.
+const MAX_TOKENS: u64 = 1_000_000_000;

@@ -1,0 +1,22 @@
+//! ResolveSession.
+
+use anneal_core::caller::Caller;
+use anneal_proto::v1 as pb;
+
+use crate::{convert::parse, failure::Failure, state::ServerState, usecases::session};
+
+/// The session of a scope with its active conversation. Creates both if they do not exist.
+pub(crate) async fn resolve_session(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::ResolveSessionRequest,
+) -> Result<pb::Session, Failure> {
+    parse::request_id(&ask.request_id)?;
+    let scope = session::parse(ask.scope)?;
+    let planned = session::plan_conversation(state, caller, &scope, ask.defaults).await?;
+    let resolved = state
+        .store
+        .resolve_session(caller, &scope.resolved.key, &planned.conversation)
+        .await?;
+    Ok(session::reply(caller, scope, resolved))
+}

@@ -1,0 +1,39 @@
+//! RotateSession.
+
+use anneal_core::{caller::Caller, digest};
+use anneal_proto::v1 as pb;
+use anneal_store::{Rotation, RotationStart};
+
+use crate::{convert::parse, failure::Failure, state::ServerState, usecases::session};
+
+/// Starts a new conversation for a scope and archives the previous one. Calls with the same request
+/// id return the same conversation.
+pub(crate) async fn rotate_session(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::RotateSessionRequest,
+) -> Result<pb::Session, Failure> {
+    let request_id = parse::request_id(&ask.request_id)?;
+    let scope = session::parse(ask.scope)?;
+    let given = ask.defaults.is_some();
+    let planned = session::plan_conversation(state, caller, &scope, ask.defaults).await?;
+    let (asked, start) = if given {
+        (
+            planned.request_digest,
+            RotationStart::As(planned.conversation),
+        )
+    } else {
+        (
+            digest::of_fields([b"as before".as_slice()]),
+            RotationStart::AsBefore(planned.conversation),
+        )
+    };
+    let rotation = Rotation {
+        key: &scope.resolved.key,
+        request_id,
+        asked,
+        start,
+    };
+    let rotated = state.store.rotate_session(caller, &rotation).await?;
+    Ok(session::reply(caller, scope, rotated))
+}

@@ -1,0 +1,131 @@
+//! The Host names that are accepted while callers need no credential.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::uri::Authority;
+
+/// Host names that a web page cannot have pointed at this server: addresses, names of this machine
+/// or network, and names that the operator has configured. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct AllowedHosts {
+    is_loopback: bool,
+    /// Configured names (`server.http_hosts`).
+    hosts: std::sync::Arc<[String]>,
+}
+
+impl AllowedHosts {
+    /// For a server on `address`, with further names from the configuration.
+    pub(super) fn new(address: SocketAddr, hosts: &[String]) -> Self {
+        Self {
+            is_loopback: address.ip().is_loopback(),
+            hosts: hosts.into(),
+        }
+    }
+
+    /// Whether `host[:port]` is an accepted name.
+    pub(super) fn allows(&self, text: &str) -> bool {
+        let Ok(authority) = text.parse::<Authority>() else {
+            return false;
+        };
+        let host = authority.host();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        if self
+            .hosts
+            .iter()
+            .any(|named| named.eq_ignore_ascii_case(bare))
+        {
+            return true;
+        }
+        match bare.parse::<IpAddr>() {
+            // The origin of a page that was loaded from an address is that address. DNS rebinding
+            // needs a name.
+            Ok(address) => !self.is_loopback || address.is_loopback(),
+            // A name without a dot is resolved by this machine or its network, so no owner of a
+            // domain controls it.
+            Err(_) => {
+                is_localhost(bare) || !self.is_loopback && !bare.is_empty() && !bare.contains('.')
+            }
+        }
+    }
+
+    /// The refusal of any other name.
+    pub(super) const fn refusal(&self) -> &'static str {
+        if self.is_loopback {
+            "the Host is no name of this machine's loopback: localhost, 127.0.0.1 or [::1], or one of server.http_hosts"
+        } else {
+            "callers need no credential here, and the Host is no address, no name without a dot, and not in server.http_hosts"
+        }
+    }
+}
+
+fn is_localhost(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(address: &str) -> AllowedHosts {
+        AllowedHosts::new(
+            address.parse().expect("an address"),
+            &["panel.example".to_owned()],
+        )
+    }
+
+    #[test]
+    fn on_loopback_only_loopback_and_configured_names_are_allowed() {
+        let names = names("127.0.0.1:8080");
+        for host in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:1",
+            "127.8.8.8",
+            "[::1]:8080",
+            "panel.localhost:80",
+            "Panel.example:80",
+        ] {
+            assert!(names.allows(host), "{host}");
+        }
+        for host in [
+            "",
+            "server",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:80",
+            "10.0.0.1",
+            "[::2]",
+            "a b",
+            "x.panel.example",
+        ] {
+            assert!(!names.allows(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_a_domain_must_be_configured() {
+        let names = names("0.0.0.0:8080");
+        for host in [
+            "localhost:8080",
+            "127.0.0.1",
+            "10.1.2.3:8080",
+            "[fd00::1]:8080",
+            "server:8080",
+            "panel.example",
+        ] {
+            assert!(names.allows(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example:8080",
+            "evil.example.",
+            "ai.",
+            "127.0.0.1.evil.example",
+            "10.0.0",
+            "x.panel.example",
+            "a b",
+        ] {
+            assert!(!names.allows(host), "{host}");
+        }
+    }
+}

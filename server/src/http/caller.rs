@@ -1,0 +1,109 @@
+//! Authentication and authorisation of HTTP requests. Each endpoint lists the RPCs that it calls;
+//! its caller needs the verbs of all of them before the body is read.
+
+use std::marker::PhantomData;
+
+use anneal_core::caller::Caller;
+use axum::{
+    extract::{FromRef, FromRequestParts},
+    http::{Extensions, request::Parts},
+};
+use tonic::metadata::MetadataMap;
+
+use super::problem::Problem;
+use crate::{
+    auth::{Authenticated, Authenticator, Proof},
+    failure::Failure,
+    grpc::services::GrpcServices,
+    traffic::RequestMemory,
+    verbs::Rpc,
+};
+
+/// The authenticated caller of one HTTP request. The RPCs that the endpoint calls run in its name.
+#[derive(Clone)]
+pub(super) struct HttpCaller {
+    pub(super) services: GrpcServices,
+    pub(super) caller: Caller,
+    metadata: MetadataMap,
+    extensions: Extensions,
+}
+
+impl HttpCaller {
+    /// Wraps `message` with the metadata and extensions that a gRPC request of this caller would
+    /// have.
+    pub(super) fn request<T>(&self, message: T) -> tonic::Request<T> {
+        tonic::Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
+    }
+
+    /// The proof to check the credential again; None where callers need no credential.
+    pub(super) fn proof(&self) -> Option<Proof> {
+        self.extensions.get::<Proof>().cloned()
+    }
+
+    /// Fails if the credential is no longer valid. For answers that take long. A lookup that fails
+    /// because the database is unavailable does not end the answer.
+    pub(super) async fn recheck_credential(&self) -> Result<(), Failure> {
+        let Some(proof) = self.extensions.get::<Proof>() else {
+            return Ok(());
+        };
+        match proof.recheck().await {
+            Ok(()) | Err(Failure::Store(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// The RPCs that an endpoint calls. The caller needs the verbs of all of them.
+pub(super) trait EndpointRpcs: Send {
+    /// Those RPCs.
+    const RPCS: &'static [&'static Rpc];
+}
+
+/// Extractor: a caller who may call all RPCs of the endpoint. It is the only way to a
+/// [`HttpCaller`]. Every endpoint takes it as its first argument, so that the body of an
+/// unauthorised request is never read.
+pub(super) struct Authorized<C>(pub(super) HttpCaller, pub(super) PhantomData<C>);
+
+impl<S, C: EndpointRpcs> FromRequestParts<S> for Authorized<C>
+where
+    S: Send + Sync,
+    Authenticator: FromRef<S>,
+    GrpcServices: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Authenticated {
+            caller,
+            identity,
+            proof,
+        } = Authenticator::from_ref(state)
+            .authenticate(&parts.headers, &parts.extensions)
+            .await?;
+        for rpc in C::RPCS {
+            rpc.check(caller, &identity)?;
+        }
+        // `JsonBody` parses large bodies on this caller's share of the CPU pool.
+        parts.extensions.insert(caller);
+        let (metadata, mut extensions) = (
+            MetadataMap::from_headers(parts.headers.clone()),
+            Extensions::new(),
+        );
+        extensions.insert(caller);
+        extensions.insert(identity);
+        proof.map(|proof| extensions.insert(proof));
+        parts
+            .extensions
+            .get::<RequestMemory>()
+            .map(|memory| extensions.insert(memory.clone()));
+        Ok(Self(
+            HttpCaller {
+                services: GrpcServices::from_ref(state),
+                caller,
+                metadata,
+                extensions,
+            },
+            PhantomData,
+        ))
+    }
+}

@@ -1,0 +1,174 @@
+//! Extractors for paths, queries and JSON bodies. If a field cannot be read, the problem names it.
+
+use std::error::Error;
+
+use anneal_core::{caller::Caller, limits::REQUEST_BYTES};
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+};
+use serde::de::DeserializeOwned;
+use tonic::{Code, Status};
+
+use super::{problem::Problem, state::HttpState};
+use crate::{
+    failure::{AuthError, Failure},
+    limits::cpu_pool,
+};
+
+/// The parameters of a path.
+pub(super) struct PathParams<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        path.map(|Path(path)| Self(path)).map_err(|_| {
+            Problem::malformed(
+                StatusCode::BAD_REQUEST,
+                "the path is not UTF-8 once its % are decoded",
+            )
+        })
+    }
+}
+
+/// The parameters of a query. Unknown ones are ignored.
+pub(super) struct QueryParams<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query.map(|Query(query)| Self(query)).map_err(|rejected| {
+            let text = rejected.body_text();
+            let message = text
+                .rsplit_once("query string: ")
+                .map_or(text.as_str(), |(_, message)| message);
+            match message.split_once(": ") {
+                Some((field, description)) if !field.contains(' ') => {
+                    Problem::invalid(field, description)
+                }
+                _ => Problem::malformed(
+                    StatusCode::BAD_REQUEST,
+                    format!("the query cannot be read: {message}"),
+                ),
+            }
+        })
+    }
+}
+
+/// A JSON body; None: the request has none. Unknown fields are ignored.
+pub(super) struct JsonBody<T>(pub(super) Option<T>);
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<HttpState> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &HttpState) -> Result<Self, Problem> {
+        // Set by `Authorized`, after it has checked the verbs.
+        let caller = request.extensions().get::<Caller>().copied();
+        let caller = caller.ok_or_else(|| Problem::from(Failure::Auth(AuthError::NoCredential)))?;
+        let is_json = is_json(request.headers());
+        if request
+            .headers()
+            .get(header::CONTENT_ENCODING)
+            .is_some_and(|coding| coding != "identity")
+        {
+            let detail = "a body must come as it is: no Content-Encoding is undone";
+            return Err(Problem::malformed(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                detail,
+            ));
+        }
+        let size = request
+            .headers()
+            .get(header::CONTENT_LENGTH)
+            .and_then(|size| size.to_str().ok()?.parse().ok());
+        if size.is_some_and(|size: u64| size > REQUEST_BYTES as u64) {
+            return Err(Problem::too_large(REQUEST_BYTES));
+        }
+        let read = Bytes::from_request(request, state).await;
+        let bytes = read.map_err(
+            |rejected| match (rejected.status(), find_status(&rejected)) {
+                (_, Some(status)) if status.code() == Code::DeadlineExceeded => Problem::too_slow(),
+                (_, Some(status)) => Problem::from(status.clone()),
+                (StatusCode::PAYLOAD_TOO_LARGE, None) => Problem::too_large(REQUEST_BYTES),
+                _ => Problem::malformed(StatusCode::BAD_REQUEST, "the body broke off"),
+            },
+        )?;
+        if bytes.is_empty() {
+            return Ok(Self(None));
+        }
+        if !is_json {
+            let detail = "a body must come with Content-Type: application/json";
+            return Err(Problem::malformed(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                detail,
+            ));
+        }
+        let is_long = cpu_pool::is_long(bytes.len(), 0);
+        let read = state
+            .services
+            .state
+            .cpu
+            .run_if(is_long, caller.tenant(), move || parse_body(&bytes))
+            .await;
+        read?.map(|body| Self(Some(body)))
+    }
+}
+
+/// The status with which `traffic::RequestBody` ended the body, if it did.
+fn find_status<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(status) = error.downcast_ref() {
+            return Some(status);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Other content types are refused: a page of another origin can send them without a CORS
+/// preflight.
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|content_type| content_type.to_str().ok())
+        .unwrap_or_default();
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .eq_ignore_ascii_case("application/json")
+}
+
+fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // serde would also read a list, as the fields in their order.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Problem::malformed(
+            StatusCode::BAD_REQUEST,
+            "the body must be a JSON object",
+        ));
+    }
+    let mut text = serde_json::Deserializer::from_slice(bytes);
+    let body = serde_path_to_error::deserialize(&mut text).map_err(|error| {
+        let (field, inner) = (error.path().to_string(), error.inner());
+        let description = inner.to_string();
+        if inner.is_data() && field != "." {
+            Problem::invalid(field, description)
+        } else {
+            Problem::malformed(
+                StatusCode::BAD_REQUEST,
+                format!("the body is not JSON as it should be: {description}"),
+            )
+        }
+    })?;
+    text.end().map_err(|error| {
+        Problem::malformed(StatusCode::BAD_REQUEST, format!("after the JSON: {error}"))
+    })?;
+    Ok(body)
+}

@@ -1,0 +1,141 @@
+//! The events of a turn, as HTTP readers get them.
+
+use anneal_proto::v1 as pb;
+use pb::chat_response::{Attempt, Done};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::http::{json, message::ToolUse, problem::Problem};
+
+/// One event of a turn: the `data` of a server-sent event. The first is `started`, the last `done`
+/// or `error`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(in crate::http) enum TurnEvent {
+    /// The user's message is stored.
+    Started(TurnStarted),
+    /// More text of the answer.
+    Text(Delta),
+    /// More readable reasoning of the model.
+    Reasoning(Delta),
+    /// A complete tool call.
+    ToolCall(ToolUse),
+    /// Text, reasoning and tool calls so far are void: another answer follows.
+    Attempt(AttemptBegun),
+    /// The answer is stored.
+    Done(TurnDone),
+    /// The turn has failed. The user's message stays stored. The same request may be tried again.
+    Error(TurnFailed),
+}
+
+/// The user's message is stored.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct TurnStarted {
+    pub(super) session_id: String,
+    /// Ids of the stored messages.
+    pub(super) message_ids: Vec<i64>,
+    /// Repeats this turn: the id of the request, or one that was generated.
+    pub(super) request_id: String,
+}
+
+/// A piece of text.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct Delta {
+    pub(super) text: String,
+}
+
+/// Another answer begins.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct AttemptBegun {
+    /// 1 for the second model call, and so on; 0 if the turn was answered anew while the reader was
+    /// away.
+    pub(super) number: i32,
+    /// overflow, over_learnt_window, retry_smaller or answered_anew.
+    pub(super) reason: String,
+}
+
+/// The answer is stored.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct TurnDone {
+    session_id: String,
+    /// Tokens of all messages of the session; an estimate until they are counted.
+    token_estimate: u64,
+    /// Ids of the user's message and of the answer.
+    message_ids: Vec<i64>,
+    /// The answer's id; 0: nothing of the answer is stored.
+    answer_message_id: i64,
+    /// Tokens of the model call; absent in a replay without recorded figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    /// done, tool_use, output_limit or filtered; absent in such a replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<String>,
+    /// The model that answered; empty in such a replay.
+    model: String,
+    /// Whether a stored answer was sent again.
+    pub(super) replayed: bool,
+}
+
+/// Tokens of the model call.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "these are the names on the wire")]
+struct Usage {
+    input_tokens: u64,
+    /// Of the input tokens: read from the provider's cache, and written to it.
+    cached_tokens: u64,
+    written_tokens: u64,
+    output_tokens: u64,
+}
+
+/// Why the turn has failed.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::http) struct TurnFailed {
+    pub(in crate::http) problem: Problem,
+}
+
+impl AttemptBegun {
+    /// For a turn that was answered anew while its reader was away.
+    pub(super) fn answered_anew(number: i32) -> Self {
+        Self {
+            number,
+            reason: "answered_anew".to_owned(),
+        }
+    }
+}
+
+impl From<Attempt> for AttemptBegun {
+    fn from(attempt: Attempt) -> Self {
+        let reason = json::enum_name(attempt.reason().as_str_name(), "ATTEMPT_REASON_");
+        Self {
+            number: attempt.number,
+            reason,
+        }
+    }
+}
+
+impl From<Done> for TurnDone {
+    fn from(done: Done) -> Self {
+        let stop_reason = match done.stop_reason() {
+            pb::StopReason::Unspecified => None,
+            known => Some(json::enum_name(known.as_str_name(), "STOP_REASON_")),
+        };
+        Self {
+            session_id: done.conversation_id,
+            token_estimate: done.token_estimate,
+            message_ids: done.message_ids,
+            answer_message_id: done.answer_message_id,
+            usage: done.usage.map(|usage| Usage {
+                input_tokens: usage.input_tokens,
+                cached_tokens: usage.cached_tokens,
+                written_tokens: usage.written_tokens,
+                output_tokens: usage.output_tokens,
+            }),
+            stop_reason,
+            model: done.model,
+            replayed: done.replayed,
+        }
+    }
+}

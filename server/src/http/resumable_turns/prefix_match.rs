@@ -1,0 +1,192 @@
+//! Whether a log begins with what a reader has received before. Each byte of the log is compared
+//! once.
+
+use super::{
+    resume_point::{DeliveredPrefix, HashedPrefix},
+    turn_log::TurnEnd,
+};
+
+/// How much of each kind is skipped: bytes of text and reasoning, and tool calls.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Skip {
+    pub(super) text: u64,
+    pub(super) reasoning: u64,
+    pub(super) calls: u64,
+}
+
+/// Whether a log continues what was delivered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum MatchOutcome {
+    /// It does. This much of the log is skipped.
+    Continues(Skip),
+    /// It is another answer.
+    Differs,
+    /// The log is too short to tell.
+    Unknown,
+}
+
+/// What was delivered before, and the prefix of the log that was compared so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PrefixMatch {
+    delivered: DeliveredPrefix,
+    /// The prefix of the log: of each kind as much as was delivered, or as the log has.
+    log_prefix: DeliveredPrefix,
+    /// What the log has of each kind: bytes of text, bytes of reasoning, tool calls.
+    seen: [u64; 3],
+}
+
+impl PrefixMatch {
+    /// Nothing of the log is compared yet.
+    pub(super) fn new(delivered: DeliveredPrefix) -> Self {
+        Self {
+            delivered,
+            log_prefix: DeliveredPrefix::default(),
+            seen: [0; 3],
+        }
+    }
+
+    /// What was delivered before.
+    pub(super) const fn delivered(&self) -> DeliveredPrefix {
+        self.delivered
+    }
+
+    /// Compares more text of the log.
+    pub(super) fn push_text(&mut self, text: &str) {
+        self.seen[0] += text.len() as u64;
+        extend(&mut self.log_prefix.text, text, self.delivered.text);
+    }
+
+    /// Compares more reasoning of the log.
+    pub(super) fn push_reasoning(&mut self, text: &str) {
+        self.seen[1] += text.len() as u64;
+        extend(
+            &mut self.log_prefix.reasoning,
+            text,
+            self.delivered.reasoning,
+        );
+    }
+
+    /// Compares a tool call of the log: its id, name and input.
+    pub(super) fn push_call(&mut self, fields: [&str; 3]) {
+        self.seen[2] += 1;
+        if self.log_prefix.calls.0 < self.delivered.calls.0 {
+            self.log_prefix.calls.push_call(fields);
+        }
+    }
+
+    /// The result, once everything in the log was pushed. A stored answer may lack its reasoning:
+    /// if its text and calls match, the delivered reasoning stays valid. An answer that is
+    /// generated now differs as soon as its reasoning does, so the reader need not wait for its
+    /// end.
+    pub(super) fn outcome(&self, end: Option<&TurnEnd>, is_live: bool) -> MatchOutcome {
+        let Self {
+            delivered,
+            log_prefix,
+            ..
+        } = self;
+        let (is_done, is_replay) = match end {
+            Some(TurnEnd::Done(done)) => (true, done.replayed),
+            Some(TurnEnd::Failed(_) | TurnEnd::Discarded) | None => (false, false),
+        };
+        let differs = |delivered: HashedPrefix, log_prefix: HashedPrefix| {
+            log_prefix.0 == delivered.0 && log_prefix != delivered
+        };
+        if differs(delivered.text, log_prefix.text) || differs(delivered.calls, log_prefix.calls) {
+            return MatchOutcome::Differs;
+        }
+        if is_live && (differs(delivered.reasoning, log_prefix.reasoning) || self.has_diverged()) {
+            return MatchOutcome::Differs;
+        }
+        if log_prefix.text != delivered.text || log_prefix.calls != delivered.calls {
+            return if is_done {
+                MatchOutcome::Differs
+            } else {
+                MatchOutcome::Unknown
+            };
+        }
+        let skip = Skip {
+            text: delivered.text.0,
+            reasoning: delivered.reasoning.0,
+            calls: delivered.calls.0,
+        };
+        match (log_prefix.reasoning == delivered.reasoning, is_done) {
+            (true, _) => MatchOutcome::Continues(skip),
+            (false, false) => MatchOutcome::Unknown,
+            (false, true) if is_replay => MatchOutcome::Continues(Skip {
+                reasoning: u64::MAX,
+                ..skip
+            }),
+            (false, true) => MatchOutcome::Differs,
+        }
+    }
+
+    /// Whether the log has more of one kind than was delivered and less of another. The same answer
+    /// would have passed through exactly what was delivered.
+    fn has_diverged(&self) -> bool {
+        let counts = |prefix: &DeliveredPrefix| [prefix.text.0, prefix.reasoning.0, prefix.calls.0];
+        let delivered = counts(&self.delivered);
+        let is_ahead = self
+            .seen
+            .iter()
+            .zip(&delivered)
+            .any(|(seen, delivered)| seen > delivered);
+        is_ahead
+            && counts(&self.log_prefix)
+                .iter()
+                .zip(&delivered)
+                .any(|(log_prefix, delivered)| log_prefix < delivered)
+    }
+}
+
+fn extend(log_prefix: &mut HashedPrefix, text: &str, limit: HashedPrefix) {
+    let bytes_left = usize::try_from(limit.0.saturating_sub(log_prefix.0)).unwrap_or(usize::MAX);
+    log_prefix.push_bytes(&text.as_bytes()[..bytes_left.min(text.len())]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str, reasoning: &str) -> DeliveredPrefix {
+        let mut prefix = DeliveredPrefix::default();
+        prefix.text.push_bytes(text.as_bytes());
+        prefix.reasoning.push_bytes(reasoning.as_bytes());
+        prefix
+    }
+
+    #[test]
+    fn an_equal_prefix_continues_after_the_delivered_part() {
+        let mut prefix_match = PrefixMatch::new(prefix("one two", "hm"));
+        prefix_match.push_reasoning("hmm");
+        prefix_match.push_text("one");
+        assert_eq!(prefix_match.outcome(None, false), MatchOutcome::Unknown);
+        prefix_match.push_text(" two three");
+        assert_eq!(
+            prefix_match.outcome(None, true),
+            MatchOutcome::Continues(Skip {
+                text: 7,
+                reasoning: 2,
+                calls: 0
+            })
+        );
+    }
+
+    #[test]
+    fn a_different_prefix_is_another_answer() {
+        let mut prefix_match = PrefixMatch::new(prefix("one two", ""));
+        prefix_match.push_text("one, two");
+        assert_eq!(prefix_match.outcome(None, false), MatchOutcome::Differs);
+        let mut prefix_match = PrefixMatch::new(prefix("one", "hm"));
+        prefix_match.push_text("one two");
+        assert_eq!(
+            prefix_match.outcome(None, true),
+            MatchOutcome::Differs,
+            "more text without the reasoning"
+        );
+        assert_eq!(
+            prefix_match.outcome(None, false),
+            MatchOutcome::Unknown,
+            "a stored answer may lack its reasoning"
+        );
+    }
+}

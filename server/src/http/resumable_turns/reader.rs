@@ -1,0 +1,318 @@
+//! One reader of a log. It starts at the beginning or at its resume point, and delivers each thing
+//! once.
+
+use std::sync::Arc;
+
+use anneal_proto::v1 as pb;
+use tokio::sync::watch;
+
+use super::{
+    event::{AttemptBegun, Delta, TurnEvent, TurnFailed, TurnStarted},
+    prefix_match::{MatchOutcome, PrefixMatch, Skip},
+    resume_point::{DeliveredPrefix, ResumePoint},
+    turn_log::{LogState, Piece, TurnEnd, TurnLog},
+};
+use crate::http::problem::Problem;
+
+/// A reader of a turn.
+pub(in crate::http) struct TurnReader {
+    log: Arc<TurnLog>,
+    changes: watch::Receiver<()>,
+    session: String,
+    request: String,
+    /// The id of the user's message; 0: not known yet.
+    message: i64,
+    /// Compares the log with what was delivered before, until the result is known.
+    prefix_match: Option<PrefixMatch>,
+    has_sent_start: bool,
+    attempt: i32,
+    /// How many of the log's attempts the reader knows of.
+    attempts_seen: u64,
+    /// What was delivered of this attempt.
+    delivered: DeliveredPrefix,
+    /// What is still to be skipped in the log, because it was delivered before.
+    skip: Skip,
+    /// Index of the next piece, and the bytes of it that were read.
+    next: (usize, usize),
+    has_ended: bool,
+}
+
+/// What a reader finds in the log.
+enum NextItem {
+    /// An event with its id.
+    Event(String, TurnEvent),
+    /// More of the answer. It is a copy, so that the log is not locked while it is processed.
+    Piece(NewPiece),
+    /// Nothing new.
+    Nothing,
+}
+
+/// More of the answer: at most one piece of the log.
+enum NewPiece {
+    Text(String),
+    Reasoning(String),
+    Call(pb::ToolUsePart),
+}
+
+impl TurnReader {
+    /// A reader of this log, from the beginning or from a resume point.
+    pub(super) fn new(
+        log: Arc<TurnLog>,
+        changes: watch::Receiver<()>,
+        (session, request): (String, String),
+        resume_point: Option<&ResumePoint>,
+    ) -> Self {
+        let (attempt, attempts_seen) = {
+            let state = log.state();
+            // A resume point comes from the client. If it names another attempt than the current
+            // one, the reader starts again.
+            let is_here = |resume_point: &&ResumePoint| {
+                resume_point.log_id == log.id && resume_point.attempt == state.attempt_number()
+            };
+            resume_point.filter(is_here).map_or((0, 0), |resume_point| {
+                (resume_point.attempt, state.attempts_begun)
+            })
+        };
+        Self {
+            message: resume_point.map_or(0, |resume_point| resume_point.message),
+            prefix_match: resume_point.map(|resume_point| PrefixMatch::new(resume_point.delivered)),
+            has_sent_start: resume_point.is_some(),
+            attempt,
+            attempts_seen,
+            delivered: DeliveredPrefix::default(),
+            skip: Skip::default(),
+            next: (0, 0),
+            has_ended: false,
+            log,
+            changes,
+            session,
+            request,
+        }
+    }
+
+    /// Waits until the user's message is stored. Fails if the turn fails before.
+    pub(in crate::http) async fn wait_for_start(&mut self) -> Result<(), Problem> {
+        loop {
+            self.changes.borrow_and_update();
+            {
+                let state = self.log.state();
+                match &state.end {
+                    _ if state.started.is_some() => return Ok(()),
+                    Some(TurnEnd::Failed(problem)) => return Err(problem.clone()),
+                    Some(_) => return Ok(()),
+                    None => {}
+                }
+            }
+            if self.changes.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next event and its id. None after the last.
+    pub(in crate::http) async fn next(&mut self) -> Option<(String, TurnEvent)> {
+        while !self.has_ended {
+            self.changes.borrow_and_update();
+            let log = Arc::clone(&self.log);
+            let found = self.next_item(&log.state());
+            match found {
+                NextItem::Event(id, event) => return Some((id, event)),
+                NextItem::Piece(piece) => match self.deliver(piece) {
+                    Some(event) => return Some((self.event_id(), event)),
+                    // Yield, because much of the log may have been delivered before.
+                    None => tokio::task::yield_now().await,
+                },
+                NextItem::Nothing if self.has_ended => return None,
+                NextItem::Nothing => self.changes.changed().await.ok()?,
+            }
+        }
+        None
+    }
+
+    /// What comes next in the log.
+    fn next_item(&mut self, state: &LogState) -> NextItem {
+        if matches!(state.end, Some(TurnEnd::Discarded)) {
+            self.has_ended = true;
+            return NextItem::Nothing;
+        }
+        if let Some(last) = state.started.as_ref().and_then(|ids| ids.last()) {
+            self.message = *last;
+        }
+        if !self.has_sent_start
+            && let Some(ids) = &state.started
+        {
+            self.has_sent_start = true;
+            let started = TurnStarted {
+                session_id: self.session.clone(),
+                message_ids: ids.clone(),
+                request_id: self.request.clone(),
+            };
+            return NextItem::Event(self.event_id(), TurnEvent::Started(started));
+        }
+        if let Some(attempt) = state
+            .attempt
+            .as_ref()
+            .filter(|_| state.attempts_begun > self.attempts_seen)
+        {
+            return self.restart(state, attempt.clone());
+        }
+        if let Some(piece) = self.next_piece(state) {
+            return NextItem::Piece(piece);
+        }
+        match self
+            .prefix_match
+            .as_ref()
+            .map(|prefix_match| prefix_match.outcome(state.end.as_ref(), state.is_live))
+        {
+            Some(MatchOutcome::Continues(skip)) => {
+                let delivered = self
+                    .prefix_match
+                    .take()
+                    .map(|prefix_match| prefix_match.delivered());
+                (self.delivered, self.skip, self.next) =
+                    (delivered.unwrap_or_default(), skip, (0, 0));
+                return self
+                    .next_piece(state)
+                    .map_or_else(|| self.end_event(state), NextItem::Piece);
+            }
+            Some(MatchOutcome::Differs) => {
+                return self.restart(state, AttemptBegun::answered_anew(state.attempt_number()));
+            }
+            Some(MatchOutcome::Unknown) | None => {}
+        }
+        self.end_event(state)
+    }
+
+    fn restart(&mut self, state: &LogState, attempt: AttemptBegun) -> NextItem {
+        (self.attempt, self.attempts_seen) = (state.attempt_number(), state.attempts_begun);
+        (self.prefix_match, self.delivered, self.skip, self.next) =
+            (None, DeliveredPrefix::default(), Skip::default(), (0, 0));
+        NextItem::Event(self.event_id(), TurnEvent::Attempt(attempt))
+    }
+
+    /// A copy of what was not read yet, at most one piece. None: everything was read.
+    fn next_piece(&mut self, state: &LogState) -> Option<NewPiece> {
+        loop {
+            let (index, from) = self.next;
+            let piece = state.pieces.get(index)?;
+            let (end, piece) = match piece {
+                Piece::Text(text) => (
+                    text.len(),
+                    text.get(from..).map(|rest| NewPiece::Text(rest.to_owned())),
+                ),
+                Piece::Reasoning(text) => (
+                    text.len(),
+                    text.get(from..)
+                        .map(|rest| NewPiece::Reasoning(rest.to_owned())),
+                ),
+                Piece::Call(call) => (1, Some(NewPiece::Call(call.clone()))),
+            };
+            // The last piece may still grow.
+            self.next = if index + 1 < state.pieces.len() {
+                (index + 1, 0)
+            } else {
+                (index, end)
+            };
+            if from < end {
+                return piece;
+            }
+            if self.next.0 == index {
+                return None;
+            }
+        }
+    }
+
+    /// Compares a piece with what was delivered before, skips it, or makes it an event.
+    fn deliver(&mut self, piece: NewPiece) -> Option<TurnEvent> {
+        if let Some(prefix_match) = &mut self.prefix_match {
+            match piece {
+                NewPiece::Text(text) => prefix_match.push_text(&text),
+                NewPiece::Reasoning(text) => prefix_match.push_reasoning(&text),
+                NewPiece::Call(call) => prefix_match.push_call([&call.id, &call.name, &call.input]),
+            }
+            return None;
+        }
+        match piece {
+            NewPiece::Text(text) => {
+                let rest = skip_delivered(text, &mut self.skip.text);
+                self.delivered.text.push_bytes(rest.as_bytes());
+                delta(rest).map(TurnEvent::Text)
+            }
+            NewPiece::Reasoning(text) => {
+                let rest = skip_delivered(text, &mut self.skip.reasoning);
+                self.delivered.reasoning.push_bytes(rest.as_bytes());
+                delta(rest).map(TurnEvent::Reasoning)
+            }
+            NewPiece::Call(_) if self.skip.calls > 0 => {
+                self.skip.calls -= 1;
+                None
+            }
+            NewPiece::Call(call) => {
+                self.delivered
+                    .calls
+                    .push_call([&call.id, &call.name, &call.input]);
+                Some(TurnEvent::ToolCall(call.into()))
+            }
+        }
+    }
+
+    /// The last event, if the turn has ended. A failure does not change the resume point, so that
+    /// the reader may come back.
+    fn end_event(&mut self, state: &LogState) -> NextItem {
+        let Some(end) = &state.end else {
+            return NextItem::Nothing;
+        };
+        self.has_ended = true;
+        match end {
+            TurnEnd::Failed(problem) => {
+                self.delivered = self
+                    .prefix_match
+                    .map_or(self.delivered, |prefix_match| prefix_match.delivered());
+                NextItem::Event(
+                    self.event_id(),
+                    TurnEvent::Error(TurnFailed {
+                        problem: problem.clone(),
+                    }),
+                )
+            }
+            TurnEnd::Done(done) => {
+                let last = ResumePoint {
+                    is_end: true,
+                    ..self.resume_point()
+                };
+                NextItem::Event(last.event_id(), TurnEvent::Done(done.clone()))
+            }
+            TurnEnd::Discarded => NextItem::Nothing,
+        }
+    }
+
+    /// The event id of the current position.
+    fn event_id(&self) -> String {
+        self.resume_point().event_id()
+    }
+
+    fn resume_point(&self) -> ResumePoint {
+        ResumePoint {
+            session: self.session.clone(),
+            request: self.request.clone(),
+            message: self.message,
+            log_id: self.log.id,
+            attempt: self.attempt,
+            delivered: self.delivered,
+            is_end: false,
+        }
+    }
+}
+
+fn delta(text: String) -> Option<Delta> {
+    (!text.is_empty()).then_some(Delta { text })
+}
+
+/// The rest of a text after the part that was delivered.
+fn skip_delivered(mut text: String, skip: &mut u64) -> String {
+    let skip_delivered = usize::try_from(*skip).unwrap_or(usize::MAX).min(text.len());
+    *skip -= skip_delivered as u64;
+    // Only a forged resume point can be inside a character.
+    text.drain(..text.ceil_char_boundary(skip_delivered));
+    text
+}

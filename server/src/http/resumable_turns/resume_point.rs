@@ -1,0 +1,184 @@
+//! How much of a turn a reader has received. The id of an event encodes it.
+
+use anneal_core::limits::ID_BYTES;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of one kind that can have been delivered in one attempt. An answer has at most 64
+/// MiB; reasoning may have more.
+const MAX_DELIVERED: u64 = 1 << 40;
+
+/// What was delivered of one kind: its amount, and a hash of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::http) struct HashedPrefix(pub(super) u64, u64);
+
+impl Default for HashedPrefix {
+    /// Nothing delivered.
+    fn default() -> Self {
+        Self(0, 0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl HashedPrefix {
+    /// Adds bytes. The hash (FNV-1a) does not depend on how they are split.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len() as u64;
+        self.1 = fnv1a(self.1, bytes);
+    }
+
+    /// Adds a tool call with these fields.
+    pub(super) fn push_call(&mut self, fields: [&str; 3]) {
+        self.0 += 1;
+        for field in fields {
+            self.1 = fnv1a(fnv1a(self.1, field.as_bytes()), &[0xff]);
+        }
+    }
+}
+
+fn fnv1a(state: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(state, |state, byte| {
+        (state ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// What was delivered of an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::http) struct DeliveredPrefix {
+    /// Bytes of text.
+    pub(super) text: HashedPrefix,
+    /// Bytes of readable reasoning.
+    pub(super) reasoning: HashedPrefix,
+    /// Number of tool calls.
+    pub(super) calls: HashedPrefix,
+}
+
+/// The position of a reader, after an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::http) struct ResumePoint {
+    pub(in crate::http) session: String,
+    pub(in crate::http) request: String,
+    /// Id of the user's message.
+    pub(in crate::http) message: i64,
+    /// The log that the reader followed.
+    pub(super) log_id: u64,
+    /// Number of the attempt in that log.
+    pub(super) attempt: i32,
+    pub(super) delivered: DeliveredPrefix,
+    /// Whether the reader has received the last event.
+    pub(in crate::http) is_end: bool,
+}
+
+impl ResumePoint {
+    /// Encodes the position as the id of an event.
+    pub(in crate::http) fn event_id(&self) -> String {
+        let fields = (
+            &self.session,
+            &self.request,
+            self.message,
+            self.log_id,
+            self.attempt,
+            self.delivered,
+            self.is_end,
+        );
+        URL_SAFE_NO_PAD
+            .encode(serde_json::to_vec(&fields).expect("numbers and strings can be written"))
+    }
+
+    /// Whether an event can have this position. Event ids come from the client.
+    fn is_possible(&self) -> bool {
+        let DeliveredPrefix {
+            text,
+            reasoning,
+            calls,
+        } = self.delivered;
+        let has_possible_counts = [text, reasoning, calls]
+            .iter()
+            .all(|prefix| prefix.0 <= MAX_DELIVERED);
+        let is_request = (1..=ID_BYTES).contains(&self.request.len());
+        is_request && self.message > 0 && self.attempt >= 0 && has_possible_counts
+    }
+
+    /// Decodes the id of an event. None: it is not one of this server.
+    pub(in crate::http) fn parse(id: &[u8]) -> Option<Self> {
+        let text = URL_SAFE_NO_PAD.decode(id).ok()?;
+        let (session, request, message, log_id, attempt, delivered, is_end) =
+            serde_json::from_slice(&text).ok()?;
+        let resume_point = Self {
+            session,
+            request,
+            message,
+            log_id,
+            attempt,
+            delivered,
+            is_end,
+        };
+        resume_point.is_possible().then_some(resume_point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_does_not_depend_on_how_text_is_split() {
+        let (mut whole, mut pieces) = (HashedPrefix::default(), HashedPrefix::default());
+        whole.push_bytes("one two".as_bytes());
+        for piece in ["on", "", "e two"] {
+            pieces.push_bytes(piece.as_bytes());
+        }
+        assert_eq!(whole, pieces);
+        let (mut one, mut other) = (HashedPrefix::default(), HashedPrefix::default());
+        one.push_call(["a", "bc", ""]);
+        other.push_call(["ab", "c", ""]);
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn event_ids_round_trip_and_forged_ones_are_refused() {
+        let resume_point = ResumePoint {
+            session: "s".into(),
+            request: "r".into(),
+            message: 1,
+            log_id: u64::MAX,
+            attempt: 2,
+            delivered: DeliveredPrefix::default(),
+            is_end: false,
+        };
+        assert_eq!(
+            ResumePoint::parse(resume_point.event_id().as_bytes()),
+            Some(resume_point.clone())
+        );
+        for forged in ["", "1", "W10", "bnVsbA", &resume_point.event_id()[1..]] {
+            assert_eq!(ResumePoint::parse(forged.as_bytes()), None, "{forged}");
+        }
+        let endless = DeliveredPrefix {
+            reasoning: HashedPrefix(u64::MAX, 0),
+            ..DeliveredPrefix::default()
+        };
+        for impossible in [
+            ResumePoint {
+                attempt: -1,
+                ..resume_point.clone()
+            },
+            ResumePoint {
+                message: 0,
+                ..resume_point.clone()
+            },
+            ResumePoint {
+                request: "r".repeat(ID_BYTES + 1),
+                ..resume_point.clone()
+            },
+            ResumePoint {
+                delivered: endless,
+                ..resume_point.clone()
+            },
+        ] {
+            assert_eq!(
+                ResumePoint::parse(impossible.event_id().as_bytes()),
+                None,
+                "{impossible:?}"
+            );
+        }
+    }
+}

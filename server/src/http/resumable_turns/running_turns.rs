@@ -1,0 +1,291 @@
+//! The running turns of this process. A task of its own relays each turn into its log, so that no
+//! reader slows it down or ends it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anneal_core::{caller::TenantId, digest, limits::CHAT_DEADLINE_SECONDS};
+use anneal_proto::v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _};
+use futures::StreamExt as _;
+use prost::Message as _;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::{
+    log_budget::{DiscardableLog as _, LogBudget},
+    reader::TurnReader,
+    resume_point::ResumePoint,
+    turn_log::{TurnEnd, TurnLog},
+};
+use crate::{
+    convert::parse,
+    failure::Failure,
+    http::{caller::HttpCaller, problem::Problem},
+    poll_watchdog::{PollWatchdog, WatchedFuture},
+    reason::Reason,
+};
+
+/// The turns of HTTP readers that run in this process.
+pub(in crate::http) struct RunningTurns {
+    turns: Mutex<HashMap<TurnKey, RunningTurn>>,
+    budget: LogBudget,
+}
+
+/// Identifies a turn.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct TurnKey {
+    tenant: TenantId,
+    session: String,
+    request: String,
+}
+
+struct RunningTurn {
+    /// Digest of the user's message.
+    digest: digest::Digest,
+    log: Arc<TurnLog>,
+}
+
+/// Whether a turn's session existed before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) enum SessionOrigin {
+    /// It existed before.
+    Existing,
+    /// It was created for this turn. If the turn is refused before anything is stored, the session
+    /// is deleted.
+    Created,
+}
+
+/// What a turn does while another one runs in its session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) enum WhenBusy {
+    /// It is refused.
+    Refuse,
+    /// It waits: the other turn may be the one that the reader comes back to, on another server.
+    Wait,
+}
+
+/// A turn that a reader starts or joins.
+pub(in crate::http) struct TurnRequest {
+    pub(in crate::http) ask: pb::ChatRequest,
+    pub(in crate::http) session_origin: SessionOrigin,
+    pub(in crate::http) when_busy: WhenBusy,
+    /// Where the reader continues; None: at the beginning.
+    pub(in crate::http) resume_point: Option<ResumePoint>,
+}
+
+/// How often a waiting turn is tried again while another server runs a turn in the session.
+const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the log of an ended turn is kept for slow readers.
+const LOG_TTL: Duration = Duration::from_secs(CHAT_DEADLINE_SECONDS);
+
+impl RunningTurns {
+    /// No turns yet. Their logs will share this budget.
+    pub(in crate::http) fn new(budget: LogBudget) -> Self {
+        Self {
+            turns: Mutex::default(),
+            budget,
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<TurnKey, RunningTurn>> {
+        // A panic cannot leave the map half changed: each change is one insertion or one removal.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins a running turn as a reader, or starts the turn.
+    pub(in crate::http) fn join(
+        self: &Arc<Self>,
+        http_caller: HttpCaller,
+        turn_request: TurnRequest,
+        closing: CancellationToken,
+    ) -> TurnReader {
+        let TurnRequest {
+            ask,
+            session_origin,
+            when_busy,
+            resume_point,
+        } = turn_request;
+        let (session, request) = (ask.conversation_id.clone(), ask.request_id.clone());
+        let key = TurnKey {
+            tenant: http_caller.caller.tenant(),
+            session: session.clone(),
+            request: request.clone(),
+        };
+        let digest = digest_of(&ask.messages);
+        let (log, changes, is_new) = self.find_or_insert(&key, digest);
+        if is_new {
+            let relay = TurnRelay {
+                turns: Arc::clone(self),
+                key,
+                log: Arc::clone(&log),
+                http_caller,
+                ask,
+                session_origin,
+                when_busy,
+                closing,
+            };
+            tokio::spawn(WatchedFuture::new(
+                PollWatchdog::for_task("running_turn"),
+                relay.run(),
+            ));
+        }
+        TurnReader::new(log, changes, (session, request), resume_point.as_ref())
+    }
+
+    /// The log of this turn, and whether it is new. A turn with the same key but another message
+    /// gets a log of its own; the RPC refuses it.
+    fn find_or_insert(
+        &self,
+        key: &TurnKey,
+        digest: digest::Digest,
+    ) -> (Arc<TurnLog>, watch::Receiver<()>, bool) {
+        let mut turns = self.turns();
+        if let Some(running) = turns.get(key).filter(|running| running.digest == digest) {
+            return (Arc::clone(&running.log), running.log.changes(), false);
+        }
+        let (log, changes) = TurnLog::new(&self.budget, key.tenant);
+        turns.entry(key.clone()).or_insert_with(|| RunningTurn {
+            digest,
+            log: Arc::clone(&log),
+        });
+        (log, changes, true)
+    }
+
+    /// Removes the turn, if it still has this log.
+    fn remove(&self, key: &TurnKey, log: &Arc<TurnLog>) {
+        let mut turns = self.turns();
+        if turns
+            .get(key)
+            .is_some_and(|running| Arc::ptr_eq(&running.log, log))
+        {
+            turns.remove(key);
+        }
+    }
+}
+
+fn digest_of(messages: &[pb::NewMessage]) -> digest::Digest {
+    let encoded: Vec<Vec<u8>> = messages.iter().map(pb::NewMessage::encode_to_vec).collect();
+    digest::of_fields(encoded.iter().map(Vec::as_slice))
+}
+
+/// Relays the events of a turn into its log.
+struct TurnRelay {
+    turns: Arc<RunningTurns>,
+    key: TurnKey,
+    log: Arc<TurnLog>,
+    http_caller: HttpCaller,
+    ask: pb::ChatRequest,
+    session_origin: SessionOrigin,
+    when_busy: WhenBusy,
+    closing: CancellationToken,
+}
+
+impl Drop for TurnRelay {
+    fn drop(&mut self) {
+        self.turns.remove(&self.key, &self.log);
+        if self.log.state().end.is_none() {
+            self.log.end(TurnEnd::Failed(Failure::Panicked.into()));
+        }
+    }
+}
+
+impl TurnRelay {
+    /// Relays the turn to its end. Then waits until no reader is left, or until the log expires.
+    async fn run(mut self) {
+        if let Err(problem) = self.relay_until_not_busy().await {
+            if self.session_origin == SessionOrigin::Created && self.log.state().started.is_none() {
+                self.delete_created_session().await;
+            }
+            // From now on the same request starts a new turn.
+            self.turns.remove(&self.key, &self.log);
+            self.log.end(TurnEnd::Failed(problem));
+        }
+        let log = Arc::clone(&self.log);
+        drop(self);
+        if log.is_discarded() {
+            return;
+        }
+        tokio::select! {
+            () = log.wait_for_no_readers() => {}
+            () = tokio::time::sleep(LOG_TTL) => log.discard(),
+        }
+    }
+
+    async fn relay_until_not_busy(&mut self) -> Result<(), Problem> {
+        let until = Instant::now() + Duration::from_secs(CHAT_DEADLINE_SECONDS);
+        let mut is_waiting = false;
+        loop {
+            let relayed = self.relay_once().await;
+            let Err(problem) = relayed else {
+                return relayed;
+            };
+            let may_wait = self.when_busy == WhenBusy::Wait && Instant::now() < until;
+            if !may_wait || !problem.is(Reason::TurnInProgress) || self.log.is_discarded() {
+                return Err(problem);
+            }
+            // The log pays for the message while the turn waits.
+            if !is_waiting {
+                self.log.charge(self.ask.encoded_len() as u64);
+                is_waiting = true;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(BUSY_RETRY_INTERVAL) => {}
+                () = self.closing.cancelled() => return Err(Failure::ServerStopping.into()),
+                () = self.log.wait_for_no_readers() => return Err(problem),
+            }
+        }
+    }
+
+    async fn relay_once(&mut self) -> Result<(), Problem> {
+        let ask = match self.when_busy {
+            WhenBusy::Refuse => std::mem::take(&mut self.ask),
+            WhenBusy::Wait => self.ask.clone(),
+        };
+        let http_caller = &self.http_caller;
+        let mut events = http_caller
+            .services
+            .chat(http_caller.request(ask))
+            .await?
+            .into_inner();
+        while let Some(response) = events.next().await {
+            let Some(event) = response?.event else {
+                continue;
+            };
+            let is_last = matches!(event, Event::Done(_));
+            if is_last {
+                self.turns.remove(&self.key, &self.log);
+            }
+            self.log.record(event);
+            if is_last {
+                return Ok(());
+            }
+            if self.log.is_discarded() {
+                // Readers that come back start a replay from the store: at once, or when the turn
+                // has ended.
+                self.turns.remove(&self.key, &self.log);
+                if !self.log.state().is_live {
+                    return Ok(());
+                }
+            }
+        }
+        Err(Failure::Panicked.into())
+    }
+
+    /// Deletes the session that was created for this turn, if nothing is stored in it.
+    async fn delete_created_session(&self) {
+        let Ok(id) = parse::conversation_id(&self.key.session) else {
+            return;
+        };
+        let store = &self.http_caller.services.state.store;
+        if let Err(error) = store
+            .delete_empty_conversation(self.http_caller.caller, id)
+            .await
+        {
+            warn!(conversation.id = %id, "could not take back the session of a refused turn: {error}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The log of one turn. It holds the current attempt only: at most the size of one answer.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use anneal_core::caller::TenantId;
+use anneal_proto::v1::{self as pb, chat_response::Event};
+use tokio::sync::watch;
+
+use super::{
+    event::{AttemptBegun, TurnDone},
+    log_budget::{DiscardableLog, LogAllocation, LogBudget},
+};
+use crate::http::problem::Problem;
+
+/// Size of a piece: the most that a reader gets at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+/// Memory of a piece beside its bytes.
+const PIECE_OVERHEAD: u64 = 64;
+
+/// The log of a turn.
+pub(super) struct TurnLog {
+    /// Random, to tell logs apart in event ids.
+    pub(super) id: u64,
+    state: Mutex<LogState>,
+    changed: watch::Sender<()>,
+    allocation: LogAllocation,
+}
+
+/// What was logged so far.
+#[derive(Default)]
+pub(super) struct LogState {
+    /// Ids of the stored messages; None: nothing is stored yet.
+    pub(super) started: Option<Vec<i64>>,
+    /// The current attempt; None: the first.
+    pub(super) attempt: Option<AttemptBegun>,
+    /// How many further attempts have begun. Each makes positions in `pieces` invalid.
+    pub(super) attempts_begun: u64,
+    /// The answer of the current attempt.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) end: Option<TurnEnd>,
+    /// Whether a model is answering. False: not known yet, or a stored answer is replayed.
+    pub(super) is_live: bool,
+}
+
+/// A piece of an answer.
+pub(super) enum Piece {
+    Text(String),
+    Reasoning(String),
+    Call(pb::ToolUsePart),
+}
+
+/// How a turn has ended.
+#[derive(Clone)]
+pub(super) enum TurnEnd {
+    Done(TurnDone),
+    Failed(Problem),
+    /// The log has expired, or its memory was needed. What is stored can be replayed.
+    Discarded,
+}
+
+impl TurnLog {
+    /// An empty log of this tenant, and the change notifications for its first reader.
+    pub(super) fn new(budget: &LogBudget, tenant: TenantId) -> (Arc<Self>, watch::Receiver<()>) {
+        let (changed, first) = watch::channel(());
+        let id = uuid::Uuid::new_v4().as_u64_pair().0;
+        let log = Arc::new_cyclic(|log| Self {
+            id,
+            state: Mutex::default(),
+            changed,
+            allocation: budget.register(tenant, Weak::<Self>::clone(log)),
+        });
+        (log, first)
+    }
+
+    /// What the log uses of the budget.
+    #[cfg(test)]
+    pub(super) const fn allocation(&self) -> &LogAllocation {
+        &self.allocation
+    }
+
+    /// Change notifications for another reader.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until no reader is left.
+    pub(super) async fn wait_for_no_readers(&self) {
+        self.changed.closed().await;
+    }
+
+    /// What was logged so far.
+    pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
+        // A panic cannot leave it half changed: each change is one assignment or one push.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the content was discarded.
+    pub(super) fn is_discarded(&self) -> bool {
+        matches!(self.state().end, Some(TurnEnd::Discarded))
+    }
+
+    /// Logs an event. Does nothing once the content was discarded.
+    pub(super) fn record(&self, event: Event) {
+        let mut state = self.state();
+        if matches!(state.end, Some(TurnEnd::Discarded)) {
+            return;
+        }
+        let mut bytes = 0;
+        match event {
+            Event::Started(started) => {
+                state.is_live = !started.replayed;
+                state.started = Some(started.message_ids);
+            }
+            Event::Attempt(attempt) => {
+                state.attempt = Some(attempt.into());
+                state.attempts_begun += 1;
+                state.pieces = Vec::new();
+                self.allocation.release();
+            }
+            Event::TextDelta(text) => bytes = state.append_text(&text, Piece::Text),
+            Event::ReasoningDelta(text) => bytes = state.append_text(&text, Piece::Reasoning),
+            Event::ToolCall(call) => {
+                bytes =
+                    (call.id.len() + call.name.len() + call.input.len()) as u64 + PIECE_OVERHEAD;
+                state.pieces.push(Piece::Call(call));
+            }
+            Event::Done(done) => {
+                state.end = Some(TurnEnd::Done(done.into()));
+                self.allocation.mark_ended();
+            }
+        }
+        drop(state);
+        self.charge(bytes);
+        self.changed.send_replace(());
+    }
+
+    /// Charges bytes to the budget, and discards the logs that must make room.
+    pub(super) fn charge(&self, bytes: u64) {
+        if bytes > 0 {
+            self.allocation
+                .charge(bytes)
+                .iter()
+                .for_each(|log| log.discard());
+        }
+    }
+
+    /// Records how the turn has ended, unless it already has.
+    pub(super) fn end(&self, ended: TurnEnd) {
+        self.state().end.get_or_insert(ended);
+        self.allocation.mark_ended();
+        self.changed.send_replace(());
+    }
+}
+
+impl DiscardableLog for TurnLog {
+    /// Discards the content. Readers that are not done get the rest from a replay.
+    fn discard(&self) {
+        let mut state = self.state();
+        (state.pieces, state.end) = (Vec::new(), Some(TurnEnd::Discarded));
+        self.allocation.release();
+        drop(state);
+        self.changed.send_replace(());
+    }
+}
+
+impl LogState {
+    /// The number of the current attempt; 0: the first.
+    pub(super) fn attempt_number(&self) -> i32 {
+        self.attempt.as_ref().map_or(0, |attempt| attempt.number)
+    }
+
+    /// Appends text to the last piece, or as new pieces. Returns the memory that this takes.
+    fn append_text(&mut self, text: &str, kind: fn(String) -> Piece) -> u64 {
+        let bytes = text.len() as u64;
+        if let Some(last) = self.pieces.last_mut() {
+            let is_same_kind =
+                std::mem::discriminant(last) == std::mem::discriminant(&kind(String::new()));
+            if let Piece::Text(before) | Piece::Reasoning(before) = last {
+                if is_same_kind && before.len() + text.len() <= PIECE_BYTES {
+                    before.push_str(text);
+                    return bytes;
+                }
+                // The piece does not grow any more: free its spare capacity.
+                before.shrink_to_fit();
+            }
+        }
+        let before = self.pieces.len();
+        self.pieces.extend(split_into_pieces(text).map(kind));
+        bytes + (self.pieces.len() - before) as u64 * PIECE_OVERHEAD
+    }
+}
+
+fn split_into_pieces(mut text: &str) -> impl Iterator<Item = String> {
+    std::iter::from_fn(move || {
+        let (piece, rest) = text.split_at(text.floor_char_boundary(PIECE_BYTES));
+        text = rest;
+        (!piece.is_empty()).then(|| piece.to_owned())
+    })
+}

@@ -1,0 +1,56 @@
+//! What all endpoints share.
+
+use std::sync::Arc;
+
+use axum::extract::FromRef;
+use tokio_util::sync::CancellationToken;
+
+use super::resumable_turns::{LogBudget, RunningTurns};
+use crate::{auth::Authenticator, grpc::services::GrpcServices, settings::LimitSettings};
+
+/// State of the HTTP router. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct HttpState {
+    pub(super) services: GrpcServices,
+    pub(super) auth: Authenticator,
+    /// Turns that were started over HTTP and that readers can join.
+    pub(super) running_turns: Arc<RunningTurns>,
+    /// Cancelled at shutdown: no new request is accepted from then on.
+    pub(super) closing: CancellationToken,
+}
+
+impl HttpState {
+    /// The answer logs of running turns hold at most `limits.answer_log_bytes`. One tenant gets its
+    /// share of that, or all of it where callers need no credential and so are one tenant.
+    pub(crate) fn new(
+        services: GrpcServices,
+        auth: Authenticator,
+        limits: &LimitSettings,
+        closing: CancellationToken,
+    ) -> Self {
+        let share = if auth.is_open() {
+            limits.answer_log_bytes
+        } else {
+            limits.share_of(limits.answer_log_bytes)
+        };
+        let budget = LogBudget::new(limits.answer_log_bytes, share);
+        Self {
+            services,
+            auth,
+            running_turns: Arc::new(RunningTurns::new(budget)),
+            closing,
+        }
+    }
+}
+
+impl FromRef<HttpState> for GrpcServices {
+    fn from_ref(state: &HttpState) -> Self {
+        state.services.clone()
+    }
+}
+
+impl FromRef<HttpState> for Authenticator {
+    fn from_ref(state: &HttpState) -> Self {
+        state.auth.clone()
+    }
+}

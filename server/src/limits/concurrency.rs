@@ -1,0 +1,185 @@
+//! Concurrency limits. With several tenants, each may hold at most its share of a limit, so that
+//! one tenant cannot use up all permits. Which RPC takes which limit: `rpc_call.rs`; the
+//! numbers: `settings/server.rs`.
+
+use std::{future::Future, sync::Arc};
+
+use anneal_core::caller::TenantId;
+use anneal_store::TenantSemaphores;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::failure::Failure;
+
+/// The part of a limit that one tenant may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TenantShare {
+    /// There is one tenant; it may hold all of a limit.
+    Whole,
+    /// A tenant may hold this percentage of a limit, and at least one permit.
+    Percent(u32),
+}
+
+/// A number of permits. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ConcurrencyLimit {
+    all: Arc<Semaphore>,
+    shares: Option<Arc<TenantSemaphores>>,
+}
+
+/// One or more permits, released when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    all: OwnedSemaphorePermit,
+    share: Option<OwnedSemaphorePermit>,
+}
+
+impl ConcurrencyLimit {
+    /// A limit of this many permits.
+    pub(crate) fn new(permits: usize, tenant_share: TenantShare) -> Self {
+        let shares = match tenant_share {
+            TenantShare::Whole => None,
+            TenantShare::Percent(percent) => {
+                Some(Arc::new(TenantSemaphores::new(permits, percent)))
+            }
+        };
+        Self {
+            all: Arc::new(Semaphore::new(permits)),
+            shares,
+        }
+    }
+
+    /// Takes a permit, or fails with [`Failure::Overloaded`] if none is free for this tenant.
+    pub(crate) fn try_acquire(&self, tenant: TenantId) -> Result<Permit, Failure> {
+        let share = self
+            .shares
+            .as_ref()
+            .map(|shares| shares.of(tenant).try_acquire_owned())
+            .transpose();
+        let share = share.map_err(|_| Failure::Overloaded)?;
+        let all = Arc::clone(&self.all)
+            .try_acquire_owned()
+            .map_err(|_| Failure::Overloaded)?;
+        Ok(Permit { all, share })
+    }
+
+    /// Waits for this many permits, at most the tenant's share. Waiters are served in order.
+    pub(crate) async fn acquire(&self, tenant: TenantId, permits: u32) -> Result<Permit, Failure> {
+        Ok(self.acquire_after(tenant, permits, async {}).await?.0)
+    }
+
+    /// Like [`acquire`](Self::acquire), but also awaits `condition`: after the tenant's own
+    /// permits, before the shared ones. So at most one call of a tenant waits there for what all
+    /// tenants share.
+    pub(crate) async fn acquire_after<T>(
+        &self,
+        tenant: TenantId,
+        permits: u32,
+        condition: impl Future<Output = T>,
+    ) -> Result<(Permit, T), Failure> {
+        let mut count = permits;
+        let share = match &self.shares {
+            Some(shares) => {
+                count = count.min(u32::try_from(shares.permits()).unwrap_or(u32::MAX));
+                // A call that waits for its tenant's share holds no permit that other tenants need.
+                Some(
+                    shares
+                        .of(tenant)
+                        .acquire_many_owned(count)
+                        .await
+                        .map_err(|_| Failure::Panicked)?,
+                )
+            }
+            None => None,
+        };
+        let condition = condition.await;
+        let all = Arc::clone(&self.all)
+            .acquire_many_owned(count)
+            .await
+            .map_err(|_| Failure::Panicked)?;
+        Ok((Permit { all, share }, condition))
+    }
+
+    /// Free permits.
+    #[cfg(test)]
+    pub(crate) fn available(&self) -> usize {
+        self.all.available_permits()
+    }
+}
+
+impl Permit {
+    /// Number of permits held.
+    pub(crate) fn count(&self) -> usize {
+        self.all.num_permits()
+    }
+
+    /// Splits off this many permits; None if fewer are held.
+    pub(crate) fn split(&mut self, permits: usize) -> Option<Self> {
+        let all = self.all.split(permits)?;
+        let share = self.share.as_mut().and_then(|share| share.split(permits));
+        Some(Self { all, share })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    const ANNA: TenantId = TenantId(Uuid::from_u128(1));
+    const BERT: TenantId = TenantId(Uuid::from_u128(2));
+
+    #[test]
+    fn a_tenant_gets_half_of_a_limit_and_a_sole_tenant_all_of_it() {
+        let limit = ConcurrencyLimit::new(4, TenantShare::Percent(50));
+        let held: Vec<_> = (0..2)
+            .map(|_| limit.try_acquire(ANNA).expect("a permit is free"))
+            .collect();
+        assert!(matches!(limit.try_acquire(ANNA), Err(Failure::Overloaded)));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                limit
+                    .try_acquire(BERT)
+                    .expect("permits are left for others")
+            })
+            .collect();
+        assert!(matches!(limit.try_acquire(BERT), Err(Failure::Overloaded)));
+        drop((held, others));
+        limit.try_acquire(ANNA).expect("a permit is free again");
+        let whole = ConcurrencyLimit::new(3, TenantShare::Whole);
+        let held: Vec<_> = (0..3)
+            .map(|_| whole.try_acquire(ANNA).expect("a permit is free"))
+            .collect();
+        assert!(matches!(whole.try_acquire(ANNA), Err(Failure::Overloaded)));
+        drop(held);
+        ConcurrencyLimit::new(1, TenantShare::Percent(50))
+            .try_acquire(ANNA)
+            .expect("a limit of one is open to every tenant");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_waiting_for_its_share_does_not_block_others() {
+        let limit = ConcurrencyLimit::new(8, TenantShare::Percent(50));
+        let mut held = limit.acquire(ANNA, 4).await.expect("a permit is free");
+        let waiting = limit.acquire(ANNA, 4);
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        let others = limit
+            .acquire(BERT, 100)
+            .await
+            .expect("permits are left for others");
+        assert_eq!(
+            (others.count(), limit.available()),
+            (4, 0),
+            "no more than its share"
+        );
+        let part = held.split(1).expect("four are held");
+        drop(held);
+        assert!(
+            futures::poll!(&mut waiting).is_pending(),
+            "one is still taken"
+        );
+        drop(part);
+        assert_eq!(waiting.await.expect("a permit is free").count(), 4);
+    }
+}

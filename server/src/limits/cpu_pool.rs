@@ -1,0 +1,123 @@
+//! Runs long computations off the async threads, because a long computation on one of these delays
+//! the calls that it serves. A few blocking threads run them; a tenant may use its share of these.
+
+use std::{num::NonZero, thread::available_parallelism};
+
+use anneal_core::{caller::TenantId, tokens::Encoding};
+use tracing::Span;
+
+use crate::{
+    failure::Failure,
+    limits::concurrency::{ConcurrencyLimit, TenantShare},
+};
+
+/// Work on at least this many bytes of text is long. Parsing, digests and estimates process 50 to
+/// 200 MB a second, counting tokens 1 to 20 MB: 64 KiB take about 50 ms to count in the worst case,
+/// 5 ms for ordinary text.
+const LONG_WORK_BYTES: usize = 64 * 1024;
+/// Work on at least this many messages or entries is long. Building a context takes 2 to 5 µs for
+/// each, 20 µs in an unoptimised build.
+const LONG_WORK_ITEMS: usize = 1_000;
+
+/// Whether work on this many bytes and messages is long.
+pub(crate) const fn is_long(bytes: usize, items: usize) -> bool {
+    bytes >= LONG_WORK_BYTES || items >= LONG_WORK_ITEMS
+}
+
+/// Whether counting tokens of this text is long. The first count builds the vocabulary, which takes
+/// about 100 ms.
+pub(crate) fn is_long_count(encoding: Encoding, bytes: usize, items: usize) -> bool {
+    is_long(bytes, items) || !encoding.is_loaded()
+}
+
+/// Limits the threads that run long work to the number of cores, and to at least two, so that no
+/// tenant can take all. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CpuPool(ConcurrencyLimit);
+
+impl CpuPool {
+    pub(crate) fn new(tenant_share: TenantShare) -> Self {
+        Self(ConcurrencyLimit::new(
+            available_parallelism().map_or(1, NonZero::get).max(2),
+            tenant_share,
+        ))
+    }
+
+    /// Runs work on a blocking thread once one is free for this tenant. Work that has started is
+    /// not cancelled with its call, and keeps its permit until it ends.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        tenant: TenantId,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let permit = self.0.acquire(tenant, 1).await?;
+        let span = Span::current();
+        let working = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            span.in_scope(work)
+        });
+        working.await.map_err(|_| Failure::Panicked)
+    }
+
+    /// Runs work on the pool if it is long, else on this thread.
+    pub(crate) async fn run_if<T: Send + 'static>(
+        &self,
+        is_long: bool,
+        tenant: TenantId,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        if is_long {
+            self.run(tenant, work).await
+        } else {
+            Ok(work())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    const EVE: TenantId = TenantId(Uuid::from_u128(1));
+    const ANNA: TenantId = TenantId(Uuid::from_u128(2));
+
+    #[tokio::test]
+    async fn a_tenant_whose_work_waits_leaves_threads_to_the_others() {
+        let pool = CpuPool::new(TenantShare::Percent(50));
+        let (end, ends) = mpsc::channel::<()>();
+        let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
+        let eves: Vec<_> = (0..100)
+            .map(|_| {
+                let (pool, ends) = (pool.clone(), std::sync::Arc::clone(&ends));
+                tokio::spawn(async move {
+                    pool.run(EVE, move || {
+                        ends.lock().is_ok_and(|ends| ends.recv().is_ok())
+                    })
+                    .await
+                    .is_ok()
+                })
+            })
+            .collect();
+        for n in 0..100 {
+            assert_eq!(pool.run(ANNA, move || n).await.expect("works"), n);
+        }
+        drop(end);
+        for eve in eves {
+            assert!(eve.await.expect("ends"));
+        }
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_fails_its_call_alone() {
+        let pool = CpuPool::new(TenantShare::Percent(50));
+        assert!(matches!(
+            pool.run(EVE, || panic!("a bug")).await,
+            Err::<(), _>(Failure::Panicked)
+        ));
+        assert!(pool.run(EVE, || ()).await.is_ok());
+    }
+}

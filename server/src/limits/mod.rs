@@ -1,0 +1,11 @@
+//! What callers may use of this process at once, and what their tenants may store.
+//!
+//! - [`concurrency`]: permits of a shared limit, and the share of one tenant
+//! - [`content_budget`]: bytes of stored content that calls hold
+//! - [`cpu_pool`]: threads for work that would block an async thread, and what counts as such work
+//! - [`storage_quota`]: messages and bytes that a tenant may store
+
+pub(crate) mod concurrency;
+pub(crate) mod content_budget;
+pub(crate) mod cpu_pool;
+pub(crate) mod storage_quota;

@@ -1,0 +1,124 @@
+//! Quotas of messages and bytes per tenant. Usage is the workers' count plus what this server has
+//! stored since it last read that count.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anneal_core::caller::{Caller, TenantId};
+use anneal_store::{Append, Store, TenantUsage};
+use moka::future::Cache;
+
+use crate::{failure::Failure, settings::LimitSettings};
+
+/// How long a tenant's usage is cached: appends of other servers count after this time.
+const CACHE_TTL: Duration = Duration::from_secs(5);
+/// Most tenants whose usage is cached.
+const MAX_TENANTS: u64 = 10_000;
+
+/// The quotas of every tenant. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct StorageQuota {
+    /// None: no quota is set, and the database is not queried.
+    quota: Option<Quota>,
+    usage: Cache<TenantId, Arc<Usage>>,
+}
+
+/// What a tenant may store; 0: unlimited.
+#[derive(Clone, Copy)]
+struct Quota {
+    messages: u64,
+    content_bytes: u64,
+}
+
+/// What a tenant has stored, as far as this server knows.
+struct Usage {
+    messages: AtomicU64,
+    content_bytes: AtomicU64,
+}
+
+impl StorageQuota {
+    pub(crate) fn new(settings: &LimitSettings) -> Self {
+        let quota = Quota {
+            messages: settings.tenant_messages,
+            content_bytes: settings.tenant_content_bytes,
+        };
+        Self {
+            quota: (quota.messages > 0 || quota.content_bytes > 0).then_some(quota),
+            usage: Cache::builder()
+                .max_capacity(MAX_TENANTS)
+                .time_to_live(CACHE_TTL)
+                .build(),
+        }
+    }
+
+    /// Refuses an append that would exceed a quota of its tenant, unless it repeats a stored one.
+    pub(crate) async fn admit(
+        &self,
+        store: &Store,
+        caller: Caller,
+        append: &Append,
+    ) -> Result<(), Failure> {
+        let Some(quota) = self.quota else {
+            return Ok(());
+        };
+        let usage = self.read_usage(store, caller).await?;
+        let (messages, content_bytes) =
+            (append.message_count() as u64, append.content_bytes() as u64);
+        let limits = [
+            ("tenant_messages", quota.messages, &usage.messages, messages),
+            (
+                "tenant_content_bytes",
+                quota.content_bytes,
+                &usage.content_bytes,
+                content_bytes,
+            ),
+        ];
+        let exceeded = limits.into_iter().find(|(_, most, used, new)| {
+            *most > 0 && used.load(Ordering::Relaxed).saturating_add(*new) > *most
+        });
+        let Some((limit, most, ..)) = exceeded else {
+            return Ok(());
+        };
+        if store.find_append(caller, append).await?.is_some() {
+            return Ok(());
+        }
+        metrics::counter!("storage_refused_total", "limit" => limit).increment(1);
+        Err(Failure::StorageQuota { limit, most })
+    }
+
+    /// Adds a stored append to the cached usage.
+    pub(crate) async fn record_append(&self, caller: Caller, append: &Append) {
+        if self.quota.is_some()
+            && let Some(usage) = self.usage.get(&caller.tenant()).await
+        {
+            usage
+                .messages
+                .fetch_add(append.message_count() as u64, Ordering::Relaxed);
+            usage
+                .content_bytes
+                .fetch_add(append.content_bytes() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The usage of the caller's tenant. Concurrent misses query the database once.
+    async fn read_usage(&self, store: &Store, caller: Caller) -> Result<Arc<Usage>, Failure> {
+        let read = async {
+            let TenantUsage {
+                messages,
+                content_bytes,
+            } = store.read_tenant_usage(caller).await?;
+            Ok(Arc::new(Usage {
+                messages: messages.into(),
+                content_bytes: content_bytes.into(),
+            }))
+        };
+        Box::pin(self.usage.try_get_with(caller.tenant(), read))
+            .await
+            .map_err(|error| Failure::of_shared(&error))
+    }
+}

@@ -1,0 +1,107 @@
+//! How old a connection may get (gRPC: MAX_CONNECTION_AGE and its grace). Aged connections are
+//! asked to leave, so that clients spread over servers that were added later. Idleness does not end
+//! a connection here; the timeouts in `connection.rs` and the keep-alive pings of gRPC do.
+
+use std::{pin::pin, time::Duration};
+
+use hyper_util::server::graceful::GracefulConnection;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::settings::LimitSettings;
+
+/// The maximum age of connections and the grace for their calls. Each connection gets an age that
+/// is up to a tenth longer or shorter, so that clients do not all reconnect at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MaxConnectionAge {
+    /// None: no maximum.
+    age: Option<Duration>,
+    grace: Duration,
+}
+
+impl MaxConnectionAge {
+    /// Reads `connection_age_seconds` (0: no maximum) and `connection_grace_seconds`.
+    pub(crate) fn new(settings: &LimitSettings) -> Self {
+        let age = Duration::from_secs(settings.connection_age_seconds.into());
+        let grace = Duration::from_secs(settings.connection_grace_seconds.into());
+        Self {
+            age: Some(age).filter(|age| !age.is_zero()),
+            grace,
+        }
+    }
+
+    /// Serves a connection until it ends. Closes it at once when `close` is cancelled. Shuts it
+    /// down gracefully at its maximum age or when `stop` is cancelled: it takes no new calls, and
+    /// ends with the last call in flight. After the maximum age those calls get the grace period.
+    pub(crate) async fn serve<C>(
+        self,
+        connection: C,
+        close: CancellationToken,
+        stop: CancellationToken,
+    ) where
+        C: GracefulConnection,
+        C::Error: std::fmt::Display,
+    {
+        if close
+            .run_until_cancelled(self.serve_gracefully(connection, stop))
+            .await
+            .is_none()
+        {
+            debug!("a connection was closed: its slots are needed, or its answers are not read");
+        }
+    }
+
+    async fn serve_gracefully<C>(self, connection: C, stop: CancellationToken)
+    where
+        C: GracefulConnection,
+        C::Error: std::fmt::Display,
+    {
+        let mut connection = pin!(connection);
+        tokio::select! {
+            result = &mut connection => return log_end(result),
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                return log_end(connection.await);
+            }
+            () = self.wait_for_age() => connection.as_mut().graceful_shutdown(),
+        }
+        metrics::counter!("connections_aged_total").increment(1);
+        if let Ok(result) = tokio::time::timeout(self.grace, connection).await {
+            log_end(result);
+        } else {
+            debug!("a connection's calls have not ended within its grace");
+        }
+    }
+
+    async fn wait_for_age(self) {
+        match self.age {
+            Some(age) => {
+                tokio::time::sleep(jittered(age, getrandom::u32().unwrap_or(u32::MAX / 2))).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn log_end(result: Result<(), impl std::fmt::Display>) {
+    if let Err(error) = result {
+        debug!("a connection has ended: {error}");
+    }
+}
+
+/// A duration between 0.9 and 1.1 times `age`, evenly distributed over `random`.
+fn jittered(age: Duration, random: u32) -> Duration {
+    age.mul_f64(0.9 + 0.2 * f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_vary_by_a_tenth_in_both_directions() {
+        let age = Duration::from_secs(10);
+        assert_eq!(jittered(age, 0), Duration::from_secs(9));
+        assert_eq!(jittered(age, u32::MAX), Duration::from_secs(11));
+    }
+}

@@ -1,0 +1,118 @@
+//! Binds the server's addresses and sets up authentication and TLS. Refuses to serve others without
+//! protection.
+
+use std::net::SocketAddr;
+
+use anneal_process::http;
+use anneal_store::Store;
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use crate::{
+    auth::Authenticator,
+    listen::{ConnectionLimit, Listener, Protocol, Tls},
+    server_error::{MissingProtection, ServerError},
+    settings::{AuthSettings, LimitSettings, ServerSettings},
+};
+
+/// The bound addresses, with the actual ports where the settings say 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// The address of gRPC.
+    pub grpc: SocketAddr,
+    /// The address of HTTP.
+    pub http: SocketAddr,
+}
+
+/// The bound listeners, and what protects them.
+pub(crate) struct Listeners {
+    pub(crate) grpc: Listener,
+    pub(crate) web: Listener,
+    /// The listener of `/healthz`, `/readyz` and `/metrics`, where they have an address of their
+    /// own.
+    pub(crate) probes: Option<TcpListener>,
+    pub(crate) auth: Authenticator,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) addresses: Addresses,
+}
+
+impl Listeners {
+    /// Binds all addresses. Refuses those that need protection and have none.
+    pub(crate) fn open(
+        settings: &ServerSettings,
+        auth: &AuthSettings,
+        limits: &LimitSettings,
+        store: &Store,
+    ) -> Result<Self, ServerError> {
+        auth.check(!settings.tls_client_ca_file.is_empty())?;
+        let (auth, tls) = (Authenticator::new(auth, store)?, Tls::new(settings)?);
+        check_protection(settings, tls.is_some(), &auth)?;
+        // Without credentials all callers are one tenant, which may use all connections.
+        let share_percent = if auth.is_open() {
+            100
+        } else {
+            limits.tenant_share_percent
+        };
+        let connection_limit = ConnectionLimit::new(settings.connections, share_percent);
+        let listener = |protocol: Protocol, socket| Listener {
+            socket,
+            tls: tls.clone(),
+            protocol,
+            connection_limit: connection_limit.clone(),
+        };
+        let grpc = listener(Protocol::Http2, bind(settings.grpc_address)?);
+        let web = listener(Protocol::Http1, bind(settings.http_address)?);
+        let probes = settings.probe_address.map(bind).transpose()?;
+        let address = |listener: &Listener| {
+            listener
+                .address()
+                .map_err(|error| ServerError::Serving(error.into()))
+        };
+        let addresses = Addresses {
+            grpc: address(&grpc)?,
+            http: address(&web)?,
+        };
+        Ok(Self {
+            grpc,
+            web,
+            probes,
+            auth,
+            tls,
+            addresses,
+        })
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    http::bind(address).map_err(|error| ServerError::Listen(address, error))
+}
+
+/// Refuses to serve an address that is not loopback without credentials and TLS, unless
+/// `server.insecure` is set.
+fn check_protection(
+    settings: &ServerSettings,
+    has_tls: bool,
+    auth: &Authenticator,
+) -> Result<(), ServerError> {
+    let mut missing = Vec::new();
+    for address in [settings.grpc_address, settings.http_address]
+        .into_iter()
+        .filter(|at| !at.ip().is_loopback())
+    {
+        missing.extend(
+            auth.is_open()
+                .then_some(MissingProtection::NoCredentials(address)),
+        );
+        missing.extend((!has_tls).then_some(MissingProtection::NoTls(address)));
+    }
+    if has_tls && auth.is_open() {
+        missing.push(MissingProtection::TlsAlone);
+    }
+    for protection in missing {
+        if !settings.insecure {
+            return Err(ServerError::Unprotected(protection));
+        }
+        warn!("serving without protection, because server.insecure is set: {protection}");
+    }
+    Ok(())
+}

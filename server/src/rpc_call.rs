@@ -1,0 +1,351 @@
+//! What every RPC shares: its caller, deadline, concurrency limit, span, metrics and audit log
+//! line.
+
+use std::{cell::Cell, future::Future, panic::AssertUnwindSafe, sync::OnceLock, time::Duration};
+
+use anneal_core::{
+    caller::{Caller, TenantId, Verb},
+    limits::{
+        CHAT_DEADLINE_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MAX_SECONDS,
+        WATCH_DEADLINE_SECONDS,
+    },
+};
+use anneal_proto::codec::ENTRIES;
+use futures::FutureExt as _;
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
+use tracing::{Instrument as _, Span, debug, info_span};
+use uuid::Uuid;
+
+use crate::{
+    audit,
+    auth::Proof,
+    failure::{AuthError, Failure},
+    identity::Identity,
+    limits::{
+        concurrency::{ConcurrencyLimit, Permit},
+        content_budget::WithReservation,
+    },
+    state::ServerState,
+    traffic::RequestMemory,
+    verbs::Rpc,
+};
+
+/// The deadlines of a kind of call, in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadlines {
+    /// Without `grpc-timeout`.
+    default: u64,
+    /// Upper bound of `grpc-timeout`.
+    most: u64,
+}
+
+impl Deadlines {
+    /// Calls that query the database and answer.
+    const UNARY: Self = Self {
+        default: DEADLINE_DEFAULT_SECONDS,
+        most: DEADLINE_MAX_SECONDS,
+    };
+    /// Calls that wait for a model.
+    const CHAT: Self = Self {
+        default: CHAT_DEADLINE_SECONDS,
+        most: CHAT_DEADLINE_SECONDS,
+    };
+    /// Streams that end when the client or the server ends them.
+    const WATCH: Self = Self {
+        default: WATCH_DEADLINE_SECONDS,
+        most: WATCH_DEADLINE_SECONDS,
+    };
+}
+
+/// One RPC under way.
+pub(crate) struct RpcCall {
+    name: &'static str,
+    /// Tenant and verbs.
+    pub(crate) caller: Caller,
+    /// The credential's identity, for the log.
+    identity: Identity,
+    proof: Option<Proof>,
+    started: Instant,
+    deadline: Duration,
+    /// Writes to the audit log when it is dropped; None for RPCs that are not audited.
+    audit: Option<AuditOnDrop>,
+    /// Counts the call against its concurrency limit until it is dropped.
+    _permit: Permit,
+    /// Counts the request's bytes until the call is dropped.
+    _request_memory: Option<RequestMemory>,
+}
+
+impl RpcCall {
+    /// Admits a call: finds its caller and deadline. Refuses it if its caller lacks a verb or too
+    /// many calls are under way.
+    pub(crate) fn begin<T>(
+        state: &ServerState,
+        rpc: &'static Rpc,
+        request: &Request<T>,
+    ) -> Result<Self, Status> {
+        Self::admit(&state.call_limit, rpc, request, Deadlines::UNARY)
+    }
+
+    /// Admits a turn. Turns have a limit of their own: calls that wait for a model must not use up
+    /// the limit of short calls.
+    pub(crate) fn begin_turn<T>(
+        state: &ServerState,
+        rpc: &'static Rpc,
+        request: &Request<T>,
+    ) -> Result<Self, Status> {
+        Self::admit(&state.turn_limit, rpc, request, Deadlines::CHAT)
+    }
+
+    /// Admits a watch. Watches have a limit of their own: long streams must not use up the limit of
+    /// short calls.
+    pub(crate) fn begin_watch<T>(
+        state: &ServerState,
+        rpc: &'static Rpc,
+        request: &Request<T>,
+    ) -> Result<Self, Status> {
+        Self::admit(state.watch_registry.limit(), rpc, request, Deadlines::WATCH)
+    }
+
+    fn admit<T>(
+        limit: &ConcurrencyLimit,
+        rpc: &'static Rpc,
+        request: &Request<T>,
+        deadlines: Deadlines,
+    ) -> Result<Self, Status> {
+        let caller = request.extensions().get::<Caller>().copied();
+        let caller = caller.ok_or(Failure::Auth(AuthError::NoCredential))?;
+        let identity = request
+            .extensions()
+            .get::<Identity>()
+            .cloned()
+            .unwrap_or(Identity::Anyone);
+        rpc.check(caller, &identity)?;
+        let request_memory = request.extensions().get::<RequestMemory>().cloned();
+        if let Some(memory) = &request_memory {
+            memory.reserve_entries(ENTRIES.try_with(Cell::get).unwrap_or_default())?;
+        }
+        let name = rpc.name;
+        let entered = limit.try_acquire(caller.tenant());
+        let permit =
+            entered.inspect_err(|_| metrics::counter!("shed_total", "rpc" => name).increment(1))?;
+        let deadline = deadline(request.metadata(), deadlines);
+        let proof = request.extensions().get::<Proof>().cloned();
+        let call = Self {
+            name,
+            caller,
+            identity,
+            proof,
+            started: Instant::now(),
+            deadline,
+            audit: None,
+            _permit: permit,
+            _request_memory: request_memory,
+        };
+        let is_audited = rpc
+            .verbs
+            .iter()
+            .any(|verb| matches!(verb, Verb::Admin | Verb::Operator));
+        Ok(if is_audited {
+            call.with_audit(None)
+        } else {
+            call
+        })
+    }
+
+    /// Audits the call and names the conversation that it is about.
+    pub(crate) fn audit_conversation(self, conversation_id: &str) -> Self {
+        self.with_audit(Uuid::try_parse(conversation_id).ok())
+    }
+
+    fn with_audit(mut self, conversation: Option<Uuid>) -> Self {
+        let (rpc, tenant, identity) = (self.name, self.caller.tenant(), self.identity.clone());
+        match &mut self.audit {
+            Some(audit) => audit.conversation = conversation,
+            None => {
+                self.audit = Some(AuditOnDrop {
+                    rpc,
+                    tenant,
+                    identity,
+                    conversation,
+                    code: OnceLock::new(),
+                });
+            }
+        }
+        self
+    }
+
+    /// Extends the deadline by `wait`: the time that the caller asked the server to wait.
+    pub(crate) const fn extend_deadline(mut self, wait: Duration) -> Self {
+        self.deadline = self.deadline.saturating_add(wait);
+        self
+    }
+
+    /// Runs the call's work within its deadline and makes the answer.
+    pub(crate) async fn run<T>(
+        self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<Response<T>, Status> {
+        let span = self.span();
+        // A panic fails this call alone. Unwinding further would close the connection, and with it
+        // other calls.
+        let work = AssertUnwindSafe(work)
+            .catch_unwind()
+            .map(|ended| ended.unwrap_or(Err(Failure::Panicked)));
+        let timed = async {
+            tokio::time::timeout(self.deadline, work)
+                .await
+                .unwrap_or(Err(Failure::Deadline))
+        };
+        let outcome = timed
+            .instrument(span.clone())
+            .await
+            .map(Response::new)
+            .map_err(Status::from);
+        let code = outcome.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        span.in_scope(|| self.record_end(code));
+        outcome
+    }
+
+    /// Runs a call that reads content. Its reservation is held until the answer has been sent.
+    pub(crate) async fn run_with_reservation<T>(
+        self,
+        work: impl Future<Output = Result<WithReservation<T>, Failure>>,
+    ) -> Result<Response<T>, Status> {
+        let WithReservation {
+            answer,
+            reservation,
+        } = self.run(work).await?.into_inner();
+        let mut response = Response::new(answer);
+        response.extensions_mut().insert(reservation);
+        Ok(response)
+    }
+
+    /// Returns the failure when the caller's credential becomes invalid: for calls that run long.
+    pub(crate) async fn wait_for_credential_end(&self) -> Failure {
+        match &self.proof {
+            Some(proof) => proof.wait_until_invalid().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The span of the call's work and log lines.
+    pub(crate) fn span(&self) -> Span {
+        info_span!("rpc", rpc = self.name, tenant = %self.caller.tenant(), caller = %self.identity)
+    }
+
+    /// When its deadline ends.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.started + self.deadline
+    }
+
+    /// Records the duration and the status code: metrics, log and audit log.
+    pub(crate) fn record_end(&self, code: Code) {
+        if let Some(audit) = &self.audit {
+            // Set once: a call ends once.
+            let _ = audit.code.set(code);
+        }
+        let seconds = self.started.elapsed().as_secs_f64();
+        metrics::histogram!("rpc_server_duration_seconds", "rpc" => self.name, "code" => code_name(code))
+            .record(seconds);
+        let duration_ms = seconds * 1_000.0;
+        debug!(
+            code = code_name(code),
+            duration_ms,
+            "{} ended with {} in {duration_ms:.1} ms",
+            self.name,
+            code_name(code)
+        );
+    }
+}
+
+/// Writes the audit log line of a call when it is dropped, so that it is also written when the
+/// client disconnects.
+struct AuditOnDrop {
+    rpc: &'static str,
+    tenant: TenantId,
+    identity: Identity,
+    conversation: Option<Uuid>,
+    /// The status code; not set: the client disconnected (CANCELLED).
+    code: OnceLock<Code>,
+}
+
+impl Drop for AuditOnDrop {
+    fn drop(&mut self) {
+        let code = code_name(self.code.get().copied().unwrap_or(Code::Cancelled));
+        audit::log_call(
+            self.tenant,
+            &self.identity,
+            self.rpc,
+            self.conversation,
+            code,
+        );
+    }
+}
+
+/// The caller's `grpc-timeout` within these bounds.
+fn deadline(metadata: &MetadataMap, allowed: Deadlines) -> Duration {
+    let asked = metadata
+        .get("grpc-timeout")
+        .and_then(|value| value.to_str().ok())
+        .and_then(parse_timeout);
+    asked
+        .unwrap_or(Duration::from_secs(allowed.default))
+        .min(Duration::from_secs(allowed.most))
+}
+
+/// Parses a gRPC timeout: up to eight digits and a unit (`H`, `M`, `S`, `m`, `u`, `n`).
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let amount: u64 = if digits.len() <= 8 {
+        digits.parse().ok()?
+    } else {
+        return None;
+    };
+    match unit {
+        "H" => Some(Duration::from_secs(amount * 3_600)),
+        "M" => Some(Duration::from_secs(amount * 60)),
+        "S" => Some(Duration::from_secs(amount)),
+        "m" => Some(Duration::from_millis(amount)),
+        "u" => Some(Duration::from_micros(amount)),
+        "n" => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        assert_eq!(parse_timeout("5S"), Some(Duration::from_secs(5)));
+        assert_eq!(parse_timeout("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(parse_timeout("123456789S"), None, "more than eight digits");
+        for broken in ["", "S", "5", "5x", "-5S", "é"] {
+            assert_eq!(parse_timeout(broken), None, "{broken}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The settings sections `chat` and `agents`: turns, and the defaults of agents' conversations.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    limits::{ID_BYTES, SYSTEM_PROMPT_BYTES},
+    policy::{PolicyOverrides, Profile, SessionSettings},
+    tokens::Encoding,
+};
+use serde::{Deserialize, Serialize};
+
+/// The settings of turns that the server runs itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChatSettings {
+    /// The model of turns for which neither the call nor the conversation names one; empty: none.
+    pub model: String,
+}
+
+/// The defaults of an agent's conversations, where their creator does not set them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentSettings {
+    /// The profile of the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// The system prompt; empty: none.
+    pub system_prompt: String,
+    /// The model; empty: none.
+    pub model: String,
+}
+
+/// The settings of agents by name.
+pub type Agents = BTreeMap<String, AgentSettings>;
+
+impl AgentSettings {
+    /// The policy that the settings imply.
+    pub fn policy(&self) -> PolicyOverrides {
+        let model = (!self.model.is_empty()).then(|| self.model.clone());
+        PolicyOverrides {
+            profile: self.profile,
+            model,
+            ..PolicyOverrides::default()
+        }
+    }
+
+    /// Checks that a conversation can be created with these settings; the error names the key.
+    pub fn check(&self, name: &str, session: &SessionSettings) -> Result<(), AgentError> {
+        let texts = [
+            ("name", name, ID_BYTES),
+            ("model", self.model.as_str(), ID_BYTES),
+            (
+                "system_prompt",
+                self.system_prompt.as_str(),
+                SYSTEM_PROMPT_BYTES,
+            ),
+        ];
+        let refused = |key, must_be| AgentError {
+            agent: name.to_owned(),
+            key,
+            must_be,
+        };
+        if name.is_empty() {
+            return Err(refused("name", "must not be empty".to_owned()));
+        }
+        for (key, text, most) in texts {
+            if text.len() > most {
+                return Err(refused(
+                    key,
+                    format!("has {} bytes; at most {most} are allowed", text.len()),
+                ));
+            }
+            if text.contains('\0') {
+                return Err(refused(key, "must not contain NUL".to_owned()));
+            }
+        }
+        let prompt = Encoding::of_model(&self.model)
+            .unwrap_or_default()
+            .counter()
+            .count(&self.system_prompt);
+        let checked = session.policy(&self.policy(), None).check(prompt);
+        checked
+            .map(|_| ())
+            .map_err(|error| refused(error.key, format!("must be {}", error.must_be)))
+    }
+}
+
+/// An invalid setting of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("agents.{agent:?}: {key} {must_be}")]
+pub struct AgentError {
+    agent: String,
+    key: &'static str,
+    must_be: String,
+}
+
+/// The settings of turns and agents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApplicationSettings {
+    /// The settings of turns.
+    pub chat: ChatSettings,
+    /// The settings of agents.
+    pub agents: Agents,
+}

@@ -1,0 +1,91 @@
+//! The state of the server that every RPC uses.
+
+use std::sync::Arc;
+
+use anneal_llm::ModelAccess;
+use anneal_store::{JobNotifier, Store};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    limits::{
+        concurrency::{ConcurrencyLimit, TenantShare},
+        content_budget::ContentBudget,
+        cpu_pool::CpuPool,
+        storage_quota::StorageQuota,
+    },
+    settings::{Agents, ApplicationSettings, ChatSettings, LimitSettings, ServerSettings},
+    watch_registry::WatchRegistry,
+};
+
+/// The store, models, settings and limits. Cheap to clone.
+#[derive(Clone)]
+pub struct ServerState {
+    /// The database.
+    pub store: Store,
+    /// Notifies workers of new jobs.
+    pub job_notifier: JobNotifier,
+    /// The models that may be called.
+    pub models: Arc<ModelAccess>,
+    /// The settings of turns.
+    pub chat: ChatSettings,
+    /// The defaults of conversations, by agent.
+    pub agents: Arc<Agents>,
+    /// Turns under way. They go on when their caller disconnects, until their answer is stored.
+    pub(crate) turns: TaskTracker,
+    /// Cancels turns: set when the server stops and `stop_seconds` are over.
+    pub(crate) cancel_turns: CancellationToken,
+    /// Watched conversations and their watchers.
+    pub(crate) watch_registry: WatchRegistry,
+    /// Messages and bytes that each tenant may store.
+    pub(crate) storage_quota: StorageQuota,
+    /// Threads for work that would block an async thread.
+    pub(crate) cpu: CpuPool,
+    /// Bytes of stored content that reads hold.
+    pub(crate) content_budget: ContentBudget,
+    /// Bytes of stored content that turns hold until their model has answered. A budget of its own,
+    /// so that reads do not wait for models.
+    pub(crate) turn_content_budget: ContentBudget,
+    pub(crate) call_limit: ConcurrencyLimit,
+    pub(crate) turn_limit: ConcurrencyLimit,
+    /// Readers of turns over HTTP. A turn may have several.
+    pub(crate) reader_limit: ConcurrencyLimit,
+    pub(crate) large_append_limit: ConcurrencyLimit,
+}
+
+impl ServerState {
+    /// The state over this store. `tenant_share` bounds what one tenant may take of the limits and
+    /// of the store's connections.
+    pub(crate) fn new(
+        store: Store,
+        settings: &ServerSettings,
+        models: Arc<ModelAccess>,
+        applications: ApplicationSettings,
+        (tenant_share, limits): (TenantShare, &LimitSettings),
+    ) -> Self {
+        let store = match tenant_share {
+            TenantShare::Whole => store,
+            TenantShare::Percent(percent) => store.shared_by_tenants(percent),
+        };
+        let limit = |permits: u32| ConcurrencyLimit::new(permits as usize, tenant_share);
+        let content_budget = ContentBudget::new(limits.content_bytes, tenant_share);
+        Self {
+            store,
+            job_notifier: JobNotifier::default(),
+            models,
+            chat: applications.chat,
+            agents: Arc::new(applications.agents),
+            turns: TaskTracker::new(),
+            cancel_turns: CancellationToken::new(),
+            watch_registry: WatchRegistry::new(settings, tenant_share),
+            storage_quota: StorageQuota::new(limits),
+            cpu: CpuPool::new(tenant_share),
+            turn_content_budget: content_budget
+                .with_shared_large_slot(limits.content_bytes, tenant_share),
+            content_budget,
+            call_limit: limit(settings.concurrent_calls),
+            turn_limit: limit(settings.concurrent_turns.get()),
+            reader_limit: limit(settings.concurrent_readers),
+            large_append_limit: limit(settings.concurrent_large_appends),
+        }
+    }
+}

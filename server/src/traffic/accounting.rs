@@ -1,0 +1,284 @@
+//! The accounts of tenants: the rates at which they call and transfer bytes, and the bytes that
+//! wait in memory for them.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anneal_core::caller::TenantId;
+use anneal_proto::codec::ENTRY_BYTES;
+
+use super::rate::{Rate, RateDebt};
+use crate::{failure::Failure, settings::LimitSettings};
+
+/// Memory of a waiting request or answer beside its bytes: headers, stream, task.
+pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
+/// All unauthenticated callers together may take one in this many of the waiting bytes.
+const UNAUTHENTICATED_DIVISOR: u64 = 16;
+/// Number of accounts from which accounts without debts or waiting bytes are removed.
+const MIN_SWEEP_SIZE: usize = 1_024;
+
+/// Rates and waiting bytes of all tenants. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct TrafficLimits(Arc<Inner>);
+
+struct Inner {
+    calls: Option<Rate>,
+    bytes: Option<Rate>,
+    /// Most bytes that may wait: of all tenants together, and of one.
+    max_waiting: u64,
+    max_waiting_per_tenant: u64,
+    receive_timeout: Duration,
+    began: Instant,
+    waiting: AtomicU64,
+    accounts: Mutex<Accounts>,
+    /// Of callers who have not authenticated.
+    unauthenticated: Arc<Account>,
+}
+
+#[derive(Default)]
+struct Accounts {
+    by_tenant: HashMap<TenantId, Arc<Account>>,
+    /// Number of accounts at which idle ones are removed next.
+    sweep_at: usize,
+}
+
+/// What one tenant uses.
+#[derive(Default)]
+struct Account {
+    debts: Mutex<RateDebts>,
+    /// Bytes of its requests and answers that wait in memory.
+    waiting: AtomicU64,
+}
+
+#[derive(Default)]
+struct RateDebts {
+    calls: RateDebt,
+    bytes: RateDebt,
+}
+
+/// The account that one call is charged to, once its tenant is known. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct RequestAccounting(Arc<AccountingState>);
+
+struct AccountingState {
+    limits: TrafficLimits,
+    account: OnceLock<Arc<Account>>,
+}
+
+/// Bytes of a request or an answer that wait in memory. Released when dropped.
+pub(super) struct WaitingBytes {
+    accounting: RequestAccounting,
+    /// The account that the bytes are charged to, from the first reservation on.
+    account: Option<Arc<Account>>,
+    bytes: u64,
+}
+
+impl TrafficLimits {
+    /// Reads the limits from the settings. Where callers need no credential (`is_open`), all are
+    /// one tenant: it may use everything, and no rate applies.
+    pub(crate) fn new(settings: &LimitSettings, is_open: bool) -> Self {
+        let rate = |per_second, burst| Rate::new(per_second, burst).filter(|_| !is_open);
+        Self(Arc::new(Inner {
+            calls: rate(
+                settings.calls_per_second.into(),
+                settings.calls_burst.into(),
+            ),
+            bytes: rate(settings.bytes_per_second, settings.bytes_burst),
+            max_waiting: settings.waiting_bytes,
+            max_waiting_per_tenant: if is_open {
+                settings.waiting_bytes
+            } else {
+                settings.share_of(settings.waiting_bytes)
+            },
+            receive_timeout: Duration::from_secs(settings.receive_seconds.into()),
+            began: Instant::now(),
+            waiting: AtomicU64::new(0),
+            accounts: Mutex::default(),
+            unauthenticated: Arc::default(),
+        }))
+    }
+
+    /// The accounting of one new call.
+    pub(super) fn accounting(&self) -> RequestAccounting {
+        RequestAccounting(Arc::new(AccountingState {
+            limits: self.clone(),
+            account: OnceLock::new(),
+        }))
+    }
+
+    fn account(&self, tenant: TenantId) -> Arc<Account> {
+        let now = self.0.began.elapsed();
+        let mut accounts = self
+            .0
+            .accounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if accounts.by_tenant.len() >= accounts.sweep_at.max(MIN_SWEEP_SIZE) {
+            accounts
+                .by_tenant
+                .retain(|_, account| Arc::strong_count(account) > 1 || !account.is_settled(now));
+            accounts.sweep_at = accounts.by_tenant.len() * 2;
+        }
+        Arc::clone(accounts.by_tenant.entry(tenant).or_default())
+    }
+}
+
+impl Account {
+    fn is_settled(&self, now: Duration) -> bool {
+        let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
+        debts.calls.is_settled(now) && debts.bytes.is_settled(now)
+    }
+}
+
+impl RequestAccounting {
+    /// Charges the call to its tenant's account. Fails if the tenant calls too often or has
+    /// transferred too many bytes.
+    pub(crate) fn admit_call(&self, tenant: TenantId) -> Result<(), Failure> {
+        let Inner {
+            calls,
+            bytes,
+            began,
+            ..
+        } = &*self.0.limits.0;
+        let account = self.0.limits.account(tenant);
+        let now = began.elapsed();
+        let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = |limit: &'static str, wait| {
+            metrics::counter!("rate_limited_total", "limit" => limit).increment(1);
+            Failure::RateExceeded { limit, wait }
+        };
+        if let Some(wait) = calls.and_then(|rate| rate.wait_time(&debts.calls, now)) {
+            return Err(refused("calls_per_second", wait));
+        }
+        if let Some(wait) = bytes.and_then(|rate| rate.wait_time(&debts.bytes, now)) {
+            return Err(refused("bytes_per_second", wait));
+        }
+        if let Some(rate) = calls {
+            rate.charge(&mut debts.calls, now, 1);
+        }
+        drop(debts);
+        // It is unset: a call is authenticated once.
+        let _ = self.0.account.set(account);
+        Ok(())
+    }
+
+    /// Charges transferred bytes, of the request or of the answer. Does nothing before the tenant
+    /// is known.
+    pub(super) fn charge_bytes(&self, bytes: usize) {
+        let inner = &self.0.limits.0;
+        if let (Some(rate), Some(account)) = (inner.bytes, self.0.account.get()) {
+            let mut debts = account.debts.lock().unwrap_or_else(PoisonError::into_inner);
+            rate.charge(&mut debts.bytes, inner.began.elapsed(), bytes as u64);
+        }
+    }
+
+    /// How long a request may take to arrive completely.
+    pub(super) fn receive_timeout(&self) -> Duration {
+        self.0.limits.0.receive_timeout
+    }
+
+    /// A counter of waiting bytes; it starts at 0.
+    pub(super) fn waiting_bytes(&self) -> WaitingBytes {
+        WaitingBytes {
+            accounting: self.clone(),
+            account: None,
+            bytes: 0,
+        }
+    }
+
+    /// The memory of the request; it starts at 0 bytes.
+    pub(super) fn request_memory(&self) -> RequestMemory {
+        RequestMemory(Arc::new(Mutex::new(self.waiting_bytes())))
+    }
+}
+
+impl WaitingBytes {
+    /// Reserves more bytes. Fails with `Overloaded` above the limit of the tenant or of all.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
+        let Inner {
+            waiting,
+            max_waiting,
+            max_waiting_per_tenant,
+            unauthenticated,
+            ..
+        } = &*self.accounting.0.limits.0;
+        let account = Arc::clone(
+            self.account
+                .as_ref()
+                .or_else(|| self.accounting.0.account.get())
+                .unwrap_or(unauthenticated),
+        );
+        let share = if Arc::ptr_eq(&account, unauthenticated) {
+            *max_waiting / UNAUTHENTICATED_DIVISOR
+        } else {
+            *max_waiting_per_tenant
+        };
+        let per_tenant = account.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let total = waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        metrics::gauge!("waiting_bytes").increment(bytes as f64);
+        self.account = Some(account);
+        self.bytes += bytes;
+        if per_tenant > share || total > *max_waiting {
+            self.release(bytes);
+            metrics::counter!("waiting_refused_total").increment(1);
+            return Err(Failure::Overloaded);
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_all(&mut self) {
+        self.release(self.bytes);
+    }
+
+    /// Releases bytes, at most those that are reserved.
+    pub(super) fn release(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        if let Some(account) = &self.account {
+            account.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.accounting
+                .0
+                .limits
+                .0
+                .waiting
+                .fetch_sub(bytes, Ordering::Relaxed);
+            metrics::gauge!("waiting_bytes").decrement(bytes as f64);
+        }
+        self.bytes -= bytes;
+    }
+}
+
+/// Memory of one request. Released when its body, its call and, for a chat, its turn have ended.
+#[derive(Clone)]
+pub(crate) struct RequestMemory(Arc<Mutex<WaitingBytes>>);
+
+impl RequestMemory {
+    /// Reserves more bytes. Fails with `Overloaded` above the limit of the tenant or of all.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Failure> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .reserve(bytes)
+    }
+
+    /// Reserves memory for entries of decoded lists and maps, which take more of it than their
+    /// bytes on the wire.
+    pub(crate) fn reserve_entries(&self, entries: usize) -> Result<(), Failure> {
+        if entries == 0 {
+            Ok(())
+        } else {
+            self.reserve(entries as u64 * ENTRY_BYTES)
+        }
+    }
+}
+
+impl Drop for WaitingBytes {
+    fn drop(&mut self) {
+        self.release_all();
+    }
+}

@@ -1,0 +1,103 @@
+//! A rate with bursts (GCRA). A debt is kept as the time at which it is paid off, instead of as
+//! tokens.
+
+use std::time::Duration;
+
+/// An amount per second, and an amount that may be used at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    per_second: u64,
+    /// The time in which a whole burst is paid off.
+    burst_time: Duration,
+}
+
+/// What was used at a rate. It may exceed the burst: bytes that have arrived cannot be sent back,
+/// so they delay the next ones.
+#[derive(Debug, Default)]
+pub(crate) struct RateDebt {
+    /// When the debt is paid off, on the clock of `now`.
+    settled_at: Duration,
+}
+
+impl Rate {
+    /// A rate. None if `per_second` is 0: no limit.
+    pub(crate) fn new(per_second: u64, burst: u64) -> Option<Self> {
+        let unbounded = Self {
+            per_second,
+            burst_time: Duration::ZERO,
+        };
+        (per_second > 0).then(|| Self {
+            burst_time: unbounded.cost(burst.max(1)),
+            ..unbounded
+        })
+    }
+
+    fn cost(&self, amount: u64) -> Duration {
+        let nanos = u128::from(amount) * 1_000_000_000 / u128::from(self.per_second);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How long to wait until one more may be used. None: no wait.
+    pub(crate) fn wait_time(&self, debt: &RateDebt, now: Duration) -> Option<Duration> {
+        let after_next = debt.settled_at.saturating_sub(now) + self.cost(1);
+        after_next
+            .checked_sub(self.burst_time)
+            .filter(|wait| !wait.is_zero())
+    }
+
+    /// Adds `amount` to the debt, whether or not the rate allows it.
+    pub(crate) fn charge(&self, debt: &mut RateDebt, now: Duration, amount: u64) {
+        debt.settled_at = debt.settled_at.max(now).saturating_add(self.cost(amount));
+    }
+
+    /// Takes `amount` off the debt.
+    pub(crate) fn refund(&self, debt: &mut RateDebt, amount: u64) {
+        debt.settled_at = debt.settled_at.saturating_sub(self.cost(amount));
+    }
+}
+
+impl RateDebt {
+    /// Whether the debt is paid off.
+    pub(super) fn is_settled(&self, now: Duration) -> bool {
+        self.settled_at <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_burst_is_allowed_and_then_the_rate() {
+        let (rate, mut debt) = (Rate::new(10, 3).expect("a rate"), RateDebt::default());
+        for _ in 0..3 {
+            assert_eq!(rate.wait_time(&debt, SECOND), None);
+            rate.charge(&mut debt, SECOND, 1);
+        }
+        let wait = rate.wait_time(&debt, SECOND).expect("the burst is spent");
+        assert_eq!(wait, Duration::from_millis(100));
+        assert!(rate.wait_time(&debt, SECOND + wait / 2).is_some());
+        assert_eq!(rate.wait_time(&debt, SECOND + wait), None);
+        assert!(!debt.is_settled(SECOND + wait) && debt.is_settled(SECOND + 3 * wait));
+    }
+
+    #[test]
+    fn a_debt_beyond_the_burst_is_paid_off_at_the_rate() {
+        let (rate, mut debt) = (Rate::new(1_000, 500).expect("a rate"), RateDebt::default());
+        rate.charge(&mut debt, SECOND, 10_500);
+        assert_eq!(
+            rate.wait_time(&debt, SECOND),
+            Some(Duration::from_millis(10_001))
+        );
+        assert_eq!(rate.wait_time(&debt, 12 * SECOND), None);
+    }
+
+    #[test]
+    fn rate_zero_is_no_limit_and_burst_zero_allows_one() {
+        assert!(Rate::new(0, 7).is_none());
+        let rate = Rate::new(1, 0).expect("a rate");
+        assert_eq!(rate.wait_time(&RateDebt::default(), Duration::ZERO), None);
+    }
+}

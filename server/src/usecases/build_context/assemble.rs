@@ -1,0 +1,100 @@
+//! Builds and renders a context from its rows; long ones on the CPU pool.
+
+use std::sync::Arc;
+
+use anneal_core::{
+    caller::Caller,
+    context::{self, Ask, Pressure},
+    message::part_bytes,
+    render::{self, Format},
+};
+use anneal_store::{ContextRows, ROW_BYTES};
+use tokio::runtime::Handle;
+
+use crate::{
+    failure::Failure,
+    limits::{
+        content_budget::{Reservation, WithReservation},
+        cpu_pool,
+    },
+    state::ServerState,
+    usecases::{
+        build_context::{BuiltContext, budget_in_own_tokens},
+        emergency_compaction,
+    },
+};
+
+/// Builds the context. Under [`Pressure::Compact`] the older half of the tail is summarised first.
+/// `ratio`: the model's tokens per token counted here, if the caller knows a better one than the
+/// stored.
+pub(crate) async fn assemble(
+    state: &ServerState,
+    caller: Caller,
+    rows: WithReservation<ContextRows>,
+    ask: Ask,
+    ratio: Option<f64>,
+) -> Result<BuiltContext, Failure> {
+    let WithReservation {
+        answer: rows,
+        reservation,
+    } = rows;
+    let input: usize = ask
+        .current_input
+        .iter()
+        .flat_map(|message| &message.parts)
+        .map(part_bytes)
+        .sum();
+    let bytes = input + rows.bytes() + ask.system_prompt.as_ref().map_or(0, String::len);
+    let messages = rows.messages()
+        + ask
+            .current_input
+            .iter()
+            .map(|message| message.parts.len())
+            .sum::<usize>();
+    let is_long = ask.pressure == Pressure::Compact
+        || cpu_pool::is_long_count(rows.encoding()?, bytes, messages);
+    let runtime = Handle::current();
+    // The work outlives a call that ends early, so it takes the reservation with it.
+    state
+        .cpu
+        .run_if(is_long, caller.tenant(), move || {
+            assemble_here(rows, ask, ratio, reservation, &runtime)
+        })
+        .await?
+}
+
+fn assemble_here(
+    rows: ContextRows,
+    mut ask: Ask,
+    ratio: Option<f64>,
+    reservation: Arc<Reservation>,
+    runtime: &Handle,
+) -> Result<BuiltContext, Failure> {
+    let mut material = rows.into_material()?;
+    let (policy, learnt_window) = (material.policy, material.learnt_window);
+    let ratio = ratio.or(material.tokens_ratio);
+    ask.budget = ask.budget.map(|budget| budget_in_own_tokens(budget, ratio));
+    if ask.pressure == Pressure::Compact {
+        material = runtime.block_on(emergency_compaction::shorten_tail(material));
+    }
+    let format = ask.format;
+    let context = context::build(material, ask)?;
+    let rendered = (format != Format::Neutral).then(|| render::render(&context, format));
+    // Content that is not part of the context has been dropped.
+    let kept: usize = context
+        .messages
+        .iter()
+        .flat_map(|message| &message.parts)
+        .map(part_bytes)
+        .sum();
+    let entries = (context.messages.len() + context.manifest.len()) as u64 * ROW_BYTES;
+    reservation.shrink(entries + (kept + rendered.as_ref().map_or(0, String::len)) as u64);
+    Ok(BuiltContext {
+        context,
+        rendered,
+        policy,
+        ratio,
+        learnt_window,
+        reservation,
+    })
+}

@@ -1,0 +1,176 @@
+//! Builds the context of a stored conversation: reads the rows, builds in `assemble.rs`, and
+//! records a new version of the prefix that providers cache.
+
+mod assemble;
+
+use std::sync::Arc;
+
+use anneal_core::{
+    caller::{Caller, ConversationId, Verb},
+    context::{Ask, BudgetTooSmall, Context},
+    job::JobKind,
+    message::{MessageId, Role},
+    policy::{Policy, PolicyOverrides},
+    tokens::Tokens,
+    turn,
+};
+use anneal_store::{InputTurns, ManualCompaction};
+use tracing::debug;
+
+use crate::{
+    failure::Failure,
+    limits::content_budget::{ContentBudget, Reservation},
+    state::ServerState,
+    usecases::emergency_compaction,
+};
+
+/// A context to build.
+pub(crate) struct ContextRequest {
+    pub(crate) id: ConversationId,
+    /// What `anneal-core` builds from; the budget is in the model's tokens.
+    pub(crate) ask: Ask,
+    /// Overrides of the conversation's policy.
+    pub(crate) overrides: PolicyOverrides,
+    /// Nothing is recorded.
+    pub(crate) dry_run: bool,
+    /// The model's tokens per token counted here, if the caller knows a better ratio than the
+    /// stored one.
+    pub(crate) ratio: Option<f64>,
+}
+
+impl ContextRequest {
+    /// Whether a new prefix may become the conversation's. A caller with the verb read alone must
+    /// not record a prefix with a system prompt of its own: it would change the prefix of every
+    /// later context.
+    fn may_record_prefix(&self, caller: Caller) -> bool {
+        !self.dry_run && (caller.may(Verb::Append) || self.ask.system_prompt.is_none())
+    }
+}
+
+/// A context, and what is known of its model.
+pub(crate) struct BuiltContext {
+    pub(crate) context: Context,
+    /// The rendered request, if a provider's format was asked for.
+    pub(crate) rendered: Option<String>,
+    /// The policy that it was built under.
+    pub(crate) policy: Policy,
+    /// The model's tokens per token counted here; None: unknown.
+    pub(crate) ratio: Option<f64>,
+    /// The window that the model's provider has named in an error.
+    pub(crate) learnt_window: Option<Tokens>,
+    /// The reservation for the content that it was built from.
+    pub(crate) reservation: Arc<Reservation>,
+}
+
+impl BuiltContext {
+    /// Converts tokens counted here to the model's.
+    pub(crate) fn model_tokens(&self, tokens: Tokens) -> Tokens {
+        Tokens::new((tokens.get() as f64 * self.ratio.unwrap_or(1.0)).ceil() as u64)
+    }
+}
+
+/// Builds a context within this budget of content, and records its prefix if it is new.
+pub(crate) async fn build(
+    state: &ServerState,
+    budget: &ContentBudget,
+    caller: Caller,
+    request: &ContextRequest,
+) -> Result<BuiltContext, Failure> {
+    build_and_record(state, budget, caller, request)
+        .await
+        .map_err(|failure| in_requested_tokens(failure, request))
+}
+
+/// Builds the context and records its prefix if it is new. If another call records one first, that
+/// one is in force, and the context is built again on it.
+async fn build_and_record(
+    state: &ServerState,
+    budget: &ContentBudget,
+    caller: Caller,
+    request: &ContextRequest,
+) -> Result<BuiltContext, Failure> {
+    let roles = || request.ask.current_input.iter().map(|message| message.role);
+    let ahead = InputTurns {
+        after_user: turn::after(0, Some(Role::User), roles()),
+        otherwise: turn::after(0, None, roles()),
+    };
+    let mut tries = MAX_BUILDS;
+    loop {
+        let read = |read_budget| {
+            let (store, id, overrides) =
+                (state.store.clone(), request.id, request.overrides.clone());
+            async move {
+                store
+                    .read_context_material(caller, id, ahead, &overrides, &read_budget)
+                    .await
+            }
+        };
+        let rows = budget.read(caller.tenant(), read).await?;
+        let built =
+            assemble::assemble(state, caller, rows, request.ask.clone(), request.ratio).await?;
+        tries -= 1;
+        let new = built
+            .context
+            .prefix
+            .new_version
+            .as_ref()
+            .filter(|_| request.may_record_prefix(caller) && tries > 0);
+        let recorded = match new {
+            Some(new) => state.store.record_prefix(caller, request.id, new).await,
+            None => Ok(true),
+        };
+        match recorded {
+            Ok(true) => return Ok(built),
+            Ok(false) => {}
+            Err(error) => {
+                // Not fatal: the next call records it.
+                debug!("could not record a version of the prefix: {error}");
+                return Ok(built);
+            }
+        }
+    }
+}
+
+/// Names the budget in the refusal as the caller gave it, in the model's tokens.
+fn in_requested_tokens(failure: Failure, request: &ContextRequest) -> Failure {
+    match failure {
+        Failure::Budget(sizes) => Failure::Budget(BudgetTooSmall {
+            budget: request.ask.budget.unwrap_or(sizes.budget),
+            ..sizes
+        }),
+        failure => failure,
+    }
+}
+
+/// Most builds for one answer while other calls record prefixes. The last one is answered
+/// unrecorded.
+const MAX_BUILDS: usize = 4;
+
+/// Converts a budget from the model's tokens to tokens counted here. Never increases it: a ratio
+/// below 1 is not relied on.
+pub(crate) fn budget_in_own_tokens(budget: Tokens, ratio: Option<f64>) -> Tokens {
+    Tokens::new((budget.get() as f64 / ratio.unwrap_or(1.0).max(1.0)) as u64)
+}
+
+/// Queues the checkpoint that makes an emergency compaction permanent.
+pub(crate) async fn queue_compaction(
+    state: &ServerState,
+    caller: Caller,
+    id: ConversationId,
+    last: MessageId,
+) -> Result<(), Failure> {
+    let request_id = emergency_compaction::request_id(last);
+    let manual = ManualCompaction {
+        focus: String::new(),
+        request_id,
+        keep: Some(emergency_compaction::KEPT_TAIL),
+    };
+    if state
+        .store
+        .request_emergency_compaction(caller, id, &manual)
+        .await?
+    {
+        state.job_notifier.notify(&[JobKind::Checkpoint]);
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Collects the provider's stream into the parts of one message.
+
+use anneal_core::{
+    limits::{ID_BYTES, MESSAGE_BYTES, PARTS_PER_MESSAGE},
+    message::{Part, part_text},
+    tokens::Tokens,
+};
+use anneal_llm::provider::{CallFailure, End, Piece, StopReason};
+use anneal_proto::v1 as pb;
+use pb::chat_response::Event;
+
+/// The model's answer, parts in order. No parts: the output limit or a filter left none.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) parts: Vec<Part>,
+    pub(super) end: End,
+    /// Whether its usage was reported by the provider.
+    pub(super) is_counted: bool,
+}
+
+impl Answer {
+    fn new(parts: Vec<Part>, end: End) -> Self {
+        Self {
+            parts,
+            end,
+            is_counted: end.usage.input > Tokens::ZERO,
+        }
+    }
+}
+
+/// The parts received so far.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    parts: Vec<Part>,
+    bytes: usize,
+}
+
+/// What follows from a piece.
+pub(super) enum DraftStep {
+    /// An event for the caller.
+    Shown(Event),
+    /// A part that is stored, but not sent to the caller.
+    StoredOnly,
+    /// The complete answer.
+    Finished(Answer),
+}
+
+impl Draft {
+    /// Adds a piece. Fails on what an append would refuse.
+    pub(super) fn take(&mut self, piece: Piece) -> Result<DraftStep, CallFailure> {
+        match piece {
+            Piece::Text(text) => {
+                self.grow(text.len())?;
+                match self.parts.last_mut() {
+                    Some(Part::Text { text: before }) => before.push_str(&text),
+                    _ => self.push(Part::Text { text: text.clone() })?,
+                }
+                Ok(DraftStep::Shown(Event::TextDelta(text)))
+            }
+            Piece::Thought(text) => Ok(DraftStep::Shown(Event::ReasoningDelta(text))),
+            Piece::Reasoning(part) => {
+                self.grow(part_text(&part).len())?;
+                self.push(part)?;
+                Ok(DraftStep::StoredOnly)
+            }
+            Piece::ToolUse { id, name, input } => {
+                if ![&id, &name].into_iter().all(|text| is_valid_id(text)) {
+                    return Err(CallFailure::Broken(
+                        "a tool call has an id or a name that cannot be",
+                    ));
+                }
+                self.grow(input.len())?;
+                self.push(Part::ToolUse {
+                    id: id.clone(),
+                    name: name.clone(),
+                    input: input.clone(),
+                })?;
+                Ok(DraftStep::Shown(Event::ToolCall(pb::ToolUsePart {
+                    id,
+                    name,
+                    input,
+                })))
+            }
+            Piece::End(end) if !self.parts.iter().any(has_content) => end_without_content(end),
+            Piece::End(end) => Ok(DraftStep::Finished(Answer::new(
+                std::mem::take(&mut self.parts),
+                end,
+            ))),
+        }
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), CallFailure> {
+        self.bytes += bytes;
+        if self.bytes > MESSAGE_BYTES {
+            Err(CallFailure::Broken("the answer is too large to be stored"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn push(&mut self, part: Part) -> Result<(), CallFailure> {
+        if self.parts.len() == PARTS_PER_MESSAGE {
+            return Err(CallFailure::Broken("the answer has too many parts"));
+        }
+        self.parts.push(part);
+        Ok(())
+    }
+}
+
+/// The end of an answer without content. An error, unless the stop reason shows that a retry would
+/// end the same way.
+fn end_without_content(end: End) -> Result<DraftStep, CallFailure> {
+    match end.stop {
+        StopReason::Done | StopReason::ToolUse => Err(CallFailure::Broken("the answer is empty")),
+        StopReason::OutputLimit | StopReason::Filtered => {
+            Ok(DraftStep::Finished(Answer::new(Vec::new(), end)))
+        }
+    }
+}
+
+/// Whether a part counts as an answer: reasoning alone does not.
+fn has_content(part: &Part) -> bool {
+    match part {
+        Part::Text { text } => !text.trim().is_empty(),
+        Part::ToolUse { .. } => true,
+        Part::Reasoning { .. } | Part::ToolResult { .. } | Part::Media(_) => false,
+    }
+}
+
+/// Whether an append accepts this as the id of a tool call or the name of a tool.
+fn is_valid_id(text: &str) -> bool {
+    (1..=ID_BYTES).contains(&text.len()) && !text.contains('\0')
+}
+
+#[cfg(test)]
+mod tests {
+    use anneal_llm::provider::CallUsage;
+
+    use super::*;
+
+    fn end() -> Piece {
+        Piece::End(End {
+            stop: StopReason::Done,
+            usage: CallUsage::default(),
+        })
+    }
+
+    fn call(id: &str, name: &str) -> Piece {
+        Piece::ToolUse {
+            id: id.into(),
+            name: name.into(),
+            input: "{}".into(),
+        }
+    }
+
+    fn reasoning() -> Part {
+        Part::Reasoning {
+            text: "hm".into(),
+            signature: "s".into(),
+            provider: "p".into(),
+            redacted: false,
+        }
+    }
+
+    #[test]
+    fn parts_keep_the_order_of_the_stream() {
+        let mut draft = Draft::default();
+        let pieces = [
+            Piece::Thought("h".into()),
+            Piece::Reasoning(reasoning()),
+            Piece::Text("a".into()),
+            Piece::Text("b".into()),
+            call("1", "look"),
+            Piece::Text("c".into()),
+        ];
+        for piece in pieces {
+            draft.take(piece).expect("taken");
+        }
+        let Ok(DraftStep::Finished(answer)) = draft.take(end()) else {
+            panic!("the end finishes it")
+        };
+        let text = |text: &str| Part::Text { text: text.into() };
+        let tool = Part::ToolUse {
+            id: "1".into(),
+            name: "look".into(),
+            input: "{}".into(),
+        };
+        assert_eq!(answer.parts, [reasoning(), text("ab"), tool, text("c")]);
+    }
+
+    #[test]
+    fn an_answer_that_an_append_would_refuse_is_broken() {
+        let long = "x".repeat(ID_BYTES + 1);
+        for (id, name) in [
+            ("", "look"),
+            ("1", ""),
+            ("1\0", "look"),
+            ("1", long.as_str()),
+        ] {
+            assert!(
+                matches!(
+                    Draft::default().take(call(id, name)),
+                    Err(CallFailure::Broken(_))
+                ),
+                "{id:?} {name:?}"
+            );
+        }
+        let mut draft = Draft::default();
+        for nth in 0..PARTS_PER_MESSAGE {
+            draft
+                .take(call(&nth.to_string(), "look"))
+                .expect("below the limit of parts");
+        }
+        assert!(draft.take(call("one more", "look")).is_err());
+    }
+
+    #[test]
+    fn reasoning_alone_is_no_answer() {
+        let mut draft = Draft::default();
+        draft.take(Piece::Reasoning(reasoning())).expect("taken");
+        assert!(matches!(draft.take(end()), Err(CallFailure::Broken(_))));
+        let filtered = Piece::End(End {
+            stop: StopReason::Filtered,
+            usage: CallUsage::default(),
+        });
+        let Ok(DraftStep::Finished(answer)) = draft.take(filtered) else {
+            panic!("another try would end the same")
+        };
+        assert!(answer.parts.is_empty());
+    }
+}

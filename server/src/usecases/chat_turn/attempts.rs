@@ -1,0 +1,242 @@
+//! The attempts of a turn: builds a context and calls the model; if the context is too long, tries
+//! the next step of `overflow.rs`.
+
+use anneal_core::{
+    context::{Ask, Context, Pressure},
+    message::{Media, Part},
+    policy::PolicyOverrides,
+    tokens::{MEDIA_TOKENS, Tokens},
+};
+use anneal_llm::provider::{Call, CallFailure, Model};
+use anneal_proto::v1 as pb;
+use pb::{
+    AttemptReason,
+    chat_response::{Attempt, Event},
+};
+use tracing::warn;
+
+use super::{TurnError, TurnRun, answer::Answer, call::TurnCost, overflow::OverflowGuard};
+use crate::{
+    failure::{Failure, Overflow},
+    usecases::{
+        build_context::{self, BuiltContext, ContextRequest},
+        model_calibration,
+    },
+};
+
+/// Most that an estimate exceeds a count, as a factor.
+const MAX_OVERCOUNT: f64 = 1.3;
+
+/// An answer, and the figures of its context.
+pub(super) struct ModelAnswer {
+    pub(super) answer: Answer,
+    /// Tokens sent, counted here; zero if the provider reported no count to compare them with.
+    pub(super) own_tokens: Tokens,
+    /// Tokens that the provider's cache should have held.
+    pub(super) expected_cached: Tokens,
+}
+
+impl TurnRun {
+    /// Gets the model's answer to the stored conversation, with a context that fits its window.
+    pub(super) async fn answer_within_window(
+        &self,
+        model: &Model,
+        cost: &mut TurnCost,
+    ) -> Result<ModelAnswer, TurnError> {
+        let mut guard = OverflowGuard::new(
+            model.window(),
+            model.output(),
+            self.turn.output,
+            self.turn.tools_tokens,
+        );
+        let mut sent = Tokens::ZERO;
+        loop {
+            let built = match build_context::build(
+                &self.state,
+                &self.state.turn_content_budget,
+                self.caller,
+                &self.context_request(model, &guard),
+            )
+            .await
+            {
+                Err(Failure::Budget(_)) => return Err(overflow(model, &guard, sent, cost).into()),
+                built => built?,
+            };
+            // Released before the call: the model may take minutes.
+            built.reservation.release_large_slot();
+            if guard.pressure() == Pressure::Compact {
+                self.queue_compaction(&built).await;
+            }
+            let policy_window = built.policy.window_known.then_some(built.policy.window);
+            guard.apply_stored_limits(policy_window, built.learnt_window, built.ratio);
+            sent = guard.sent(built.context.total);
+            let own_tokens = guard.own_tokens(built.context.total);
+            let reason = if guard.will_be_refused(sent) {
+                AttemptReason::OverLearntWindow
+            } else {
+                match self.ask_model(model, &built, &guard, cost).await {
+                    Ok(answer) => {
+                        let own_tokens = if answer.is_counted {
+                            own_tokens
+                        } else {
+                            Tokens::ZERO
+                        };
+                        return Ok(ModelAnswer {
+                            answer,
+                            own_tokens,
+                            expected_cached: built.context.prefix.cached,
+                        });
+                    }
+                    Err(TurnError::Failed(Failure::Model {
+                        failure: CallFailure::Overflow { window, prompt, .. },
+                        ..
+                    })) => {
+                        self.store_refusal_hints(model, &mut guard, own_tokens, window, prompt)
+                            .await;
+                        AttemptReason::Overflow
+                    }
+                    Err(ended) => return Err(ended),
+                }
+            };
+            if !guard.advance(built.context.total) {
+                return Err(overflow(model, &guard, sent, cost).into());
+            }
+            self.events
+                .send(Event::Attempt(attempt(&guard, reason)))
+                .await?;
+        }
+    }
+
+    /// Queues the checkpoint that makes a compaction permanent. If that fails, the next turn that
+    /// needs it compacts again.
+    async fn queue_compaction(&self, built: &BuiltContext) {
+        let last = built.context.last_message_id;
+        if let Err(error) =
+            build_context::queue_compaction(&self.state, self.caller, self.turn.id, last).await
+        {
+            warn!("could not queue the checkpoint of a compaction: {error}");
+        }
+    }
+
+    fn context_request(&self, model: &Model, guard: &OverflowGuard) -> ContextRequest {
+        ContextRequest {
+            id: self.turn.id,
+            ask: Ask {
+                current_input: Vec::new(),
+                system_prompt: self.turn.system_prompt.clone(),
+                budget: guard.budget(),
+                format: model.format(),
+                media: model.media().clone(),
+                pressure: guard.pressure(),
+            },
+            overrides: PolicyOverrides {
+                model: Some(model.name().to_owned()),
+                ..PolicyOverrides::default()
+            },
+            dry_run: false,
+            ratio: guard.measured(),
+        }
+    }
+
+    async fn ask_model(
+        &self,
+        model: &Model,
+        built: &BuiltContext,
+        guard: &OverflowGuard,
+        cost: &mut TurnCost,
+    ) -> Result<Answer, TurnError> {
+        let sent = guard.sent(built.context.total);
+        let call = Call {
+            context: built.rendered.as_deref().unwrap_or_default(),
+            tools: &self.turn.tools,
+            output: guard.answer_tokens_beside(sent),
+            temperature: self.turn.temperature,
+            input: sent,
+            sent_tokens: Some(least_sent_tokens(built)),
+        };
+        self.call_model(model, &call, cost).await
+    }
+
+    /// Applies and stores the window and the token count that an overflow error names.
+    async fn store_refusal_hints(
+        &self,
+        model: &Model,
+        guard: &mut OverflowGuard,
+        own_tokens: Tokens,
+        window: Option<Tokens>,
+        prompt: Option<Tokens>,
+    ) {
+        if let Some(window) = window {
+            model_calibration::store_window(&self.state, self.caller, model.name(), window).await;
+        }
+        let ratio = match prompt {
+            Some(counted) => {
+                model_calibration::store_ratio(
+                    &self.state,
+                    self.caller,
+                    model.name(),
+                    counted,
+                    own_tokens,
+                )
+                .await
+            }
+            None => None,
+        };
+        guard.apply_refusal(window, ratio);
+    }
+}
+
+fn attempt(guard: &OverflowGuard, reason: AttemptReason) -> Attempt {
+    let reason = if guard.is_extra() {
+        AttemptReason::RetrySmaller
+    } else {
+        reason
+    };
+    let pressure = match guard.pressure() {
+        Pressure::None => pb::Pressure::Unspecified,
+        Pressure::TruncateToolResults => pb::Pressure::TruncateToolResults,
+        Pressure::Compact => pb::Pressure::Compact,
+    };
+    Attempt {
+        number: guard.attempt(),
+        pressure: pressure.into(),
+        reason: reason.into(),
+    }
+}
+
+fn overflow(model: &Model, guard: &OverflowGuard, sent: Tokens, cost: &TurnCost) -> Overflow {
+    Overflow {
+        model: model.name().to_owned(),
+        window: guard.window(),
+        context: sent,
+        output: guard.answer_tokens(),
+        attempts: cost.calls,
+    }
+}
+
+/// The least number of tokens that the provider must have read, to detect a prompt that it
+/// truncated silently. Media are left out, because their count is a guess. The rest is divided by
+/// the most that an estimate exceeds a count. A stored ratio is applied only if it lowers the
+/// number: a wrong ratio would have every answer reported as truncated and so would never be
+/// corrected.
+fn least_sent_tokens(built: &BuiltContext) -> Tokens {
+    let text = built.context.total.less(media_tokens(&built.context)).get() as f64;
+    Tokens::new((text * built.ratio.unwrap_or(1.0).min(1.0) / MAX_OVERCOUNT) as u64)
+}
+
+fn media_tokens(context: &Context) -> Tokens {
+    let count = |media: &Media| {
+        if media.tokens == 0 {
+            MEDIA_TOKENS
+        } else {
+            Tokens::new(media.tokens)
+        }
+    };
+    let parts = context.messages.iter().flat_map(|message| &message.parts);
+    let of_part = |part: &Part| match part {
+        Part::Media(media) => count(media),
+        Part::ToolResult { media, .. } => media.iter().map(count).sum(),
+        Part::Text { .. } | Part::ToolUse { .. } | Part::Reasoning { .. } => Tokens::ZERO,
+    };
+    parts.map(of_part).sum()
+}

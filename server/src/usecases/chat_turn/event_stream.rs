@@ -1,0 +1,88 @@
+//! The channel of a turn's events to its caller. It is bounded: a slow reader slows the turn down.
+
+use std::pin::Pin;
+
+use anneal_core::limits::CONTEXT_PIECE_BYTES;
+use anneal_proto::v1 as pb;
+use futures::{Stream, stream};
+use pb::chat_response::Event;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+use crate::failure::Failure;
+
+/// The stream of events that the caller reads.
+pub(crate) type Events = Pin<Box<dyn Stream<Item = Result<pb::ChatResponse, Status>> + Send>>;
+
+/// Most events that wait for a slow reader.
+const MAX_WAITING_EVENTS: usize = 16;
+
+/// The sending half.
+pub(super) struct EventSender(mpsc::Sender<pb::ChatResponse>);
+
+/// The caller has disconnected.
+#[derive(Debug)]
+pub(super) struct CallerGone;
+
+/// Sends the last event of a turn, or its failure. A channel of its own, so that the end of a turn
+/// never waits for a slow reader.
+pub(super) type FinalEventSender = oneshot::Sender<Result<pb::ChatResponse, Status>>;
+
+/// Creates the channel of one turn. The stream owns `kept_alive` until it has been read or dropped.
+pub(super) fn channel(kept_alive: impl Send + 'static) -> (EventSender, FinalEventSender, Events) {
+    let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
+    let (final_event_sender, final_event_receiver) = oneshot::channel();
+    let events = stream::unfold(
+        (events, Some(final_event_receiver), kept_alive),
+        async |(mut events, mut final_event_receiver, kept_alive)| {
+            if let Some(event) = events.recv().await {
+                return Some((Ok(event), (events, final_event_receiver, kept_alive)));
+            }
+            let end = final_event_receiver
+                .take()?
+                .await
+                .unwrap_or_else(|_| Err(Failure::Panicked.into()));
+            Some((end, (events, None, kept_alive)))
+        },
+    );
+    (EventSender(sender), final_event_sender, Box::pin(events))
+}
+
+impl EventSender {
+    /// Sends an event and waits for a slow reader. Texts are sent in pieces that fit every client's
+    /// message limit.
+    pub(super) async fn send(&self, event: Event) -> Result<(), CallerGone> {
+        match event {
+            Event::TextDelta(text) => self.send_pieces(&text, Event::TextDelta).await,
+            Event::ReasoningDelta(text) => self.send_pieces(&text, Event::ReasoningDelta).await,
+            event => self.send_whole(event).await,
+        }
+    }
+
+    async fn send_pieces(&self, text: &str, event: fn(String) -> Event) -> Result<(), CallerGone> {
+        for piece in pieces(text) {
+            self.send_whole(event(piece.to_owned())).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_whole(&self, event: Event) -> Result<(), CallerGone> {
+        self.0
+            .send(pb::ChatResponse { event: Some(event) })
+            .await
+            .map_err(|_| CallerGone)
+    }
+
+    /// Returns when the caller has disconnected.
+    pub(super) async fn wait_for_disconnect(&self) {
+        self.0.closed().await;
+    }
+}
+
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let (piece, rest) = text.split_at(text.floor_char_boundary(CONTEXT_PIECE_BYTES));
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}

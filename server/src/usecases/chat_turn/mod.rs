@@ -1,0 +1,384 @@
+//! Turns that the server runs: store the prompt, build a context, call the model, store the answer.
+//! Each turn runs in a task of its own. When its caller disconnects, a turn stops before its answer
+//! is stored or finishes storing it.
+//!
+//! - `model.rs`: which model answers; admission of the call
+//! - `attempts.rs`: contexts and calls until one fits; `overflow.rs`: what is tried next
+//! - `call.rs`: one model call; `answer.rs`: its stream as one message
+//! - `store_answer.rs`: stores the answer and its usage
+//! - `replay.rs`: a turn that was answered before
+//! - `event_stream.rs`: the caller's events
+
+mod answer;
+mod attempts;
+mod call;
+mod event_stream;
+mod model;
+mod overflow;
+mod replay;
+mod store_answer;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    limits::ID_BYTES,
+    message::{Message, MessageId, Role},
+    tokens::Tokens,
+};
+use anneal_llm::provider::{CallFailure, Model, Tool};
+use anneal_proto::v1 as pb;
+use anneal_store::{Append, Appended, CallOutcome, ModelLease, StoreError, Verdict, within};
+use futures::FutureExt as _;
+use pb::chat_response::{Done, Event, Started};
+use tonic::{Code, Status};
+use tracing::{Instrument as _, warn};
+
+pub(crate) use event_stream::Events;
+
+use self::{
+    attempts::ModelAnswer,
+    call::TurnCost,
+    event_stream::{CallerGone, EventSender},
+    replay::Replay,
+    store_answer::CompletedTurn,
+};
+use crate::{
+    failure::Failure,
+    poll_watchdog::{PollWatchdog, WatchedFuture},
+    rpc_call::RpcCall,
+    state::ServerState,
+    usecases::append::{self, AppendRequest},
+};
+
+/// The parsed request of a turn.
+pub(crate) struct TurnRequest {
+    pub(crate) id: ConversationId,
+    /// The caller's request id, or a random one.
+    pub(crate) request_id: String,
+    /// Whether the caller gave the request id, so that it can repeat the turn.
+    pub(crate) is_repeatable: bool,
+    /// The prompt.
+    pub(crate) messages: Arc<[Message]>,
+    pub(crate) expected: Option<MessageId>,
+    /// The model that the caller names.
+    pub(crate) model: Option<String>,
+    pub(crate) system_prompt: Option<String>,
+    pub(crate) tools: Vec<Tool>,
+    /// Estimated tokens of the tools' descriptions.
+    pub(crate) tools_tokens: Tokens,
+    pub(crate) temperature: Option<f32>,
+    /// Most tokens of the answer.
+    pub(crate) output: Option<Tokens>,
+}
+
+impl TurnRequest {
+    /// The append of the prompt. Its digest covers the messages alone: a turn whose model failed
+    /// may be repeated with another model.
+    async fn prompt_append(&self, state: &ServerState, caller: Caller) -> Result<Append, Failure> {
+        let prompt = AppendRequest {
+            id: self.id,
+            request_id: Some(self.request_id.clone()),
+            expected: self.expected,
+            messages: Arc::clone(&self.messages),
+            reservation: None,
+        };
+        Ok(append::prepare(state, caller, prompt)
+            .await?
+            .into_turn_start())
+    }
+
+    /// The request id of the answer's append. Longer than any that a caller can give, so that they
+    /// cannot collide.
+    fn answer_id(&self) -> String {
+        format!("{:-<ID_BYTES$}{}", "answer to ", self.request_id)
+    }
+}
+
+/// The stored prompt of a turn, if it is this one message under this request id; None if there is
+/// none.
+pub(crate) async fn find_prompt(
+    state: &ServerState,
+    caller: Caller,
+    id: ConversationId,
+    request_id: &str,
+    message: Message,
+) -> Result<Option<MessageId>, Failure> {
+    let prompt = AppendRequest {
+        id,
+        request_id: Some(request_id.to_owned()),
+        expected: None,
+        messages: [message].into(),
+        reservation: None,
+    };
+    let prompt = append::prepare(state, caller, prompt)
+        .await?
+        .into_turn_start();
+    let stored = state.store.find_append(caller, &prompt).await?;
+    Ok(stored.and_then(|stored| match stored.messages.as_slice() {
+        [one] => Some(one.id),
+        _ => None,
+    }))
+}
+
+/// A turn under way.
+struct TurnRun {
+    state: ServerState,
+    caller: Caller,
+    turn: TurnRequest,
+    events: EventSender,
+    call: Arc<RpcCall>,
+}
+
+/// Why a turn ended without an answer.
+#[derive(Debug)]
+enum TurnError {
+    Failed(Failure),
+    /// The caller has disconnected.
+    CallerGone,
+}
+
+impl<E: Into<Failure>> From<E> for TurnError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<CallerGone> for TurnError {
+    fn from(_: CallerGone) -> Self {
+        Self::CallerGone
+    }
+}
+
+/// Starts a turn in a task of its own. Returns its events.
+pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Events {
+    let (span, call) = (call.span(), Arc::new(call));
+    // The stream holds the call's permit until its events are read, because they occupy memory.
+    let (sender, final_event_sender, events) = event_stream::channel(Arc::clone(&call));
+    let run = TurnRun {
+        state: state.clone(),
+        caller: call.caller,
+        turn,
+        events: sender,
+        call: Arc::clone(&call),
+    };
+    let work = async move {
+        let ended = AssertUnwindSafe(Box::pin(run.run_to_end()))
+            .catch_unwind()
+            .await;
+        let ended = ended.unwrap_or(Err(TurnError::Failed(Failure::Panicked)));
+        let outcome = match &ended {
+            Ok(done) if done.replayed => "replayed",
+            Ok(_) => "answered",
+            Err(TurnError::CallerGone) => "cancelled",
+            Err(TurnError::Failed(failure)) => failure.reason().name(),
+        };
+        metrics::counter!("chat_turns_total", "outcome" => outcome).increment(1);
+        let final_event = match ended {
+            Ok(done) => Ok(pb::ChatResponse {
+                event: Some(Event::Done(done)),
+            }),
+            Err(TurnError::Failed(failure)) => Err(Status::from(failure)),
+            Err(TurnError::CallerGone) => Err(Status::cancelled("the caller has gone")),
+        };
+        call.record_end(final_event.as_ref().map_or_else(Status::code, |_| Code::Ok));
+        // Fails if the caller has disconnected.
+        let _ = final_event_sender.send(final_event);
+    };
+    state.turns.spawn(WatchedFuture::new(
+        PollWatchdog::for_task("turn"),
+        work.instrument(span),
+    ));
+    events
+}
+
+/// How a turn under a lease ended.
+enum LeaseOutcome {
+    /// An earlier call with this request id had been answered.
+    Replayed(Replay),
+    /// The model has answered, and the answer is stored.
+    Answered(CompletedTurn),
+}
+
+/// How a turn stands before its answer is stored.
+enum PromptOutcome {
+    /// An earlier call with this request id had been answered.
+    AlreadyAnswered(Replay),
+    /// The model has answered the messages with these ids.
+    Answered(Vec<i64>, ModelAnswer),
+}
+
+impl TurnRun {
+    /// Runs the turn. A turn that is not admitted stores nothing; once it is, the prompt is stored.
+    async fn run_to_end(&self) -> Result<Done, TurnError> {
+        let prompt = self
+            .unless_interrupted(self.turn.prompt_append(&self.state, self.caller))
+            .await?;
+        if self.turn.is_repeatable
+            && let Some(replay) = self.unless_interrupted(self.find_replay(&prompt)).await?
+        {
+            return self.unless_interrupted(self.replay(replay)).await;
+        }
+        let model = self.unless_interrupted(self.choose_model()).await?;
+        self.check_media(&model)?;
+        let lease = self.unless_interrupted(self.admit(&model)).await?;
+        let mut cost = TurnCost::default();
+        let outcome = AssertUnwindSafe(Box::pin(
+            self.run_under_lease(&prompt, &model, &lease, &mut cost),
+        ))
+        .catch_unwind()
+        .await;
+        let outcome = outcome.unwrap_or(Err(TurnError::Failed(Failure::Panicked)));
+        self.settle(&lease, &cost, verdict(&outcome)).await;
+        match outcome? {
+            LeaseOutcome::Replayed(replay) => self.unless_interrupted(self.replay(replay)).await,
+            LeaseOutcome::Answered(completed) => Ok(self.build_done_event(completed, &cost).await),
+        }
+    }
+
+    async fn run_under_lease(
+        &self,
+        prompt: &Append,
+        model: &Model,
+        lease: &ModelLease,
+        cost: &mut TurnCost,
+    ) -> Result<LeaseOutcome, TurnError> {
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.unless_interrupted(self.store_prompt_and_answer(prompt, model, cost)) => outcome?,
+            () = self.state.store.maintain_lease(lease) => return Err(Failure::TurnLost.into()),
+        };
+        match outcome {
+            PromptOutcome::AlreadyAnswered(replay) => Ok(LeaseOutcome::Replayed(replay)),
+            PromptOutcome::Answered(ids, answered) => {
+                let completed = self.store_answer(lease, model, ids, answered).await?;
+                // Before the lease ends: the next turn relies on what this report says of the
+                // model.
+                self.report(&completed).await;
+                Ok(LeaseOutcome::Answered(completed))
+            }
+        }
+    }
+
+    async fn store_prompt_and_answer(
+        &self,
+        prompt: &Append,
+        model: &Model,
+        cost: &mut TurnCost,
+    ) -> Result<PromptOutcome, TurnError> {
+        let stored = self.store_prompt(prompt).await?;
+        if stored.replayed {
+            if let Some(answer) = self.find_answer().await? {
+                return Ok(PromptOutcome::AlreadyAnswered(Replay { stored, answer }));
+            }
+            self.check_not_overtaken(&stored).await?;
+        }
+        self.events
+            .send(Event::Started(started(&stored, false)))
+            .await?;
+        let answered = self.answer_within_window(model, cost).await?;
+        Ok(PromptOutcome::Answered(
+            stored.messages.iter().map(|message| message.id.0).collect(),
+            answered,
+        ))
+    }
+
+    /// Awaits the work, unless the deadline ends, the server stops, the caller disconnects or its
+    /// credential ends first.
+    fn unless_interrupted<T, E: Into<TurnError>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> impl Future<Output = Result<T, TurnError>> {
+        let work = Box::pin(work);
+        async move {
+            tokio::select! {
+                biased;
+                ended = work => ended.map_err(Into::into),
+                () = self.events.wait_for_disconnect() => Err(TurnError::CallerGone),
+                () = tokio::time::sleep_until(self.call.deadline()) => Err(Failure::Deadline.into()),
+                failure = self.call.wait_for_credential_end() => Err(failure.into()),
+                () = self.state.cancel_turns.cancelled() => Err(Failure::Stopping.into()),
+            }
+        }
+    }
+
+    /// Stores the prompt. In a conversation that keeps no tool messages, stores the rest of it if
+    /// that ends with a message of the user; otherwise there is nothing to answer.
+    async fn store_prompt(&self, prompt: &Append) -> Result<Appended, Failure> {
+        self.state
+            .storage_quota
+            .admit(&self.state.store, self.caller, prompt)
+            .await?;
+        let stored = append::store_and_notify(&self.state, self.caller, prompt).await;
+        let Err(Failure::Store(StoreError::ToolsNotKept)) = stored else {
+            return stored;
+        };
+        let (kept, rest) = append::remove_tools(&self.state, self.caller, prompt).await?;
+        if kept
+            .last()
+            .is_none_or(|last| self.turn.messages[*last].role != Role::User)
+        {
+            return stored;
+        }
+        append::store_and_notify(&self.state, self.caller, &rest).await
+    }
+
+    /// Refuses to answer a repeated prompt if the conversation has newer messages.
+    async fn check_not_overtaken(&self, stored: &Appended) -> Result<(), Failure> {
+        let Some(last) = stored.messages.last() else {
+            return Ok(());
+        };
+        if self
+            .state
+            .store
+            .is_overtaken(self.caller, self.turn.id, last.id)
+            .await?
+        {
+            return Err(Failure::TurnOvertaken);
+        }
+        Ok(())
+    }
+
+    /// Settles the model call: tokens, number of calls, verdict. If that fails, the store retries
+    /// in the background.
+    async fn settle(&self, lease: &ModelLease, cost: &TurnCost, verdict: Verdict) {
+        let settled = CallOutcome {
+            input: cost.input(),
+            output: cost.output(),
+            calls: cost.calls as i32,
+            verdict,
+        };
+        if let Err(error) = within(
+            store_answer::DB_DEADLINE,
+            self.state.store.settle_call(lease, &settled),
+        )
+        .await
+        {
+            warn!("could not settle a model call, it is tried again in the background: {error}");
+        }
+    }
+}
+
+/// What the outcome of a turn says about its model.
+fn verdict(outcome: &Result<LeaseOutcome, TurnError>) -> Verdict {
+    match outcome {
+        Ok(LeaseOutcome::Answered(_)) => Verdict::Answers,
+        Err(TurnError::Failed(Failure::Model { failure, .. })) if failure.is_model_wide() => {
+            Verdict::Fails(failure.to_string())
+        }
+        Err(TurnError::Failed(Failure::Model {
+            failure: failure @ CallFailure::Broken(_),
+            ..
+        })) => Verdict::FailsConversation(failure.to_string()),
+        Ok(LeaseOutcome::Replayed(_)) | Err(_) => Verdict::Nothing,
+    }
+}
+
+/// The event that starts an answer: the prompt's message ids, and whether the answer is replayed.
+fn started(stored: &Appended, replayed: bool) -> Started {
+    Started {
+        replayed,
+        message_ids: stored.messages.iter().map(|message| message.id.0).collect(),
+        turn: stored.messages.last().map_or(0, |message| message.turn),
+    }
+}

@@ -1,0 +1,103 @@
+//! Chooses the model of a turn and admits its call.
+
+use std::sync::Arc;
+
+use anneal_core::{
+    admission::CallPurpose, policy::PolicyOverrides, render::find_blocked_media, tokens::Tokens,
+};
+use anneal_llm::provider::Model;
+use anneal_store::{CallAsk, ModelLease};
+
+use super::{TurnRun, overflow::OverflowGuard};
+use crate::failure::Failure;
+
+impl TurnRun {
+    /// The model that the caller names; else the one of the conversation's policy, if it is
+    /// configured; else the server's.
+    pub(super) async fn choose_model(&self) -> Result<Arc<Model>, Failure> {
+        let find = |name: &str| self.state.models.models.find(name).cloned();
+        let conversation = self
+            .state
+            .store
+            .get_conversation(self.caller, self.turn.id)
+            .await?;
+        if let Some(asked) = &self.turn.model {
+            return find(asked).ok_or_else(|| Failure::model_not_configured(asked.as_str()));
+        }
+        let policy_model = self
+            .state
+            .store
+            .session()
+            .resolved(&conversation.given.policy)
+            .model;
+        let fallback = &self.state.chat.model;
+        policy_model
+            .as_deref()
+            .and_then(find)
+            .or_else(|| find(fallback))
+            .ok_or_else(|| {
+                Failure::model_not_configured(policy_model.unwrap_or_else(|| fallback.clone()))
+            })
+    }
+
+    /// Refuses a prompt with a media address that the model's provider would fetch and may not
+    /// know. Such media in stored messages are replaced by a description.
+    pub(super) fn check_media(&self, model: &Model) -> Result<(), Failure> {
+        let messages = self.turn.messages.iter().enumerate();
+        let mut blocked_media = messages.filter_map(|(index, message)| {
+            find_blocked_media(message, model.format(), model.media())
+                .map(|blocked| (index, blocked))
+        });
+        let Some((index, blocked)) = blocked_media.next() else {
+            return Ok(());
+        };
+        let within = blocked.media_index.map_or_else(
+            || "media".to_owned(),
+            |nth| format!("tool_result.media[{nth}]"),
+        );
+        let field = format!("messages[{index}].parts[{}].{within}.uri", blocked.part);
+        Err(Failure::MediaNotAllowed {
+            field,
+            model: model.name().to_owned(),
+        })
+    }
+
+    /// Admits the call: returns a lease on the conversation's turn and on the tokens that the call
+    /// may take.
+    pub(super) async fn admit(&self, model: &Model) -> Result<ModelLease, Failure> {
+        let ask = CallAsk {
+            model: model.name(),
+            conversation: self.turn.id,
+            purpose: CallPurpose::Turn,
+            tokens: self.estimate_reservation(model).await?,
+            limits: self.state.models.limits(model),
+        };
+        let admitted = self.state.store.admit_call(self.caller, &ask).await?;
+        admitted.map_err(|refusal| Failure::NotAdmitted {
+            model: model.name().to_owned(),
+            refusal,
+        })
+    }
+
+    async fn estimate_reservation(&self, model: &Model) -> Result<Tokens, Failure> {
+        let overrides = PolicyOverrides {
+            model: Some(model.name().to_owned()),
+            ..PolicyOverrides::default()
+        };
+        let usage = self
+            .state
+            .store
+            .read_context_usage(self.caller, self.turn.id, &overrides)
+            .await?;
+        let prompt: Tokens = self
+            .turn
+            .messages
+            .iter()
+            .map(|message| usage.encoding.estimate_message(message))
+            .sum();
+        let tools = self.turn.tools_tokens;
+        let context = usage.system_prompt + usage.summary + usage.sent + prompt + tools;
+        let guard = OverflowGuard::new(model.window(), model.output(), self.turn.output, tools);
+        Ok(context.min(model.window()) + guard.answer_tokens())
+    }
+}

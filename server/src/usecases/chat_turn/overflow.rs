@@ -1,0 +1,329 @@
+//! Decides what is tried next when a context is too long for its model. Pure: no I/O.
+//!
+//! Steps: the whole context; tool results truncated; compacted to the window; compacted to three
+//! quarters of it, if a refusal has brought new information.
+
+use anneal_core::{context::Pressure, tokens::Tokens};
+
+use crate::usecases::model_calibration::MIN_WINDOW;
+
+/// Least tokens for the answer where the window seems full: the provider's count differs from ours.
+const MIN_ANSWER_TOKENS: Tokens = Tokens::new(256);
+
+/// Percent of the window, less the answer, that a context may take. An estimate is at most 5 %
+/// below the count.
+const FITTING_PERCENT: u64 = 95;
+/// The same after a refusal has shown that our count is too low.
+const SMALLER_PERCENT: u64 = 75;
+
+/// The steps, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Whole,
+    TruncatedResults,
+    /// Compacted and clipped to the window.
+    Compacted,
+    /// Clipped to [`SMALLER_PERCENT`] of the window.
+    Smaller,
+}
+
+/// The state of a turn's attempts. Tokens are the model's unless stated otherwise.
+#[derive(Debug, Clone)]
+pub(super) struct OverflowGuard {
+    stage: Stage,
+    /// The configured window.
+    window: Tokens,
+    /// The window that the provider has named in an error.
+    provider_window: Option<Tokens>,
+    /// The stored ratio: the model's tokens per token counted here.
+    ratio: Option<f64>,
+    /// The ratio that an error of this turn has shown.
+    measured: Option<f64>,
+    /// Most tokens that the model writes.
+    output: Tokens,
+    /// Most tokens of the answer that the caller asks for.
+    requested_output: Option<Tokens>,
+    /// Tokens of the tools' descriptions, counted here.
+    tools: Tokens,
+}
+
+impl OverflowGuard {
+    /// The state before the first attempt.
+    pub(super) const fn new(
+        window: Tokens,
+        output: Tokens,
+        requested_output: Option<Tokens>,
+        tools: Tokens,
+    ) -> Self {
+        Self {
+            stage: Stage::Whole,
+            window,
+            provider_window: None,
+            ratio: None,
+            measured: None,
+            output,
+            requested_output,
+            tools,
+        }
+    }
+
+    /// Applies what is stored of the model: the policy's window, the window that its provider has
+    /// named, the ratio.
+    pub(super) fn apply_stored_limits(
+        &mut self,
+        window: Option<Tokens>,
+        provider_window: Option<Tokens>,
+        ratio: Option<f64>,
+    ) {
+        self.window = self.window.min(window.unwrap_or(self.window));
+        self.provider_window = self
+            .provider_window
+            .into_iter()
+            .chain(provider_window)
+            .min();
+        self.ratio = ratio;
+    }
+
+    /// Applies what an overflow error says: the window and the ratio.
+    pub(super) fn apply_refusal(&mut self, window: Option<Tokens>, ratio: Option<f64>) {
+        let window = window.filter(|window| *window >= MIN_WINDOW);
+        self.provider_window = self.provider_window.into_iter().chain(window).min();
+        self.measured = ratio.or(self.measured);
+    }
+
+    /// The ratio for the next context; None: the stored one.
+    pub(super) const fn measured(&self) -> Option<f64> {
+        self.measured
+    }
+
+    /// The pressure on the next context.
+    pub(super) const fn pressure(&self) -> Pressure {
+        match self.stage {
+            Stage::Whole => Pressure::None,
+            Stage::TruncatedResults => Pressure::TruncateToolResults,
+            Stage::Compacted | Stage::Smaller => Pressure::Compact,
+        }
+    }
+
+    /// Most tokens of the next context; None: unlimited. Only the last steps have a budget, so that
+    /// the first ones leave out as little as possible.
+    pub(super) fn budget(&self) -> Option<Tokens> {
+        let percent = match self.stage {
+            Stage::Whole | Stage::TruncatedResults => return None,
+            Stage::Compacted => FITTING_PERCENT,
+            Stage::Smaller => SMALLER_PERCENT,
+        };
+        Some(self.left(percent).less(self.counted(self.tools)))
+    }
+
+    /// This percentage of the window less the answer.
+    fn left(&self, percent: u64) -> Tokens {
+        Tokens::new(self.window().less(self.answer_tokens()).get() * percent / 100)
+    }
+
+    /// Tokens that a context of `own` tokens (counted here) sends, with the tools' descriptions.
+    pub(super) fn sent(&self, own: Tokens) -> Tokens {
+        self.counted(own) + self.counted(self.tools)
+    }
+
+    /// Tokens sent, counted here.
+    pub(super) fn own_tokens(&self, own: Tokens) -> Tokens {
+        own + self.tools
+    }
+
+    /// Whether the provider is known to refuse a context of this size. A configured window does not
+    /// prove that; a window that the provider has named does.
+    pub(super) fn will_be_refused(&self, sent: Tokens) -> bool {
+        let proven = matches!(self.stage, Stage::Whole | Stage::TruncatedResults);
+        proven
+            && self
+                .provider_window
+                .is_some_and(|window| sent + self.answer_tokens() > window)
+    }
+
+    /// Tokens reserved for the answer: what the caller asks for, else a quarter of the window. At
+    /// most what the model writes, and half of the window.
+    pub(super) fn answer_tokens(&self) -> Tokens {
+        let window = self.window().get();
+        let most = self
+            .requested_output
+            .unwrap_or(Tokens::new(window / 4))
+            .min(self.output);
+        most.min(Tokens::new(window / 2)).max(Tokens::new(1))
+    }
+
+    /// Tokens for the answer beside a context of this size.
+    pub(super) fn answer_tokens_beside(&self, sent: Tokens) -> Tokens {
+        self.answer_tokens()
+            .min(self.window().less(sent).max(MIN_ANSWER_TOKENS))
+    }
+
+    /// The smaller of the configured window and the one that the provider has named.
+    pub(super) fn window(&self) -> Tokens {
+        self.provider_window.map_or(self.window, |provider_window| {
+            provider_window.min(self.window)
+        })
+    }
+
+    /// Moves to the next step after a context of `own` tokens was refused. False if no step is
+    /// left.
+    pub(super) fn advance(&mut self, own: Tokens) -> bool {
+        let ratio = self.measured.or(self.ratio);
+        let sent = Self {
+            ratio,
+            ..self.clone()
+        }
+        .sent(own);
+        self.stage = match self.stage {
+            Stage::Whole => Stage::TruncatedResults,
+            Stage::TruncatedResults => Stage::Compacted,
+            // The refused context fitted what was known then, so a smaller one is tried only if the
+            // refusal brought new information.
+            Stage::Compacted if sent > self.left(FITTING_PERCENT) => Stage::Smaller,
+            Stage::Compacted | Stage::Smaller => return false,
+        };
+        true
+    }
+
+    /// The number of this attempt; 0 for the first.
+    pub(super) const fn attempt(&self) -> i32 {
+        match self.stage {
+            Stage::Whole => 0,
+            Stage::TruncatedResults => 1,
+            Stage::Compacted => 2,
+            Stage::Smaller => 3,
+        }
+    }
+
+    /// Whether this is the extra attempt after a refusal with new information.
+    pub(super) const fn is_extra(&self) -> bool {
+        matches!(self.stage, Stage::Smaller)
+    }
+
+    fn counted(&self, own: Tokens) -> Tokens {
+        Tokens::new((own.get() as f64 * self.ratio.unwrap_or(1.0)).ceil() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(n: u64) -> Tokens {
+        Tokens::new(n)
+    }
+
+    fn guard(window: u64) -> OverflowGuard {
+        OverflowGuard::new(tokens(window), tokens(100_000), None, Tokens::ZERO)
+    }
+
+    #[test]
+    fn a_model_that_refuses_without_figures_is_tried_three_times() {
+        let mut guard = guard(8_000);
+        let mut tried = Vec::new();
+        loop {
+            tried.push((guard.attempt(), guard.pressure(), guard.budget()));
+            if !guard.advance(guard.budget().unwrap_or(tokens(9_000))) {
+                break;
+            }
+        }
+        let last = (2, Pressure::Compact, Some(tokens(5_700)));
+        assert_eq!(
+            tried,
+            [
+                (0, Pressure::None, None),
+                (1, Pressure::TruncateToolResults, None),
+                last
+            ]
+        );
+    }
+
+    #[test]
+    fn a_refusal_that_names_a_smaller_window_gives_one_more_attempt() {
+        let mut guard = guard(8_000);
+        assert!(guard.advance(tokens(9_000)) && guard.advance(tokens(9_000)));
+        guard.apply_refusal(Some(tokens(4_000)), None);
+        assert!(guard.advance(tokens(6_000)));
+        assert_eq!(
+            (guard.attempt(), guard.budget()),
+            (3, Some(tokens(2_250))),
+            "three quarters of what the answer leaves"
+        );
+        guard.apply_refusal(Some(tokens(1_000)), None);
+        assert!(!guard.advance(tokens(2_250)), "and no other");
+    }
+
+    #[test]
+    fn a_refusal_with_a_higher_count_gives_one_more_attempt() {
+        let mut guard = guard(8_000);
+        assert!(guard.advance(tokens(9_000)) && guard.advance(tokens(9_000)));
+        guard.apply_refusal(None, Some(1.5));
+        assert_eq!(guard.measured(), Some(1.5));
+        assert!(guard.advance(tokens(6_000)));
+    }
+
+    #[test]
+    fn only_a_window_named_by_the_provider_rules_out_a_context() {
+        let mut guard = guard(8_000);
+        assert!(!guard.will_be_refused(tokens(9_000)));
+        guard.apply_stored_limits(None, Some(tokens(8_000)), None);
+        assert!(!guard.will_be_refused(tokens(6_000)) && guard.will_be_refused(tokens(6_001)));
+        guard.advance(Tokens::ZERO);
+        guard.advance(Tokens::ZERO);
+        assert!(
+            !guard.will_be_refused(tokens(9_000)),
+            "the last attempt is made in any case"
+        );
+    }
+
+    #[test]
+    fn a_limit_below_every_window_is_ignored() {
+        let mut guard = guard(8_000);
+        guard.apply_refusal(Some(tokens(511)), None);
+        assert_eq!(guard.window(), tokens(8_000));
+        guard.apply_refusal(Some(tokens(512)), None);
+        assert_eq!(
+            (guard.window(), guard.answer_tokens()),
+            (tokens(512), tokens(128))
+        );
+    }
+
+    #[test]
+    fn the_answer_gets_the_requested_tokens_within_the_model_and_its_window() {
+        let guard_for = |output, requested_output: Option<u64>| {
+            OverflowGuard::new(
+                tokens(8_000),
+                tokens(output),
+                requested_output.map(tokens),
+                Tokens::ZERO,
+            )
+        };
+        assert_eq!(guard_for(100_000, None).answer_tokens(), tokens(2_000));
+        assert_eq!(guard_for(1_000, None).answer_tokens(), tokens(1_000));
+        assert_eq!(
+            guard_for(100_000, Some(3_000)).answer_tokens(),
+            tokens(3_000)
+        );
+        assert_eq!(
+            guard_for(100_000, Some(7_000)).answer_tokens(),
+            tokens(4_000)
+        );
+        assert_eq!(
+            guard_for(100_000, None).answer_tokens_beside(tokens(7_000)),
+            tokens(1_000)
+        );
+        assert_eq!(
+            guard_for(100_000, None).answer_tokens_beside(tokens(9_000)),
+            MIN_ANSWER_TOKENS
+        );
+    }
+
+    #[test]
+    fn tools_reduce_the_budget() {
+        let mut guard = OverflowGuard::new(tokens(8_000), tokens(100_000), None, tokens(500));
+        guard.apply_stored_limits(None, None, Some(2.0));
+        assert!(guard.advance(Tokens::ZERO) && guard.advance(Tokens::ZERO));
+        assert_eq!(guard.budget(), Some(tokens(4_700)));
+        assert_eq!(guard.sent(tokens(2_500)), tokens(6_000));
+    }
+}

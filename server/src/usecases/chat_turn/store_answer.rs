@@ -1,0 +1,212 @@
+//! Stores the answer of a turn and reports its usage.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anneal_core::{
+    digest,
+    job::LEASE_SECONDS,
+    message::{Message, Part, Role},
+    tokens::Tokens,
+    usage::Usage,
+};
+use anneal_llm::provider::{CallUsage, Model, StopReason};
+use anneal_proto::v1 as pb;
+use anneal_store::{Append, Backoff, ModelLease, StoreError, UsageReport, within};
+use pb::chat_response::Done;
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use super::{TurnRun, attempts::ModelAnswer, call::TurnCost};
+use crate::{
+    failure::Failure,
+    usecases::append::{self, AppendRequest},
+};
+
+/// Deadline of one query at the end of a turn. The turn's own deadline does not apply there, so
+/// that an answer that the model has given is not lost.
+pub(super) const DB_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A turn whose answer is stored.
+pub(super) struct CompletedTurn {
+    model: String,
+    message_ids: Vec<i64>,
+    /// 0: the conversation keeps nothing of the answer.
+    answer: i64,
+    stop: StopReason,
+    usage: CallUsage,
+    own_tokens: Tokens,
+    expected_cached: Tokens,
+}
+
+impl TurnRun {
+    /// Stores the answer if the turn still holds its lease: after a lost lease another turn may
+    /// have begun.
+    pub(super) async fn store_answer(
+        &self,
+        lease: &ModelLease,
+        model: &Model,
+        mut message_ids: Vec<i64>,
+        answered: ModelAnswer,
+    ) -> Result<CompletedTurn, Failure> {
+        let ModelAnswer {
+            answer,
+            own_tokens,
+            expected_cached,
+        } = answered;
+        let (end, id) = (
+            answer.end,
+            self.store_with_retries(lease, answer.parts).await?,
+        );
+        message_ids.extend(id);
+        Ok(CompletedTurn {
+            model: model.name().to_owned(),
+            message_ids,
+            answer: id.unwrap_or(0),
+            stop: end.stop,
+            usage: end.usage,
+            own_tokens,
+            expected_cached,
+        })
+    }
+
+    /// Stores the answer; None if the conversation keeps nothing of it. Retries transient database
+    /// errors for one lease period ([`LEASE_SECONDS`]).
+    async fn store_with_retries(
+        &self,
+        lease: &ModelLease,
+        parts: Vec<Part>,
+    ) -> Result<Option<i64>, Failure> {
+        let is_empty = parts.is_empty();
+        let messages = [Message {
+            role: Role::Assistant,
+            parts,
+            metadata: BTreeMap::new(),
+        }]
+        .into();
+        let request_id = Some(self.turn.answer_id());
+        let request = AppendRequest {
+            id: self.turn.id,
+            request_id,
+            expected: None,
+            messages,
+            reservation: None,
+        };
+        let append = append::prepare(&self.state, self.caller, request)
+            .await?
+            .into_turn_start();
+        let retry_until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
+        let mut backoff = Backoff::default();
+        loop {
+            let pause = backoff.next_pause();
+            let stored = timeout(
+                DB_DEADLINE,
+                Box::pin(self.store_once(lease, &append, is_empty)),
+            )
+            .await;
+            match stored.unwrap_or(Err(StoreError::Unresponsive.into())) {
+                Err(Failure::Store(error))
+                    if error.is_transient() && Instant::now() + pause < retry_until =>
+                {
+                    tokio::time::sleep(pause).await;
+                }
+                stored => return stored,
+            }
+        }
+    }
+
+    async fn store_once(
+        &self,
+        lease: &ModelLease,
+        append: &Append,
+        is_empty: bool,
+    ) -> Result<Option<i64>, Failure> {
+        if !self.state.store.renew_call(lease).await? {
+            return Err(Failure::TurnLost);
+        }
+        if is_empty {
+            return Ok(None);
+        }
+        let stored = match append::store_kept_messages(&self.state, self.caller, append).await {
+            // Another turn has stored an answer to the same request.
+            Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
+            stored => stored?,
+        };
+        Ok(stored.and_then(|stored| stored.messages.first().map(|message| message.id.0)))
+    }
+
+    /// The last event of an answered turn.
+    pub(super) async fn build_done_event(&self, completed: CompletedTurn, cost: &TurnCost) -> Done {
+        let usage = &completed.usage;
+        Done {
+            conversation_id: self.turn.id.to_string(),
+            message_ids: completed.message_ids,
+            answer_message_id: completed.answer,
+            token_estimate: self.read_token_total().await,
+            usage: Some(pb::ModelUsage {
+                input_tokens: usage.input.get(),
+                cached_tokens: usage.cached.get(),
+                written_tokens: usage.written.get(),
+                output_tokens: usage.output.get(),
+            }),
+            stop_reason: stop_reason(completed.stop).into(),
+            model: completed.model,
+            attempts: i32::try_from(cost.calls).unwrap_or(i32::MAX),
+            replayed: false,
+        }
+    }
+
+    /// Reports the usage of the answer's call, as ReportUsage does. A failure is only logged.
+    pub(super) async fn report(&self, completed: &CompletedTurn) {
+        let usage = &completed.usage;
+        // A repeated call finds the answer's usage under this id. A call without a stored answer
+        // gets an id of its own.
+        let request_id = if completed.answer > 0 {
+            self.turn.answer_id()
+        } else {
+            uuid::Uuid::new_v4().to_string()
+        };
+        let report = UsageReport {
+            request_id,
+            digest: digest::of_fields([completed.answer.to_be_bytes().as_slice()]),
+            model: completed.model.clone(),
+            usage: Usage {
+                input: usage.input,
+                cached: usage.cached,
+                written: usage.written,
+                output: usage.output,
+                context: completed.own_tokens,
+                expected_cached: completed.expected_cached,
+            },
+            stop_reason: Some(stop_reason(completed.stop) as i16),
+        };
+        let reported = within(
+            DB_DEADLINE,
+            self.state
+                .store
+                .report_usage(self.caller, self.turn.id, &report),
+        )
+        .await;
+        if let Err(error) = reported {
+            warn!("could not record what a model call cost: {error}");
+        }
+    }
+
+    /// Tokens of all messages of the conversation; 0 if they cannot be read.
+    pub(super) async fn read_token_total(&self) -> u64 {
+        let conversation = within(
+            DB_DEADLINE,
+            self.state.store.get_conversation(self.caller, self.turn.id),
+        )
+        .await;
+        conversation.map_or(0, |conversation| conversation.token_total.get())
+    }
+}
+
+const fn stop_reason(stop: StopReason) -> pb::StopReason {
+    match stop {
+        StopReason::Done => pb::StopReason::Done,
+        StopReason::ToolUse => pb::StopReason::ToolUse,
+        StopReason::OutputLimit => pb::StopReason::OutputLimit,
+        StopReason::Filtered => pb::StopReason::Filtered,
+    }
+}

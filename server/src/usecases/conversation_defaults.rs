@@ -1,0 +1,100 @@
+//! The settings of a new conversation: its caller's, and where the caller sets none, its agent's.
+
+use anneal_core::{
+    caller::Caller,
+    digest::Digest,
+    limits::{ID_BYTES, TITLE_BYTES},
+    policy::PolicyOverrides,
+    tokens::Encoding,
+};
+use anneal_proto::v1 as pb;
+use anneal_store::{CountedConversation, NewConversation};
+
+use crate::{
+    convert::{parse, policy},
+    failure::Failure,
+    limits::cpu_pool,
+    settings::AgentSettings,
+    state::ServerState,
+};
+
+/// A conversation to create.
+pub(crate) struct PlannedConversation {
+    /// Digest of the caller's own fields. It identifies a repeated call even if the agent's
+    /// settings have changed since.
+    pub(crate) request_digest: Digest,
+    /// The conversation, with the token count of its system prompt.
+    pub(crate) conversation: CountedConversation,
+}
+
+/// The conversation that a request describes, with its agent's settings applied.
+pub(crate) async fn plan(
+    state: &ServerState,
+    caller: Caller,
+    ask: pb::CreateConversationRequest,
+) -> Result<PlannedConversation, Failure> {
+    let no_settings = AgentSettings::default();
+    let agent = state.agents.get(&ask.agent_id).unwrap_or(&no_settings);
+    let model = policy::model("model", &ask.model)?;
+    let base = PolicyOverrides {
+        model: model.clone(),
+        ..PolicyOverrides::default()
+    }
+    .over(agent.policy());
+    let asked = NewConversation {
+        agent_id: parse::label("agent_id", &ask.agent_id, ID_BYTES)?.into(),
+        user_id: parse::label("user_id", &ask.user_id, ID_BYTES)?.into(),
+        title: parse::label("title", &ask.title, TITLE_BYTES)?.into(),
+        pinned: ask.pinned,
+        metadata: parse::metadata("metadata", ask.metadata)?,
+        system_prompt: parse::system_prompt(&ask.system_prompt)?.into(),
+        policy: PolicyOverrides::default(),
+        encoding: encoding(&ask.encoding, &ask.model)?,
+    };
+    let mut new = asked.clone();
+    if new.system_prompt.is_empty() {
+        new.system_prompt.clone_from(&agent.system_prompt);
+    }
+    let names_model = model.is_some()
+        || ask
+            .policy
+            .as_ref()
+            .is_some_and(|policy| !policy.model.is_empty());
+    if ask.encoding.is_empty() && !names_model {
+        new.encoding = encoding("", &agent.model)?;
+    }
+    let is_long = cpu_pool::is_long_count(new.encoding, new.system_prompt.len(), 0);
+    let new = state
+        .cpu
+        .run_if(is_long, caller.tenant(), move || new.counted())
+        .await?;
+    let own = policy::parse_with_base(
+        ask.policy,
+        &base,
+        state.store.session(),
+        new.system_prompt_tokens(),
+    )?;
+    let own = PolicyOverrides {
+        model: own.model.clone().or(model),
+        ..own
+    };
+    let new = new.under(own.clone().over(base));
+    Ok(PlannedConversation {
+        request_digest: NewConversation {
+            policy: own,
+            ..asked
+        }
+        .digest(),
+        conversation: new,
+    })
+}
+
+/// The encoding of this name, else that of the model, else o200k_base, which is nearest for models
+/// without a published vocabulary.
+fn encoding(name: &str, model: &str) -> Result<Encoding, Failure> {
+    if name.is_empty() {
+        return Ok(Encoding::of_model(model).unwrap_or_default());
+    }
+    Encoding::parse(name)
+        .ok_or_else(|| Failure::invalid("encoding", "must be o200k_base or cl100k_base"))
+}

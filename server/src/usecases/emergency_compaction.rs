@@ -1,0 +1,146 @@
+//! Shortens a context that a model has refused as too long: replaces the older half of the tail by
+//! an extractive summary. This summary serves one answer; the worker makes the checkpoint that
+//! stays.
+
+use anneal_core::{
+    context::{
+        Body, CheckpointSummary, Material, SummaryOrigin, TailMessage, checkpoint_overhead_tokens,
+    },
+    cut::{self, Cut, TailItem, Trigger},
+    message::{MessageId, outline, plain_text, plain_text_bytes},
+    policy::{KeepRecent, Policy},
+    tokens::Tokens,
+};
+use anneal_llm::{Extractive, Purpose, Quote, Source, SourceBody, Summarizer as _, SummaryAsk};
+
+/// The part of the tail that is kept, in percent of its messages; at least a fifth of them and
+/// four.
+pub(crate) const KEPT_TAIL: KeepRecent = KeepRecent::Share(50);
+/// Most tokens of the summary.
+const MAX_SUMMARY_TOKENS: Tokens = Tokens::new(2_000);
+
+/// Replaces the older half of the tail by a summary. Returns the material unchanged if nothing can
+/// be cut or the summary would not be shorter.
+pub(crate) async fn shorten_tail(mut material: Material) -> Material {
+    let items: Vec<TailItem> = material.tail.iter().map(item).collect();
+    let policy = Policy {
+        keep_recent: KEPT_TAIL,
+        ..material.policy
+    };
+    let checkpoint_tokens = material
+        .checkpoint
+        .as_ref()
+        .map_or(Tokens::ZERO, |checkpoint| checkpoint.tokens);
+    let Some(cut) = cut::plan(
+        &items,
+        &policy,
+        Trigger::Manual,
+        material.system_prompt_tokens + checkpoint_tokens,
+    ) else {
+        return material;
+    };
+    let cut_count = material
+        .tail
+        .partition_point(|message| message.id <= cut.last);
+    let tokens_before = items[..cut_count]
+        .iter()
+        .map(|item| item.tokens)
+        .sum::<Tokens>()
+        + checkpoint_tokens;
+    if let Some(summary) = summary(&material, &cut, cut_count, tokens_before).await {
+        material.tail.drain(..cut_count);
+        material.checkpoint = Some(summary);
+    }
+    material
+}
+
+/// Summarises the first `cut_count` messages and the previous checkpoint, which count
+/// `tokens_before`.
+async fn summary(
+    material: &Material,
+    cut: &Cut,
+    cut_count: usize,
+    tokens_before: Tokens,
+) -> Option<CheckpointSummary> {
+    let cut_messages = &material.tail[..cut_count];
+    let is_quoted = |message: &&TailMessage| cut.quoted.binary_search(&message.id).is_ok();
+    let quoted = cut_messages
+        .iter()
+        .filter(is_quoted)
+        .map(text)
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    let sources: Vec<Source> = cut_messages.iter().map(source).collect();
+    let counter = material.encoding.counter();
+    let measure = |text: &str| counter.count(text);
+    let ask = SummaryAsk {
+        purpose: Purpose::Range,
+        previous: material
+            .checkpoint
+            .as_ref()
+            .map(|checkpoint| checkpoint.text.as_str()),
+        quoted: cut.quoted.first().map(|id| Quote {
+            message_id: *id,
+            text: &quoted,
+        }),
+        sources: &sources,
+        focus: None,
+        target: Purpose::Range.target(tokens_before, MAX_SUMMARY_TOKENS),
+        measure: &measure,
+    };
+    let summary = Extractive.summarize(&ask).await.ok()?;
+    let tokens = summary.tokens + checkpoint_overhead_tokens(cut.last, material.encoding);
+    (tokens < tokens_before).then(|| CheckpointSummary {
+        last: cut.last,
+        text: summary.text,
+        tokens: summary.tokens,
+        saved: tokens_before.less(tokens),
+        origin: SummaryOrigin::ForThisCall,
+    })
+}
+
+fn item(message: &TailMessage) -> TailItem {
+    let (tokens, bytes, marks) = match &message.body {
+        Body::Original(parts) => (
+            message.tokens,
+            plain_text_bytes(parts) as u64,
+            outline(parts),
+        ),
+        Body::Summary {
+            tokens, outline, ..
+        } => (*tokens, 0, outline.clone()),
+    };
+    TailItem {
+        id: message.id,
+        role: message.role,
+        turn: message.turn,
+        tokens,
+        bytes,
+        outline: marks,
+    }
+}
+
+fn source(message: &TailMessage) -> Source {
+    let body = match &message.body {
+        Body::Original(parts) => SourceBody::Original(parts.clone()),
+        Body::Summary { text, .. } => SourceBody::Digest(text.clone()),
+    };
+    Source {
+        message_id: message.id,
+        role: message.role,
+        body,
+    }
+}
+
+fn text(message: &TailMessage) -> String {
+    match &message.body {
+        Body::Original(parts) => plain_text(parts),
+        Body::Summary { text, .. } => text.clone(),
+    }
+}
+
+/// The request id of the checkpoint that follows a compaction at this message: the same for every
+/// call, so that one checkpoint is made.
+pub(crate) fn request_id(last: MessageId) -> String {
+    format!("pressure at {last}")
+}

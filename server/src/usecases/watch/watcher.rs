@@ -1,0 +1,336 @@
+//! One watch: reads what is new after its position, page by page, and sends it.
+
+use std::convert::Infallible;
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    limits::PAGE_DEFAULT,
+};
+use anneal_proto::v1 as pb;
+use anneal_store::{
+    Change, ChangeKind, ChangesAsk, ContentRead, ConversationHead, DeadJob, Entity, PageAsk,
+    ReadBudget, Store, StoreError, StoredMessage, within,
+};
+use pb::conversation_event::Event;
+
+use super::{
+    Ask, Start,
+    event_channel::EventSender,
+    position::{Position, PositionScope},
+};
+use crate::{
+    convert::reply,
+    failure::Failure,
+    limits::content_budget::{LONG_QUERY_BYTES, run_on_blocking_thread},
+    state::ServerState,
+    watch_registry::{BudgetPermit, HEADS_TIMEOUT, HeadUpdate},
+};
+
+/// Messages, or changes, of one page.
+const PAGE_MESSAGES: i64 = PAGE_DEFAULT;
+
+pub(super) struct Watcher<'a> {
+    state: &'a ServerState,
+    caller: Caller,
+    id: ConversationId,
+    ask: Ask,
+    events: &'a EventSender,
+}
+
+/// The position of a watch, and where its events are sent.
+struct Cursor<'a> {
+    events: &'a EventSender,
+    scope: PositionScope,
+    position: Position,
+}
+
+impl<'a> Watcher<'a> {
+    pub(super) fn new(
+        state: &'a ServerState,
+        caller: Caller,
+        ask: Ask,
+        events: &'a EventSender,
+    ) -> Self {
+        Self {
+            state,
+            caller,
+            id: ask.id,
+            ask,
+            events,
+        }
+    }
+
+    /// Sends events until it fails, and returns the failure.
+    pub(super) async fn run(&self) -> Failure {
+        match self.follow().await {
+            Ok(never) => match never {},
+            Err(failure) => failure,
+        }
+    }
+
+    async fn follow(&self) -> Result<Infallible, Failure> {
+        // Subscribed before the head is read, so that no change between the two is missed.
+        let mut updates = self.state.watch_registry.subscribe(self.caller, self.id);
+        let mut head = self.head().await?;
+        let scope = PositionScope::of(self.caller, self.id, &head);
+        let position = match &self.ask.start {
+            Start::Now => Position::now(&head),
+            Start::After(message) => Position::after(&head, *message)?,
+            Start::Position(text) => Position::parse(text, &scope, &head)?,
+        };
+        let created = head.created;
+        let mut cursor = Cursor {
+            events: self.events,
+            scope,
+            position,
+        };
+        cursor
+            .send(Event::Started(pb::WatchStarted {
+                last_message_id: head.last.0,
+            }))
+            .await?;
+        loop {
+            self.catch_up(&head, &mut cursor).await?;
+            head = match updates.next().await {
+                HeadUpdate::Head(head) if head.created == created => head,
+                HeadUpdate::Head(_) | HeadUpdate::Gone => return Err(not_found()),
+                HeadUpdate::DatabaseAway => return Err(StoreError::Busy.into()),
+                HeadUpdate::NotPolled => head,
+            };
+        }
+    }
+
+    /// Sends everything up to this head. Messages first, because other events refer to messages
+    /// that must have been sent.
+    async fn catch_up(
+        &self,
+        head: &ConversationHead,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<(), Failure> {
+        while cursor.position.last < head.last {
+            self.send_messages(cursor).await?;
+        }
+        if cursor.position.counted < head.counted {
+            cursor.position.counted = head.counted;
+            cursor
+                .send(Event::TokensCounted(tokens_counted_event(head)))
+                .await?;
+        }
+        while cursor.position.change < head.change {
+            self.send_changes(head, cursor).await?;
+        }
+        if has_new_death(head, &cursor.position) {
+            self.send_job_deaths(cursor).await?;
+        }
+        cursor.wait_for_reader().await
+    }
+
+    /// Sends the next page of messages.
+    async fn send_messages(&self, cursor: &mut Cursor<'_>) -> Result<(), Failure> {
+        // A watcher holds at most one page. Its bytes are reserved before it is read.
+        cursor.wait_for_reader().await?;
+        let mut permit = self
+            .state
+            .watch_registry
+            .budget()
+            .reserve_page(self.caller.tenant(), self.ask.content)
+            .await?;
+        let page = PageAsk {
+            from: Some(cursor.position.last),
+            newest_first: false,
+            content: self.ask.content,
+            limit: PAGE_MESSAGES,
+        };
+        let messages = self.read_messages(page).await?;
+        if messages.is_empty() {
+            return Err(not_found());
+        }
+        let events = messages.into_iter().map(|message| {
+            let (id, event) = (message.id, Event::MessageAppended(reply::message(message)));
+            let part = permit.split(event.encoded_len());
+            (id, event, part)
+        });
+        let events: Vec<_> = events.collect();
+        // Releases what the page did not need.
+        drop(permit);
+        for (id, event, part) in events {
+            cursor.position.last = id;
+            cursor.send_with_permit(event, part).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a page of messages; a long one on a blocking thread.
+    async fn read_messages(&self, page: PageAsk) -> Result<Vec<StoredMessage>, Failure> {
+        let (caller, id, short) = (
+            self.caller,
+            self.id,
+            ReadBudget::unreserved(LONG_QUERY_BYTES),
+        );
+        if let ContentRead::Read { value, .. } = self
+            .read(|store| store.list_messages_after(caller, id, page, &short))
+            .await?
+        {
+            return Ok(value);
+        }
+        let read = |store: &Store| {
+            let store = store.clone();
+            run_on_blocking_thread(async move {
+                store
+                    .list_messages_after(caller, id, page, &ReadBudget::unlimited())
+                    .await
+            })
+        };
+        match self.read(read).await? {
+            ContentRead::Read { value, .. } => Ok(value),
+            ContentRead::TooLarge { .. } => Err(Failure::Overloaded),
+        }
+    }
+
+    /// Sends the next page of changes up to this head. Later changes may refer to messages that
+    /// have not been sent.
+    async fn send_changes(
+        &self,
+        head: &ConversationHead,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<(), Failure> {
+        let ask = ChangesAsk {
+            after: cursor.position.change,
+            through: head.change,
+            replayed: cursor.position.replayed,
+            beyond: cursor.position.beyond,
+            limit: PAGE_MESSAGES,
+        };
+        let changes = self
+            .read(|store| store.read_changes(self.caller, self.id, ask))
+            .await?;
+        let is_last = (changes.len() as i64) < PAGE_MESSAGES;
+        for change in changes {
+            cursor.position.change = change.id;
+            cursor.send(change_event(change)).await?;
+        }
+        if is_last {
+            cursor.position.change = head.change;
+        }
+        Ok(())
+    }
+
+    async fn send_job_deaths(&self, cursor: &mut Cursor<'_>) -> Result<(), Failure> {
+        for job in self
+            .read(|store| store.read_dead_jobs(self.caller, self.id))
+            .await?
+        {
+            let before = cursor.position.dead.insert(job.kind.code(), job.died);
+            if before.is_none_or(|before| before < job.died) {
+                cursor.send(Event::JobDead(job_dead_event(job))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn head(&self) -> Result<ConversationHead, Failure> {
+        let key = (self.caller.tenant(), self.id);
+        within(HEADS_TIMEOUT, self.state.store.read_heads(&[key]))
+            .await?
+            .remove(&key)
+            .ok_or_else(not_found)
+    }
+
+    async fn read<T, R>(&self, ask: impl Fn(&'a Store) -> R) -> Result<T, Failure>
+    where
+        R: Future<Output = Result<T, StoreError>>,
+    {
+        self.state
+            .watch_registry
+            .read(self.caller.tenant(), || ask(&self.state.store))
+            .await
+    }
+}
+
+impl Cursor<'_> {
+    /// Sends an event with the current position.
+    async fn send(&self, event: Event) -> Result<(), Failure> {
+        self.send_with_permit(event, None).await
+    }
+
+    /// Sends an event with the permit for its bytes.
+    async fn send_with_permit(
+        &self,
+        event: Event,
+        permit: Option<BudgetPermit>,
+    ) -> Result<(), Failure> {
+        let position = self.position.text(&self.scope);
+        let event = pb::ConversationEvent {
+            position,
+            event: Some(event),
+        };
+        self.events
+            .send(event, permit)
+            .await
+            .map_err(|_| self.too_slow())
+    }
+
+    async fn wait_for_reader(&self) -> Result<(), Failure> {
+        self.events
+            .wait_for_reader()
+            .await
+            .map_err(|_| self.too_slow())
+    }
+
+    fn too_slow(&self) -> Failure {
+        metrics::counter!("watchers_dropped_total").increment(1);
+        Failure::WatcherTooSlow {
+            position: self.events.position(),
+        }
+    }
+}
+
+/// Whether a job has died since this position.
+fn has_new_death(head: &ConversationHead, position: &Position) -> bool {
+    head.dead
+        .iter()
+        .any(|(kind, died)| position.dead.get(kind).is_none_or(|before| before < died))
+}
+
+fn tokens_counted_event(head: &ConversationHead) -> pb::TokensCounted {
+    let total = pb::TokenTotal {
+        tokens: head.token_total.get(),
+        estimated_messages: head.last.0 - head.counted.0,
+    };
+    pb::TokensCounted {
+        through_message_id: head.counted.0,
+        token_total: Some(total),
+    }
+}
+
+fn change_event(change: Change) -> Event {
+    let kind = reply::summary_kind(change.kind).into();
+    match change.what {
+        ChangeKind::Summary(tokens) => Event::SummaryReady(pb::SummaryReady {
+            message_id: change.message.0,
+            summary_tokens: change.summary_tokens.get(),
+            tokens: tokens.get(),
+            kind,
+        }),
+        ChangeKind::Checkpoint(trigger) => Event::CheckpointCreated(pb::CheckpointCreated {
+            last_message_id: change.message.0,
+            token_usage: change.summary_tokens.get(),
+            kind,
+            trigger: trigger
+                .map_or(pb::CheckpointTrigger::Imported, reply::trigger)
+                .into(),
+        }),
+    }
+}
+
+fn job_dead_event(job: DeadJob) -> pb::JobDead {
+    pb::JobDead {
+        kind: reply::job_kind(job.kind).into(),
+        attempts: i32::from(job.attempts),
+        last_error: job.last_error,
+    }
+}
+
+fn not_found() -> Failure {
+    StoreError::NotFound(Entity::Conversation).into()
+}

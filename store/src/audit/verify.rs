@@ -1,0 +1,280 @@
+//! The promises, checked on one conversation's rows. The database computes digests; content does
+//! not travel.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::SourceDigest,
+    message::MessageId,
+    turn,
+};
+use sqlx::PgConnection;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+    rows,
+};
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Number of the promise in SPEC.md. 0: figures that disagree.
+    pub promise: i32,
+    /// What is wrong: ids and figures, never content.
+    pub description: String,
+    /// The message concerned; 0 for the whole conversation.
+    pub message: MessageId,
+}
+
+/// Result of a check.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct VerifyReport {
+    /// The violations found.
+    pub violations: Vec<Violation>,
+    /// Messages that were read.
+    pub messages: i64,
+    /// Checkpoints that were read.
+    pub checkpoints: i64,
+}
+
+impl VerifyReport {
+    pub(super) fn add_violation(&mut self, promise: i32, message: i64, description: String) {
+        self.violations.push(Violation {
+            promise,
+            description,
+            message: MessageId(message),
+        });
+    }
+}
+
+struct Head {
+    last_message_id: i64,
+    counted_message_id: i64,
+    token_total: i64,
+    turn: i32,
+}
+
+/// What the check keeps of a message, to check checkpoints.
+struct ReadMessage {
+    id: i64,
+    digest: Vec<u8>,
+}
+
+/// Messages that one statement reads.
+const MESSAGES_PER_STEP: i64 = 2_000;
+
+impl Store {
+    /// Checks one conversation in one snapshot: order (3), checkpoints (6), coverage (7), content
+    /// (12), figures (0).
+    pub async fn verify(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<VerifyReport, StoreError> {
+        let mut db = self.reads.checkout_snapshot(caller).await?;
+        let verified = check_conversation(&mut db, caller, id, 0).await;
+        db.settle(verified).await
+    }
+}
+
+/// Checks the messages after `after` (0: all of them) and the checkpoints. What only all messages
+/// can show is checked only if all are read.
+pub(super) async fn check_conversation(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    after: i64,
+) -> Result<VerifyReport, StoreError> {
+    let head = sqlx::query_as!(
+        Head,
+        "select last_message_id, counted_message_id, token_total, turn from ai_conversation
+         where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(&mut *db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let mut verified = VerifyReport::default();
+    let seen = check_messages(db, caller, id, (&head, after), &mut verified).await?;
+    check_checkpoints(db, caller, id, (&seen, after), &mut verified).await?;
+    Ok(verified)
+}
+
+async fn check_messages(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    (head, first_after): (&Head, i64),
+    verified: &mut VerifyReport,
+) -> Result<Vec<ReadMessage>, StoreError> {
+    let mut seen: Vec<ReadMessage> = Vec::new();
+    let (mut turn, mut before, mut total) = (0, None, 0_i64);
+    let newest_of = |seen: &[ReadMessage]| seen.last().map_or(first_after, |seen| seen.id);
+    loop {
+        let after = newest_of(&seen);
+        let rows = sqlx::query_file!(
+            "sql/verify_messages.sql",
+            caller.tenant().0,
+            id.0,
+            after,
+            MESSAGES_PER_STEP
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        let last_step = (rows.len() as i64) < MESSAGES_PER_STEP;
+        for row in rows {
+            let expected = newest_of(&seen) + 1;
+            if row.message_id != expected {
+                verified.add_violation(3, row.message_id, format!("message {expected} is missing"));
+            }
+            let role = rows::role(row.role)?;
+            // In the middle of a conversation, turns continue from the first message that is read.
+            let is_first_of_part = first_after > 0 && seen.is_empty();
+            turn = if is_first_of_part {
+                row.turn
+            } else {
+                turn + i32::from(turn::starts(role, before))
+            };
+            before = Some(role);
+            if row.turn != turn {
+                verified.add_violation(
+                    3,
+                    row.message_id,
+                    format!("stored in turn {}, belongs to {turn}", row.turn),
+                );
+            }
+            if !row.content_holds {
+                verified.add_violation(
+                    12,
+                    row.message_id,
+                    "content does not match its digest".into(),
+                );
+            }
+            if row.counted != (row.message_id <= head.counted_message_id) {
+                verified.add_violation(
+                    0,
+                    row.message_id,
+                    "counted mark and token count disagree".into(),
+                );
+            }
+            total += row.tokens;
+            seen.push(ReadMessage {
+                id: row.message_id,
+                digest: row.content_digest,
+            });
+        }
+        if last_step {
+            break;
+        }
+    }
+    verified.messages = seen.len() as i64;
+    let newest = newest_of(&seen);
+    if newest != head.last_message_id {
+        verified.add_violation(
+            3,
+            newest,
+            format!(
+                "newest message is {newest}, the conversation says {}",
+                head.last_message_id
+            ),
+        );
+    }
+    if first_after == 0 && total != head.token_total {
+        verified.add_violation(
+            0,
+            0,
+            format!(
+                "messages hold {total} tokens, the conversation says {}",
+                head.token_total
+            ),
+        );
+    }
+    if turn != head.turn {
+        verified.add_violation(
+            0,
+            0,
+            format!("newest turn is {turn}, the conversation says {}", head.turn),
+        );
+    }
+    Ok(seen)
+}
+
+/// Checks that each checkpoint was made from the messages that it covers, and follows an older one
+/// without a gap.
+async fn check_checkpoints(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    (seen, after): (&[ReadMessage], i64),
+    verified: &mut VerifyReport,
+) -> Result<(), StoreError> {
+    let rows = sqlx::query_file!("sql/verify_checkpoints.sql", caller.tenant().0, id.0)
+        .fetch_all(db)
+        .await?;
+    verified.checkpoints = rows.len() as i64;
+    for row in rows {
+        let last = row.last_message_id;
+        // Messages are sorted by id: a binary search instead of a scan per checkpoint.
+        let from = seen.partition_point(|seen| seen.id < row.source_first_message_id);
+        let read = seen[from..].iter().take_while(|seen| seen.id <= last);
+        let read: Vec<&ReadMessage> = read.collect();
+        let mut digest = SourceDigest::default();
+        // Each checkpoint may cover all messages: yield to other tasks in between.
+        for some in read.chunks(MESSAGES_PER_STEP as usize) {
+            digest.add(
+                some.iter()
+                    .map(|seen| (MessageId(seen.id), seen.digest.as_slice())),
+            );
+            tokio::task::yield_now().await;
+        }
+        let digest = digest.finish();
+        if row.source_first_message_id > after && digest.as_slice() != row.source_digest {
+            verified.add_violation(
+                6,
+                last,
+                format!("checkpoint at {last} was not made from the messages that it covers"),
+            );
+        }
+        // A rebuilt checkpoint was made from every message of its chain.
+        let rebuilt = row.generation == 1 && row.source_first_message_id == row.first_message_id;
+        let previous = row.previous_message_id.filter(|_| !rebuilt);
+        let starts = previous.map_or(row.first_message_id, |previous| previous + 1);
+        if starts != row.source_first_message_id {
+            verified.add_violation(
+                7,
+                last,
+                format!("checkpoint at {last} leaves messages before {starts} to nobody"),
+            );
+        }
+        if seen.last().map_or(after, |newest| newest.id) < last {
+            verified.add_violation(
+                7,
+                last,
+                format!("checkpoint at {last} lies beyond the newest message"),
+            );
+        }
+        let generation = previous.and(row.previous_generation).unwrap_or(0) + 1;
+        if row.generation != generation {
+            verified.add_violation(
+                6,
+                last,
+                format!(
+                    "checkpoint at {last} is of generation {}, not {generation}",
+                    row.generation
+                ),
+            );
+        }
+        if row.siblings > 1 {
+            verified.add_violation(
+                6,
+                last,
+                format!(
+                    "{} checkpoints follow the same one before {last}",
+                    row.siblings
+                ),
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! The transaction that commits a checkpoint, or the finding that there is no progress, and ends
+//! the job.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    cut::Trigger,
+    digest::Digest,
+    job::JobKind,
+    message::MessageId,
+    tokens::Tokens,
+    trigger,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::{
+    Store,
+    conversations::lock_conversation,
+    error::StoreError,
+    failpoint,
+    partial_summaries::delete_partial_summaries,
+    queue::{
+        ClaimedJob, JobCommit, ManualCompaction, finish_and_enqueue, finish_within_transaction,
+    },
+    rows::{column, trigger_code},
+    summary_spec::{SummarySpec, kind_code},
+    triggers::tail_stats,
+};
+
+/// A checkpoint to commit.
+#[derive(Debug, Clone)]
+pub struct CheckpointDraft {
+    /// The separator with which it was planned.
+    pub separator: Option<MessageId>,
+    /// The checkpoint that it follows.
+    pub previous: Option<MessageId>,
+    /// Its boundary: the last message that it covers.
+    pub last: MessageId,
+    /// Its summary.
+    pub summary: SummarySpec,
+    /// The first message that its summarizer read itself, not through the previous summary.
+    pub source_first: MessageId,
+    /// Digest of the sources.
+    pub source_digest: Digest,
+    /// Tokens of the previous summary and the tail before the checkpoint.
+    pub tokens_before: Tokens,
+    /// Tokens of this summary and the tail after the checkpoint.
+    pub tokens_after: Tokens,
+    /// Number of summaries that were fed forward into it, plus one.
+    pub generation: i32,
+    /// Why it was made. None: it was imported.
+    pub trigger: Option<Trigger>,
+}
+
+impl Store {
+    /// Commits a checkpoint and ends the job, if separator and previous checkpoint are still those
+    /// with which it was planned. Otherwise discards the draft; the job waits again.
+    pub async fn commit_checkpoint(
+        &self,
+        job: &ClaimedJob,
+        draft: &CheckpointDraft,
+    ) -> Result<JobCommit, StoreError> {
+        let (caller, id) = (job.caller(), job.conversation);
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        let mut tx = db.begin().await?;
+        lock_conversation(&mut tx, caller, id).await?;
+        failpoint!("checkpoint.locked");
+        #[cfg(feature = "sabotage")]
+        let draft = &{
+            let mut draft = draft.clone();
+            let (separator, previous) = (&mut draft.separator, &mut draft.previous);
+            crate::sabotage::redraft(&mut tx, id, separator, previous, &mut draft.last).await?;
+            draft
+        };
+        let kept = has_same_boundary(&mut tx, caller, id, draft).await?;
+        let caused = if kept {
+            insert_checkpoint(&mut tx, caller, id, draft, job.manual.as_ref()).await?;
+            failpoint!("checkpoint.inserted");
+            delete_partial_summaries(&mut tx, job).await?;
+            trigger::due_jobs(
+                &tail_stats::read_tail_state(&mut tx, caller, id, &self.policy_defaults).await?,
+            )
+        } else {
+            vec![JobKind::Checkpoint]
+        };
+        let finished = finish_and_enqueue(&mut tx, job, &caused).await?;
+        failpoint!("checkpoint.finished");
+        tx.commit().await?;
+        failpoint!("checkpoint.committed");
+        db.release().await?;
+        Ok(JobCommit {
+            finished,
+            caused,
+            kept,
+        })
+    }
+
+    /// Records that compaction could make no progress with the messages up to `last`, and ends the
+    /// job.
+    pub async fn record_no_progress(
+        &self,
+        job: &ClaimedJob,
+        last: MessageId,
+    ) -> Result<JobCommit, StoreError> {
+        let (caller, id) = (job.caller(), job.conversation);
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        let mut tx = db.begin().await?;
+        sqlx::query!(
+            "update ai_conversation set stalled_message_id = $3 where tenant_id = $1 and conversation_id = $2",
+            caller.tenant().0,
+            id.0,
+            last.0,
+        )
+        .execute(&mut *tx)
+        .await?;
+        delete_partial_summaries(&mut tx, job).await?;
+        let finished = finish_within_transaction(&mut tx, job).await?;
+        tx.commit().await?;
+        db.release().await?;
+        Ok(JobCommit {
+            finished,
+            caused: Vec::new(),
+            kept: true,
+        })
+    }
+}
+
+/// Whether separator and newest valid checkpoint are those with which the draft was planned.
+async fn has_same_boundary(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    draft: &CheckpointDraft,
+) -> Result<bool, StoreError> {
+    let row = sqlx::query_file!("sql/boundary.sql", caller.tenant().0, id.0)
+        .fetch_one(db)
+        .await?;
+    Ok(row.separator == draft.separator.map(|id| id.0)
+        && row.checkpoint_last == draft.previous.map(|id| id.0))
+}
+
+/// Stores a checkpoint; `manual` is the caller's request, if there was one.
+pub(super) async fn insert_checkpoint(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    draft: &CheckpointDraft,
+    manual: Option<&ManualCompaction>,
+) -> Result<(), StoreError> {
+    let first = draft.separator.unwrap_or_default().next();
+    sqlx::query_file!(
+        "sql/insert_checkpoint.sql",
+        caller.tenant().0,
+        id.0,
+        first.0,
+        draft.last.0,
+        draft.previous.map(|id| id.0),
+        draft.summary.text,
+        column(draft.summary.tokens),
+        kind_code(&draft.summary),
+        draft.summary.model,
+        draft.summary.prompt_version,
+        draft.source_first.0,
+        draft.source_digest.as_slice(),
+        column(draft.tokens_before),
+        column(draft.tokens_after),
+        draft.generation,
+        trigger_code(draft.trigger),
+        manual.map_or("", |manual| &manual.focus),
+        manual.map(|manual| &manual.request_id),
+        draft.summary.duration_ms,
+        draft.summary.spent.calls,
+        column(draft.summary.spent.input),
+        column(draft.summary.spent.output),
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}

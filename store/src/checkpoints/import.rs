@@ -1,0 +1,216 @@
+//! Checkpoints with summaries of other systems.
+
+use anneal_core::{
+    boundary::Boundary,
+    caller::{Caller, ConversationId},
+    checkpoint_import::{CheckpointImport, plan_import},
+    digest::{self, Digest},
+    message::MessageId,
+    policy::PolicyOverrides,
+    tokens::Tokens,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use super::{
+    commit::{CheckpointDraft, insert_checkpoint},
+    material::{CheckpointMaterial, read_material},
+    read::{Checkpoint, select_checkpoints},
+};
+use crate::{
+    Store,
+    conversations::lock_conversation,
+    error::{Entity, StoreError},
+    idempotency::{self, EarlierRequest, IdempotentRequest},
+    policy_defaults::PolicyDefaults,
+    summary_spec::{ModelSpend, SummaryKind, SummarySpec},
+};
+
+/// A summary that another system made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedSummary {
+    /// The last message that it covers.
+    pub last: MessageId,
+    /// The text of the summary.
+    pub text: String,
+    /// Tokens of the summary, in the conversation's encoding.
+    pub tokens: Tokens,
+    /// Estimated tokens of the summary, comparable with estimates of messages that are not counted
+    /// yet.
+    pub estimate: Tokens,
+    /// Name of the model that made it.
+    pub model: String,
+    /// Tokens of what it replaced, as the other system counted them.
+    pub tokens_before: Option<Tokens>,
+    /// Tokens of what was left after it, as the other system counted them.
+    pub tokens_after: Option<Tokens>,
+}
+
+impl Store {
+    /// Stores an imported summary as the newest checkpoint, once per request id. Fails unless the
+    /// summary is valid for the conversation as it is under the row lock.
+    pub async fn import_checkpoint(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        imported: &ImportedSummary,
+    ) -> Result<Checkpoint, StoreError> {
+        let last = imported.last.0.to_be_bytes();
+        let texts = [
+            last.as_slice(),
+            imported.text.as_bytes(),
+            imported.model.as_bytes(),
+        ];
+        let counts = [imported.tokens_before, imported.tokens_after]
+            .map(|count| count.map(|tokens| tokens.get().to_be_bytes()));
+        let counts = counts.iter().map(|count| {
+            count
+                .as_ref()
+                .map_or([].as_slice(), |count| count.as_slice())
+        });
+        let digest = digest::of_fields(texts.into_iter().chain(counts));
+        let request = IdempotentRequest {
+            method: "import_checkpoint",
+            id: request_id,
+            digest,
+        };
+        let mut db = self.writes.checkout(caller).await?;
+        let checkpoint = import_once(
+            &mut db,
+            caller,
+            id,
+            &request,
+            imported,
+            &self.policy_defaults,
+        )
+        .await;
+        db.settle(checkpoint).await
+    }
+}
+
+async fn import_once(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &IdempotentRequest<'_>,
+    imported: &ImportedSummary,
+    policy_defaults: &PolicyDefaults,
+) -> Result<Checkpoint, StoreError> {
+    let mut tx = db.begin().await?;
+    lock_conversation(&mut tx, caller, id).await?;
+    let first = match idempotency::find_request(&mut tx, caller, id, request).await? {
+        EarlierRequest::Done(first) => first.unwrap_or(0),
+        EarlierRequest::None => {
+            let draft = read_draft(&mut tx, caller, id, imported, policy_defaults).await?;
+            insert_checkpoint(&mut tx, caller, id, &draft, None).await?;
+            let first = draft.separator.unwrap_or_default().next().0;
+            idempotency::put_request(&mut tx, caller, id, request, Some(first)).await?;
+            first
+        }
+    };
+    let above = Some((imported.last, MessageId(first).next()));
+    let stored = select_checkpoints(&mut tx, caller, id, above, None, 1)
+        .await?
+        .pop();
+    tx.commit().await?;
+    stored.ok_or(StoreError::NotFound(Entity::Conversation))
+}
+
+/// Builds the checkpoint under the conversation's row lock.
+async fn read_draft(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    imported: &ImportedSummary,
+    policy_defaults: &PolicyDefaults,
+) -> Result<CheckpointDraft, StoreError> {
+    let material =
+        read_material(db, policy_defaults, caller, id, &PolicyOverrides::default()).await?;
+    let CheckpointMaterial {
+        separator,
+        previous,
+        tail,
+        ..
+    } = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let boundary =
+        Boundary::newest(separator, previous.as_ref().map(|previous| previous.last)).after();
+    let fed = previous
+        .as_ref()
+        .map_or(Tokens::ZERO, |previous| previous.tokens);
+    let sources = read_sources(db, caller, id, boundary, imported.last).await?;
+    // Estimates are higher than counts: an estimate is compared with estimates only.
+    let summary = if sources.estimated {
+        imported.estimate.max(imported.tokens)
+    } else {
+        imported.tokens
+    };
+    let ask = CheckpointImport {
+        last: imported.last,
+        summary,
+        boundary,
+        previous: fed,
+    };
+    let plan = plan_import(&tail, ask)?;
+    Ok(CheckpointDraft {
+        separator,
+        previous: previous.as_ref().map(|previous| previous.last),
+        last: imported.last,
+        summary: spec(imported),
+        source_first: boundary.next(),
+        source_digest: sources.digest,
+        tokens_before: imported.tokens_before.unwrap_or(plan.tokens_before),
+        tokens_after: imported
+            .tokens_after
+            .unwrap_or(plan.tokens_kept + imported.tokens),
+        generation: previous.map_or(0, |previous| previous.generation) + 1,
+        trigger: None,
+    })
+}
+
+fn spec(imported: &ImportedSummary) -> SummarySpec {
+    SummarySpec {
+        text: imported.text.clone(),
+        tokens: imported.tokens,
+        kind: SummaryKind::Imported,
+        model: imported.model.clone(),
+        prompt_version: 0,
+        spent: ModelSpend::default(),
+        duration_ms: 0,
+    }
+}
+
+/// The messages that the summary covers.
+struct Sources {
+    /// Digest of the messages, as of a summarizer that has read them.
+    digest: Digest,
+    /// Whether any message is not counted yet.
+    estimated: bool,
+}
+
+/// Reads the messages after `after` up to `last`.
+async fn read_sources(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    after: MessageId,
+    last: MessageId,
+) -> Result<Sources, StoreError> {
+    let rows = sqlx::query!(
+        r#"select message_id, content_digest, token_count is null as "estimated!" from ai_message
+           where tenant_id = $1 and conversation_id = $2 and message_id > $3 and message_id <= $4
+           order by message_id"#,
+        caller.tenant().0,
+        id.0,
+        after.0,
+        last.0,
+    )
+    .fetch_all(db)
+    .await?;
+    let read = rows
+        .iter()
+        .map(|row| (MessageId(row.message_id), row.content_digest.as_slice()));
+    Ok(Sources {
+        digest: digest::of_sources(read),
+        estimated: rows.iter().any(|row| row.estimated),
+    })
+}

@@ -1,0 +1,231 @@
+//! What a checkpoint is planned from, and what its summarizer reads.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    cut::TailItem,
+    message::{MessageId, Part, Role},
+    policy::{Policy, PolicyOverrides},
+    tokens::{Encoding, Tokens},
+};
+use sqlx::PgConnection;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+    failpoint,
+    policy_defaults::PolicyDefaults,
+    queue::ClaimedJob,
+    rows::{self, column, json, tokens},
+};
+
+/// What a checkpoint is planned from.
+#[derive(Debug, Clone)]
+pub struct CheckpointMaterial {
+    /// The policy in force.
+    pub policy: Policy,
+    /// The encoding that the conversation's tokens are counted in.
+    pub encoding: Encoding,
+    /// Tokens of the system prompt.
+    pub system_prompt: Tokens,
+    /// The last separator.
+    pub separator: Option<MessageId>,
+    /// The newest valid checkpoint.
+    pub previous: Option<PreviousCheckpoint>,
+    /// The newest message.
+    pub last_message_id: MessageId,
+    /// The messages after the boundary, without content.
+    pub tail: Vec<TailItem>,
+}
+
+impl CheckpointMaterial {
+    /// Tokens in front of the tail: system prompt and the newest checkpoint's summary.
+    pub fn head(&self) -> Tokens {
+        self.system_prompt
+            + self
+                .previous
+                .as_ref()
+                .map_or(Tokens::ZERO, |previous| previous.tokens)
+    }
+}
+
+/// The checkpoint whose summary is fed forward into the next one.
+#[derive(Debug, Clone)]
+pub struct PreviousCheckpoint {
+    /// Its boundary.
+    pub last: MessageId,
+    /// Its summary.
+    pub summary: String,
+    /// Tokens of the summary.
+    pub tokens: Tokens,
+    /// Number of summaries that were fed forward into it, plus one.
+    pub generation: i32,
+}
+
+/// One message as a checkpoint's summarizer reads it.
+#[derive(Debug, Clone)]
+pub struct CheckpointSource {
+    /// Id of the message.
+    pub id: MessageId,
+    /// Role of the author.
+    pub role: Role,
+    /// The content, or the stored summary of a large message.
+    pub body: Result<Vec<Part>, String>,
+    /// Digest of the stored content.
+    pub content_digest: Vec<u8>,
+}
+
+impl Store {
+    /// Reads what a job's checkpoint is planned from. None if the conversation has been deleted.
+    pub async fn read_checkpoint_material(
+        &self,
+        job: &ClaimedJob,
+    ) -> Result<Option<CheckpointMaterial>, StoreError> {
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        let material = read_material(
+            &mut db,
+            &self.policy_defaults,
+            job.caller(),
+            job.conversation,
+            &PolicyOverrides::default(),
+        )
+        .await;
+        failpoint!("checkpoint.planned");
+        db.settle(material).await
+    }
+
+    /// Reads what a checkpoint would be planned from, under the overrides of a preview.
+    pub async fn read_checkpoint_preview(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        preview: &PolicyOverrides,
+    ) -> Result<CheckpointMaterial, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let material = read_material(&mut db, &self.policy_defaults, caller, id, preview).await;
+        db.settle(material)
+            .await?
+            .ok_or(StoreError::NotFound(Entity::Conversation))
+    }
+
+    /// Bytes of content after `after` up to `last`. If they exceed `most`, the result may be too
+    /// small, but exceeds `most` as well.
+    pub async fn measure_content(
+        &self,
+        job: &ClaimedJob,
+        after: MessageId,
+        last: MessageId,
+        most: u64,
+    ) -> Result<u64, StoreError> {
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        let bytes = sqlx::query_file_scalar!(
+            "sql/content_bytes.sql",
+            job.tenant.0,
+            job.conversation.0,
+            after.0,
+            last.0,
+            most as i64,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(bytes.unsigned_abs())
+    }
+
+    /// Reads the messages after `after` up to `last`; of a large message with a summary, the
+    /// summary.
+    pub async fn read_checkpoint_sources(
+        &self,
+        job: &ClaimedJob,
+        policy: &Policy,
+        after: MessageId,
+        last: MessageId,
+    ) -> Result<Vec<CheckpointSource>, StoreError> {
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        let rows = sqlx::query_file!(
+            "sql/checkpoint_sources.sql",
+            job.tenant.0,
+            job.conversation.0,
+            after.0,
+            last.0,
+            column(policy.large_message_threshold),
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        db.release().await?;
+        failpoint!("checkpoint.read");
+        let sources = rows.into_iter().map(|row| {
+            let body = match (row.content, row.summary_cache) {
+                (Some(content), _) => Ok(rows::parts(&content)?),
+                (None, summary) => Err(summary.ok_or(StoreError::Unreadable("content"))?),
+            };
+            Ok(CheckpointSource {
+                id: MessageId(row.message_id),
+                role: rows::role(row.role)?,
+                body,
+                content_digest: row.content_digest,
+            })
+        });
+        sources.collect()
+    }
+}
+
+/// Reads what a checkpoint is planned from, in one snapshot.
+pub(super) async fn read_material(
+    db: &mut PgConnection,
+    policy_defaults: &PolicyDefaults,
+    caller: Caller,
+    id: ConversationId,
+    preview: &PolicyOverrides,
+) -> Result<Option<CheckpointMaterial>, StoreError> {
+    let mut rows = sqlx::query_file!(
+        "sql/checkpoint_material.sql",
+        caller.tenant().0,
+        id.0,
+        policy_defaults.bases(),
+        json(preview),
+    )
+    .fetch_all(db)
+    .await?;
+    rows.sort_by_key(|row| row.message_id);
+    let mut rows = rows.into_iter();
+    let Some(head) = rows.next() else {
+        return Ok(None);
+    };
+    let policy = policy_defaults.policy(
+        head.policy.as_deref().unwrap_or("{}"),
+        preview,
+        head.window_tokens,
+    )?;
+    let previous = head.checkpoint_last.map(|last| PreviousCheckpoint {
+        last: MessageId(last),
+        summary: head.summary.unwrap_or_default(),
+        tokens: tokens(head.tokens),
+        generation: head.generation.unwrap_or(0),
+    });
+    let tail = rows.map(|row| {
+        let outline = row
+            .tool_outline
+            .as_deref()
+            .map(serde_json::from_str)
+            .transpose();
+        Ok(TailItem {
+            id: MessageId(row.message_id),
+            role: rows::role(row.role.unwrap_or(0))?,
+            turn: row.turn,
+            tokens: tokens(row.tokens),
+            bytes: row.bytes.unwrap_or(0).unsigned_abs(),
+            outline: outline
+                .map_err(|_| StoreError::Unreadable("tool outline"))?
+                .unwrap_or_default(),
+        })
+    });
+    Ok(Some(CheckpointMaterial {
+        policy,
+        system_prompt: tokens(head.bytes.unwrap_or(0)),
+        encoding: rows::encoding(head.encoding.unwrap_or(0))?,
+        separator: head.separator.map(MessageId),
+        previous,
+        last_message_id: MessageId(head.newest.unwrap_or(0)),
+        tail: tail.collect::<Result<_, StoreError>>()?,
+    }))
+}

@@ -1,0 +1,183 @@
+//! Stored checkpoints, listed or found by request id.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    cut::Trigger,
+    limits::PAGE_CONTENT_BYTES,
+    message::MessageId,
+    tokens::Tokens,
+};
+use sqlx::PgConnection;
+
+use crate::{
+    Store,
+    error::StoreError,
+    rows::{self, Micros, tokens},
+    summary_spec::{ModelSpend, SummaryKind, kind_from_code},
+};
+
+/// A stored checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The first message that its chain covers.
+    pub first: MessageId,
+    /// Its boundary: the last message that it covers.
+    pub last: MessageId,
+    /// The text of the summary.
+    pub summary: String,
+    /// Tokens of the summary.
+    pub token_usage: Tokens,
+    /// How the summary was made.
+    pub kind: SummaryKind,
+    /// Name of the model or summarizer.
+    pub model: String,
+    /// Version of the prompt or the rules.
+    pub prompt_version: i32,
+    /// The first message that its summarizer read itself, not through the previous summary.
+    pub source_first: MessageId,
+    /// Digest of the sources.
+    pub source_digest: Vec<u8>,
+    /// Tokens of the previous summary and the tail before the checkpoint.
+    pub tokens_before: Tokens,
+    /// Tokens of this summary and the tail after the checkpoint.
+    pub tokens_after: Tokens,
+    /// Number of summaries that were fed forward into it, plus one.
+    pub generation: i32,
+    /// Why it was made. None: it was imported.
+    pub trigger: Option<Trigger>,
+    /// What a manual compaction asked to preserve.
+    pub focus: String,
+    /// What language models spent on it.
+    pub spent: ModelSpend,
+    /// How long its summarizer took, in milliseconds.
+    pub duration_ms: i64,
+    /// Time of its commit.
+    pub created: Micros,
+    /// Whether it is valid under the present separators.
+    pub valid: bool,
+}
+
+/// Checkpoints, newest boundary first.
+#[derive(Debug, Clone)]
+pub struct CheckpointPage {
+    /// The entries; after the first one, at most 4 MiB of summaries.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Whether more checkpoints follow.
+    pub more: bool,
+}
+
+struct CheckpointRow {
+    first_message_id: i64,
+    last_message_id: i64,
+    summary: String,
+    token_usage: i64,
+    kind: i16,
+    model: String,
+    prompt_version: i32,
+    source_first_message_id: i64,
+    source_digest: Vec<u8>,
+    tokens_before: i64,
+    tokens_after: i64,
+    generation: i32,
+    trigger_kind: i16,
+    focus: String,
+    model_calls: i32,
+    input_tokens: i64,
+    output_tokens: i64,
+    duration_ms: i64,
+    created_us: i64,
+    valid: bool,
+    found: i64,
+}
+
+impl From<CheckpointRow> for Checkpoint {
+    fn from(row: CheckpointRow) -> Self {
+        Self {
+            first: MessageId(row.first_message_id),
+            last: MessageId(row.last_message_id),
+            summary: row.summary,
+            token_usage: tokens(row.token_usage),
+            kind: kind_from_code(row.kind),
+            model: row.model,
+            prompt_version: row.prompt_version,
+            source_first: MessageId(row.source_first_message_id),
+            source_digest: row.source_digest,
+            tokens_before: tokens(row.tokens_before),
+            tokens_after: tokens(row.tokens_after),
+            generation: row.generation,
+            trigger: rows::trigger(row.trigger_kind),
+            focus: row.focus,
+            spent: ModelSpend {
+                calls: row.model_calls,
+                input: tokens(row.input_tokens),
+                output: tokens(row.output_tokens),
+            },
+            duration_ms: row.duration_ms,
+            created: Micros(row.created_us),
+            valid: row.valid,
+        }
+    }
+}
+
+impl Store {
+    /// Lists checkpoints of a conversation, newest boundary first, below the position `before`
+    /// (last and first message).
+    pub async fn list_checkpoints(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        before: Option<(MessageId, MessageId)>,
+        limit: i64,
+    ) -> Result<CheckpointPage, StoreError> {
+        self.get_conversation(caller, id).await?;
+        let mut db = self.reads.checkout(caller).await?;
+        let rows = select_rows(&mut db, caller, id, before, None, limit + 1).await?;
+        db.release().await?;
+        let found = rows.first().map_or(0, |row| row.found);
+        let checkpoints: Vec<_> = rows
+            .into_iter()
+            .take(limit.max(0) as usize)
+            .map(Checkpoint::from)
+            .collect();
+        Ok(CheckpointPage {
+            more: found > checkpoints.len() as i64,
+            checkpoints,
+        })
+    }
+}
+
+pub(super) async fn select_checkpoints(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    before: Option<(MessageId, MessageId)>,
+    request_id: Option<&str>,
+    limit: i64,
+) -> Result<Vec<Checkpoint>, StoreError> {
+    let rows = select_rows(db, caller, id, before, request_id, limit).await?;
+    Ok(rows.into_iter().map(Checkpoint::from).collect())
+}
+
+async fn select_rows(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    before: Option<(MessageId, MessageId)>,
+    request_id: Option<&str>,
+    limit: i64,
+) -> Result<Vec<CheckpointRow>, StoreError> {
+    let rows = sqlx::query_file_as!(
+        CheckpointRow,
+        "sql/list_checkpoints.sql",
+        caller.tenant().0,
+        id.0,
+        before.map(|(last, _)| last.0),
+        before.map(|(_, first)| first.0),
+        request_id,
+        limit,
+        PAGE_CONTENT_BYTES,
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows)
+}

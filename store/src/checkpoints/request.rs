@@ -1,0 +1,147 @@
+//! Compactions that callers ask for, and what became of them.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    job::JobKind,
+    message::MessageId,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use super::read::{Checkpoint, select_checkpoints};
+use crate::{
+    Store,
+    conversations::lock_conversation,
+    error::StoreError,
+    queue::{ManualCompaction, enqueue_manual_checkpoint},
+    rows::json,
+};
+
+/// Status of a compaction that a caller asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompactionStatus {
+    /// It made this checkpoint.
+    Created(Box<Checkpoint>),
+    /// It is queued or running.
+    Pending,
+    /// It ended without a checkpoint.
+    NoProgress,
+    /// Its job was given up.
+    Failed,
+}
+
+impl Store {
+    /// Queues a compaction, unless this request has made its checkpoint already. Returns that
+    /// checkpoint, or the newest valid boundary before the compaction.
+    pub async fn request_compaction(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        manual: &ManualCompaction,
+    ) -> Result<Result<Checkpoint, MessageId>, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let outcome = request_once(&mut db, caller, id, manual).await;
+        db.settle(outcome).await
+    }
+
+    /// Queues a compaction for which no caller waits. Queues none if a caller has asked for one, if
+    /// this request has made its checkpoint, or if a compaction made no progress with the same
+    /// messages. Returns whether one was queued.
+    pub async fn request_emergency_compaction(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        manual: &ManualCompaction,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let queued = enqueue_emergency_checkpoint(&mut db, caller, id, manual).await;
+        db.settle(queued).await
+    }
+
+    /// Reads the status of a compaction that was queued when the newest valid boundary was
+    /// `before`.
+    pub async fn read_compaction_status(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        before: MessageId,
+    ) -> Result<CompactionStatus, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let waiting = sqlx::query!(
+            "select exists (select from ai_job where kind = $2 and conversation_id = $3 and tenant_id = $1) as \"queued!\",
+                    exists (select from ai_job_dead where kind = $2 and conversation_id = $3 and tenant_id = $1)
+                        as \"dead!\"",
+            caller.tenant().0,
+            JobKind::Checkpoint.code(),
+            id.0,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        let newest = select_checkpoints(&mut db, caller, id, None, None, 1)
+            .await?
+            .pop();
+        db.release().await?;
+        Ok(
+            match newest.filter(|newest| newest.valid && newest.last > before) {
+                Some(created) => CompactionStatus::Created(Box::new(created)),
+                None if waiting.queued => CompactionStatus::Pending,
+                None if waiting.dead => CompactionStatus::Failed,
+                None => CompactionStatus::NoProgress,
+            },
+        )
+    }
+}
+
+async fn enqueue_emergency_checkpoint(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    manual: &ManualCompaction,
+) -> Result<bool, StoreError> {
+    let mut tx = db.begin().await?;
+    lock_conversation(&mut tx, caller, id).await?;
+    let waiting = sqlx::query_scalar!(
+        r#"select (c.stalled_message_id = c.last_message_id or exists (
+                select from ai_job as j
+                where j.tenant_id = $1 and j.conversation_id = $2 and j.kind = $3 and j.argument is not null
+            )) as "waiting!"
+           from ai_conversation as c where c.tenant_id = $1 and c.conversation_id = $2"#,
+        caller.tenant().0,
+        id.0,
+        JobKind::Checkpoint.code(),
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    let needless = waiting
+        || !select_checkpoints(&mut tx, caller, id, None, Some(&manual.request_id), 1)
+            .await?
+            .is_empty();
+    if !needless {
+        enqueue_manual_checkpoint(&mut tx, caller, id, json(manual)).await?;
+    }
+    tx.commit().await?;
+    Ok(!needless)
+}
+
+async fn request_once(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    manual: &ManualCompaction,
+) -> Result<Result<Checkpoint, MessageId>, StoreError> {
+    let mut tx = db.begin().await?;
+    lock_conversation(&mut tx, caller, id).await?;
+    let done = select_checkpoints(&mut tx, caller, id, None, Some(&manual.request_id), 1)
+        .await?
+        .pop();
+    let outcome = if let Some(done) = done {
+        Ok(done)
+    } else {
+        let row = sqlx::query_file!("sql/boundary.sql", caller.tenant().0, id.0)
+            .fetch_one(&mut *tx)
+            .await?;
+        enqueue_manual_checkpoint(&mut tx, caller, id, json(manual)).await?;
+        Err(MessageId(row.checkpoint_last.unwrap_or(0)))
+    };
+    tx.commit().await?;
+    Ok(outcome)
+}

@@ -1,0 +1,49 @@
+//! Opens a pool's connections, and tests those that were idle.
+
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics, RecycleResult};
+use sqlx::{Connection as _, PgConnection};
+
+use super::{open::SessionSetup, row_security::Scope};
+
+/// Idle time after which a connection is tested before use. A ping costs a round trip; a dead
+/// connection costs a failed call.
+const PING_AFTER_IDLE: Duration = Duration::from_millis(500);
+
+/// A connection, and the scope that its session has.
+pub(crate) struct PooledSession {
+    pub(crate) connection: PgConnection,
+    pub(crate) scope: Scope,
+}
+
+/// Opens connections for deadpool.
+pub(crate) struct Connector {
+    pub(super) setup: SessionSetup,
+}
+
+impl managed::Manager for Connector {
+    type Type = PooledSession;
+    type Error = sqlx::Error;
+
+    async fn create(&self) -> Result<PooledSession, sqlx::Error> {
+        let connection = PgConnection::connect_with(&self.setup.options).await?;
+        Ok(PooledSession {
+            connection,
+            scope: Scope::Nobody,
+        })
+    }
+
+    /// Tests a connection that was idle: its server may have gone since. Only connections whose
+    /// last statement ended return to the pool.
+    async fn recycle(
+        &self,
+        session: &mut PooledSession,
+        metrics: &Metrics,
+    ) -> RecycleResult<sqlx::Error> {
+        if metrics.last_used() > PING_AFTER_IDLE {
+            session.connection.ping().await?;
+        }
+        Ok(())
+    }
+}

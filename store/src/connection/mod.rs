@@ -1,0 +1,36 @@
+//! Connections to PostgreSQL.
+//!
+//! - `settings`: where the database is, how many connections may be open, what kind of pooler is in
+//!   between.
+//! - `open`: the parameters that every PostgreSQL session gets; connections outside the pools.
+//! - `address`: whether a connection needs a verified certificate.
+//! - `connector`: opens connections of a pool, and tests those that were idle.
+//! - `pool`: how long a call waits for a connection.
+//! - `pooled_connection`: when a connection returns to its pool and when it is closed.
+//! - `row_security`: which tenants' rows a connection sees.
+//! - `tenant_shares`, `tenant_semaphores`: how many connections of a pool one tenant may use.
+//! - `deadline`: how long a caller waits for the database, and how long it pauses between tries.
+//! - `clock_skew`: the database's clock, and repairs after it was set back.
+//! - `create_database`: creates databases for `anneal dev` and for tests.
+
+mod address;
+mod clock_skew;
+mod connector;
+mod create_database;
+mod deadline;
+mod open;
+pub(crate) mod pool;
+mod pooled_connection;
+pub(crate) mod row_security;
+mod settings;
+mod tenant_semaphores;
+mod tenant_shares;
+
+pub use create_database::create_database;
+pub use deadline::{Backoff, within};
+pub use pool::PoolFigures;
+pub use settings::{Pooling, StoreSettings};
+pub use tenant_semaphores::{TenantSemaphores, WaitCount};
+
+pub(crate) use open::{SessionSetup, connect_as_owner, connect_to_listen};
+pub(crate) use pooled_connection::PooledConnection;

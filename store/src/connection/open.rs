@@ -1,0 +1,125 @@
+//! How a PostgreSQL session is opened, and which parameters it gets.
+
+use std::str::FromStr as _;
+
+use sqlx::{
+    Connection as _, PgConnection,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
+
+use super::{
+    address::is_protected,
+    settings::{Pooling, StoreSettings},
+};
+use crate::error::StoreError;
+
+/// Parameters that every PostgreSQL session sets.
+fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
+    let mut set = vec![
+        (
+            "statement_timeout",
+            format!("{}ms", settings.statement_timeout_ms),
+        ),
+        ("idle_in_transaction_session_timeout", "5s".into()),
+        // A call whose deadline has passed closes its connection. With this interval PostgreSQL
+        // ends the statement soon after, not when it sends the result.
+        ("client_connection_check_interval", "1s".into()),
+        ("default_transaction_isolation", "read committed".into()),
+        // Every statement here is short. The planner overestimates those over long tables, and
+        // compiling takes 35 ms.
+        ("jit", "off".into()),
+        // Every statement searches by keys: a plan for the actual values is no better, and making
+        // one takes longer than running it. A cached plan may be older than the table's growth and
+        // must not scan the table.
+        ("plan_cache_mode", "force_generic_plan".into()),
+        ("enable_seqscan", "off".into()),
+        // A page walks its index in order and stops at its end. A bitmap scan reads and sorts
+        // everything behind the page: reading a conversation page by page would cost the square of
+        // its length.
+        ("enable_bitmapscan", "off".into()),
+    ];
+    #[cfg(feature = "sabotage")]
+    if crate::sabotage::is_without_row_security() {
+        return set;
+    }
+    if !settings.role.is_empty() {
+        set.push(("role", settings.role.clone()));
+    }
+    set
+}
+
+/// Parses the URL and adds what every session needs. All connections are opened with these options.
+fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreError> {
+    let options = PgConnectOptions::from_str(&settings.url)
+        .map_err(|error| StoreError::BadUrl(error.into()))?
+        .application_name("anneal");
+    if !settings.insecure && !is_protected(&options) {
+        return Err(StoreError::Unprotected {
+            host: options.get_host().to_owned(),
+        });
+    }
+    let options = match settings.pooling {
+        Pooling::Session => options
+            .statement_cache_capacity(200)
+            .options(session_parameters(settings)),
+        Pooling::Transaction => options.statement_cache_capacity(0),
+    };
+    #[cfg(feature = "sabotage")]
+    if let set @ [_, ..] = crate::sabotage::session_options() {
+        return Ok(options.options(set.iter().copied()));
+    }
+    Ok(options)
+}
+
+/// Opens a connection as the login itself, without switching roles and without a statement timeout.
+/// The owner of the tables uses it to create databases, migrate and create keys; any login uses it
+/// to list pending migrations.
+pub(crate) async fn connect_as_owner(settings: &StoreSettings) -> Result<PgConnection, StoreError> {
+    let settings = StoreSettings {
+        role: String::new(),
+        statement_timeout_ms: 0,
+        ..settings.clone()
+    };
+    Ok(PgConnection::connect_with(&connect_options(&settings)?).await?)
+}
+
+/// Opens a connection that receives notifications. It reconnects by itself when it is lost.
+pub(crate) async fn connect_to_listen(settings: &StoreSettings) -> Result<PgListener, StoreError> {
+    let lasting = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None);
+    let mut listener =
+        PgListener::connect_with(&lasting.connect_with(connect_options(settings)?).await?).await?;
+    // This pool belongs to the listener alone; nothing else closes it.
+    listener.ignore_pool_close_event(true);
+    Ok(listener)
+}
+
+/// How sessions are opened, and how transactions begin behind a transaction pooler.
+#[derive(Clone)]
+pub(crate) struct SessionSetup {
+    pub(super) options: PgConnectOptions,
+    /// Behind a transaction pooler: the statements that every transaction begins with.
+    pub(super) preamble: Option<String>,
+}
+
+impl SessionSetup {
+    /// Derives the setup from the settings. Fails if the URL is invalid or the connection would be
+    /// unprotected.
+    pub(crate) fn new(settings: &StoreSettings) -> Result<Self, StoreError> {
+        // Behind a pooler, another client may have prepared statements in this session under the
+        // names that sqlx will use.
+        let preamble = session_parameters(settings).into_iter().fold(
+            String::from("deallocate all"),
+            |all, (name, value)| {
+                format!("{all}; set local {name} = '{}'", value.replace('\'', "''"))
+            },
+        );
+        let preamble = (settings.pooling == Pooling::Transaction).then_some(preamble);
+        Ok(Self {
+            options: connect_options(settings)?,
+            preamble,
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the database is, how many connections may be open to it, and how they are pooled.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the database is, and how many connections may be open to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreSettings {
+    /// `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// Whether a database on another machine may be used without a verified certificate.
+    pub insecure: bool,
+    /// Connections for appends and other changes.
+    pub write_connections: u32,
+    /// Connections for contexts, lists and single messages.
+    pub read_connections: u32,
+    /// Connections for the worker's jobs.
+    pub job_connections: u32,
+    /// Connections for looking up credentials. The readiness probe has one more.
+    pub system_connections: u32,
+    /// Milliseconds that a call waits for a free connection before it is refused.
+    pub pool_wait_ms: u32,
+    /// Milliseconds that one statement may take.
+    pub statement_timeout_ms: u32,
+    /// The role that sessions switch to, which row-level security applies to; the login must be a
+    /// member of it. Empty: the login's own role.
+    pub role: String,
+    /// Which kind of pooler stands between this process and the database.
+    pub pooling: Pooling,
+    /// Whether processes start on a database that may lose in a crash what it has acknowledged.
+    pub allow_data_loss: bool,
+}
+
+/// How long a client connection stays with one session of the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    #[default]
+    /// As long as it is open: no pooler, or a pooler in session mode.
+    Session,
+    /// For one transaction: PgBouncer in transaction mode. Everything runs in transactions, and
+    /// sessions keep no state between them.
+    Transaction,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            insecure: false,
+            write_connections: 16,
+            read_connections: 16,
+            job_connections: 8,
+            system_connections: 4,
+            pool_wait_ms: 2_000,
+            statement_timeout_ms: 60_000,
+            role: "anneal_app".into(),
+            pooling: Pooling::Session,
+            allow_data_loss: false,
+        }
+    }
+}
+
+impl StoreSettings {
+    /// The default settings for the database of this URL.
+    pub fn at(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! BuildContext's material: one statement, one snapshot. The originals of swapped messages are not
+//! read.
+
+use std::sync::Arc;
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    context::{
+        Body, CheckpointSummary, Material, OmittedMessage, PrefixVersion, ReadySummary,
+        SummaryOrigin, TailMessage,
+    },
+    digest::Digest,
+    limits::CONTEXT_CONTENT_BYTES,
+    message::MessageId,
+    policy::PolicyOverrides,
+    tokens::Encoding,
+};
+use futures::TryStreamExt as _;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+    messages::{
+        read_budget::{ContentRead, ROW_BYTES, ReadBudget, YIELD_BYTES, parse_within},
+        stored_text::StoredText,
+    },
+    policy_defaults::PolicyDefaults,
+    rows::{self, json, tokens},
+};
+
+/// How many turns the current input starts, which depends on the message before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InputTurns {
+    /// If the newest stored message is a user's.
+    pub after_user: i32,
+    /// If it is not.
+    pub otherwise: i32,
+}
+
+// context_material.sql contains the number.
+const _: () = assert!(
+    ROW_BYTES == 512,
+    "context_material.sql weighs a row with 512 bytes"
+);
+
+struct MaterialRow {
+    message_id: i64,
+    role: Option<i16>,
+    turn: i32,
+    tokens: i64,
+    estimated: Option<bool>,
+    content: Option<StoredText>,
+    summary: Option<String>,
+    summary_tokens: Option<i64>,
+    text_bytes: Option<i64>,
+    left_out: bool,
+    tool_outline: Option<String>,
+    read_bytes: Option<i64>,
+    age_seconds: Option<i64>,
+    policy: Option<String>,
+    encoding: Option<i16>,
+    newest: Option<i64>,
+    separator: Option<i64>,
+    checkpoint_last: Option<i64>,
+    epoch: Option<i64>,
+    prefix_hash: Option<Vec<u8>>,
+    prefix_boundary: Option<i64>,
+    prefix_system_prompt: Option<Vec<u8>>,
+    prefix_swapped: Option<Vec<i64>>,
+    prefix_cut: Option<bool>,
+    window_tokens: Option<i64>,
+    tokens_ratio: Option<f64>,
+}
+
+impl Store {
+    /// Reads boundary, summary and tail of a conversation under the overrides of this call, if they
+    /// fit the budget. Coolness is measured from the turn that `ahead` leads to.
+    ///
+    /// Returns rows: the caller decides where to spend the time that parsing them takes.
+    pub async fn read_context_material(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        ahead: InputTurns,
+        overrides: &PolicyOverrides,
+        budget: &ReadBudget,
+    ) -> Result<ContentRead<ContextRows>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        db.attach_reservation(budget.reservation.clone());
+        let mut incoming = sqlx::query_file_as!(
+            MaterialRow,
+            "sql/context_material.sql",
+            caller.tenant().0,
+            id.0,
+            ahead.after_user,
+            ahead.otherwise,
+            self.policy_defaults.bases(),
+            json(overrides),
+            CONTEXT_CONTENT_BYTES,
+            budget.column(),
+        )
+        .fetch(&mut *db);
+        let mut read = ContextRows::new(Arc::clone(&self.policy_defaults), overrides.clone());
+        let mut unpaused = 0;
+        while let Some(row) = incoming.try_next().await? {
+            unpaused += ROW_BYTES as usize + read.push_row(row, budget).await?;
+            if unpaused >= YIELD_BYTES {
+                unpaused = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(incoming);
+        db.release().await?;
+        if read.head.is_none() {
+            return Err(StoreError::NotFound(Entity::Conversation));
+        }
+        let bytes = read.read_bytes;
+        if bytes > budget.bytes() {
+            return Ok(ContentRead::TooLarge { bytes });
+        }
+        Ok(ContentRead::Read { value: read, bytes })
+    }
+}
+
+/// Material as rows. Messages are parsed one by one while they arrive: all of their JSON at once
+/// would take as much memory again.
+pub struct ContextRows {
+    head: Option<MaterialRow>,
+    tail: Vec<TailMessage>,
+    omitted: Vec<OmittedMessage>,
+    /// The newest message of the model and its age in seconds.
+    idle: Option<(i64, i64)>,
+    /// Bytes of all rows, and of the tail's content, summaries and tool outlines. Each row of the
+    /// tail reports the total.
+    read_bytes: u64,
+    policy_defaults: Arc<PolicyDefaults>,
+    overrides: PolicyOverrides,
+}
+
+impl ContextRows {
+    fn new(policy_defaults: Arc<PolicyDefaults>, overrides: PolicyOverrides) -> Self {
+        let (tail, omitted) = (Vec::new(), Vec::new());
+        Self {
+            head: None,
+            tail,
+            omitted,
+            idle: None,
+            read_bytes: ROW_BYTES,
+            policy_defaults,
+            overrides,
+        }
+    }
+
+    /// Adds a row; rows come in any order. Returns the bytes that were parsed.
+    async fn push_row(
+        &mut self,
+        row: MaterialRow,
+        budget: &ReadBudget,
+    ) -> Result<usize, StoreError> {
+        // Only the head row has no byte count.
+        let Some(read_bytes) = row.read_bytes else {
+            self.head = Some(row);
+            return Ok(0);
+        };
+        self.read_bytes = read_bytes.unsigned_abs();
+        if self.read_bytes > budget.bytes() {
+            return Ok(0);
+        }
+        if let Some(age) = row.age_seconds {
+            self.idle = self.idle.max(Some((row.message_id, age)));
+        }
+        if row.left_out {
+            let (id, turn, tokens) = (MessageId(row.message_id), row.turn, tokens(row.tokens));
+            self.omitted.push(OmittedMessage { id, turn, tokens });
+            return Ok(0);
+        }
+        let outline = row.tool_outline.as_ref().map_or(0, String::len);
+        let bytes = row.content.as_ref().map_or(0, StoredText::len) + outline;
+        self.tail
+            .push(parse_within(budget, bytes as u64, || tail_message(row)).await?);
+        Ok(bytes)
+    }
+
+    /// Number of messages in the tail.
+    pub fn messages(&self) -> usize {
+        self.tail.len() + self.omitted.len()
+    }
+
+    /// Bytes of system prompt, content, summaries and tool outlines.
+    pub fn bytes(&self) -> usize {
+        let head = self.head.as_ref().map_or(0, |row| {
+            row.content.as_ref().map_or(0, StoredText::len)
+                + row.summary.as_ref().map_or(0, String::len)
+        });
+        let rows = (1 + self.messages()) as u64 * ROW_BYTES;
+        head + self.read_bytes.saturating_sub(rows) as usize
+    }
+
+    /// The encoding that the conversation's tokens are counted in.
+    pub fn encoding(&self) -> Result<Encoding, StoreError> {
+        rows::encoding(
+            self.head
+                .as_ref()
+                .and_then(|head| head.encoding)
+                .unwrap_or(0),
+        )
+    }
+
+    /// Builds the material from the rows.
+    pub fn into_material(mut self) -> Result<Material, StoreError> {
+        let head = self
+            .head
+            .take()
+            .ok_or(StoreError::NotFound(Entity::Conversation))?;
+        let mut material = self.head(head)?;
+        self.tail.sort_by_key(|message| message.id);
+        self.omitted.sort_by_key(|message| message.id);
+        material.idle_seconds = self.idle.map(|(_, age)| age);
+        (material.tail, material.omitted) = (self.tail, self.omitted);
+        Ok(material)
+    }
+
+    fn head(&self, row: MaterialRow) -> Result<Material, StoreError> {
+        let policy = self.policy_defaults.policy(
+            row.policy.as_deref().unwrap_or("{}"),
+            &self.overrides,
+            row.window_tokens,
+        )?;
+        let prefix = stored_prefix(&row)?;
+        let checkpoint = match (row.checkpoint_last, row.summary, row.summary_tokens) {
+            (Some(last), Some(text), Some(count)) => {
+                let saved = tokens(row.text_bytes.unwrap_or(0));
+                Some(CheckpointSummary {
+                    last: MessageId(last),
+                    text,
+                    tokens: tokens(count),
+                    saved,
+                    origin: SummaryOrigin::Stored,
+                })
+            }
+            _ => None,
+        };
+        Ok(Material {
+            last_message_id: MessageId(row.newest.unwrap_or(0)),
+            last_role: row.role.map(rows::role).transpose()?,
+            turn: row.turn,
+            encoding: rows::encoding(row.encoding.unwrap_or(0))?,
+            policy,
+            system_prompt: row
+                .content
+                .map(|prompt| prompt.text().map(str::to_owned))
+                .transpose()?
+                .unwrap_or_default(),
+            system_prompt_tokens: tokens(row.tokens),
+            separator: row.separator.map(MessageId),
+            checkpoint,
+            tail: Vec::new(),
+            prefix,
+            omitted: Vec::new(),
+            idle_seconds: None,
+            tokens_ratio: row.tokens_ratio,
+            learnt_window: row.window_tokens.map(tokens),
+        })
+    }
+}
+
+/// The newest recorded version, as far as the next one is compared with it.
+fn stored_prefix(row: &MaterialRow) -> Result<Option<PrefixVersion>, StoreError> {
+    let Some(epoch) = row.epoch else {
+        return Ok(None);
+    };
+    let swapped = row.prefix_swapped.iter().flatten().map(|id| MessageId(*id));
+    Ok(Some(PrefixVersion {
+        epoch,
+        hash: digest(row.prefix_hash.as_deref())?,
+        boundary: MessageId(row.prefix_boundary.unwrap_or(0)),
+        system_prompt: digest(row.prefix_system_prompt.as_deref())?,
+        swapped: swapped.collect(),
+        cut: row.prefix_cut.unwrap_or(false),
+    }))
+}
+
+fn digest(column: Option<&[u8]>) -> Result<Digest, StoreError> {
+    column
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or(StoreError::Unreadable("prefix"))
+}
+
+fn tail_message(row: MaterialRow) -> Result<TailMessage, StoreError> {
+    let mut ready = None;
+    let body = match (row.content, row.summary) {
+        (Some(content), summary) => {
+            let count = tokens(row.summary_tokens.unwrap_or(0));
+            ready = summary.map(|text| ReadySummary {
+                text,
+                tokens: count,
+            });
+            Body::Original(rows::parts(content.text()?)?)
+        }
+        (None, Some(text)) => Body::Summary {
+            text,
+            tokens: tokens(row.summary_tokens.unwrap_or(0)),
+            original_bytes: row.text_bytes.unwrap_or(0).unsigned_abs(),
+            outline: match row.tool_outline {
+                Some(outline) => serde_json::from_str(&outline)
+                    .map_err(|_| StoreError::Unreadable("tool outline"))?,
+                None => Vec::new(),
+            },
+        },
+        (None, None) => return Err(StoreError::Unreadable("content")),
+    };
+    Ok(TailMessage {
+        id: MessageId(row.message_id),
+        role: rows::role(row.role.unwrap_or(0))?,
+        turn: row.turn,
+        tokens: tokens(row.tokens),
+        estimated: row.estimated.unwrap_or(true),
+        body,
+        ready,
+    })
+}

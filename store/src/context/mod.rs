@@ -1,0 +1,9 @@
+//! What BuildContext reads and writes.
+//!
+//! - `material`: boundary, summary and tail of a conversation, read in one statement.
+//! - `prefix`: the recorded versions of the beginning of a conversation's contexts.
+
+mod material;
+mod prefix;
+
+pub use material::{ContextRows, InputTurns};

@@ -1,0 +1,242 @@
+//! A conversation's types, and reading one conversation.
+
+use std::collections::BTreeMap;
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::{self, Digest},
+    message::MessageId,
+    policy::PolicyOverrides,
+    tokens::{Encoding, Tokens},
+};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+    policy_defaults,
+    rows::{self, Micros, encoding_code, json, tokens},
+};
+
+/// Whether a conversation is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConversationStatus {
+    /// In use.
+    Active,
+    /// Archived.
+    Archived,
+}
+
+impl ConversationStatus {
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::Active => 1,
+            Self::Archived => 2,
+        }
+    }
+}
+
+/// The attributes of a conversation to create.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewConversation {
+    /// The application's agent.
+    pub agent_id: String,
+    /// The application's end user.
+    pub user_id: String,
+    /// Title, shown in lists.
+    pub title: String,
+    /// Whether applications should show it first in lists.
+    pub pinned: bool,
+    /// Labels of the caller.
+    pub metadata: BTreeMap<String, String>,
+    /// The context's first part.
+    pub system_prompt: String,
+    /// Settings that the conversation overrides.
+    pub policy: PolicyOverrides,
+    /// The encoding that its tokens are counted in.
+    pub encoding: Encoding,
+}
+
+/// A stored conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    /// Id of the conversation.
+    pub id: ConversationId,
+    /// The attributes that its creator gave, and later updates changed.
+    pub given: NewConversation,
+    /// Whether it is in use.
+    pub status: ConversationStatus,
+    /// Changes with every update; the etag is made from it.
+    pub revision: i64,
+    /// The session key that it was created for; empty for none.
+    pub session_key: String,
+    /// The newest message, and so the number of messages.
+    pub last_message_id: MessageId,
+    /// Every message up to this one is counted.
+    pub counted: MessageId,
+    /// Tokens of all messages: counts, or estimates of messages that are not counted yet.
+    pub token_total: Tokens,
+    /// The newest message's turn.
+    pub turn: i32,
+    /// Time of creation.
+    pub created: Micros,
+    /// Time at which the newest message was stored.
+    pub last_activity: Micros,
+}
+
+/// Changes to a conversation; None leaves a field as it is.
+#[derive(Debug, Clone, Default)]
+pub struct ConversationChange {
+    /// The new title.
+    pub title: Option<String>,
+    /// The new status.
+    pub status: Option<ConversationStatus>,
+    /// Whether it is pinned.
+    pub pinned: Option<bool>,
+    /// The new labels; they replace all old ones.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// The new system prompt.
+    pub system_prompt: Option<String>,
+    /// The new overrides; they replace all old ones.
+    pub policy: Option<PolicyOverrides>,
+    /// Change only if this is still the revision.
+    pub revision: Option<i64>,
+}
+
+/// A conversation's columns, as statements read them.
+pub(crate) struct ConversationRow {
+    pub(crate) conversation_id: Uuid,
+    pub(crate) agent_id: String,
+    pub(crate) user_id: String,
+    pub(crate) title: String,
+    pub(crate) status: i16,
+    pub(crate) pinned: bool,
+    pub(crate) metadata: String,
+    pub(crate) system_prompt: String,
+    pub(crate) policy: String,
+    pub(crate) encoding: i16,
+    pub(crate) revision: i64,
+    pub(crate) session_key: String,
+    pub(crate) last_message_id: i64,
+    pub(crate) counted_message_id: i64,
+    pub(crate) token_total: i64,
+    pub(crate) turn: i32,
+    pub(crate) created_us: i64,
+    pub(crate) last_activity_us: i64,
+}
+
+impl TryFrom<ConversationRow> for Conversation {
+    type Error = StoreError;
+
+    fn try_from(row: ConversationRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: ConversationId(row.conversation_id),
+            given: NewConversation {
+                agent_id: row.agent_id,
+                user_id: row.user_id,
+                title: row.title,
+                pinned: row.pinned,
+                metadata: rows::labels(Some(&row.metadata))?,
+                system_prompt: row.system_prompt,
+                policy: policy_defaults::overrides(&row.policy)?,
+                encoding: rows::encoding(row.encoding)?,
+            },
+            status: if row.status == 1 {
+                ConversationStatus::Active
+            } else {
+                ConversationStatus::Archived
+            },
+            revision: row.revision,
+            session_key: row.session_key,
+            last_message_id: MessageId(row.last_message_id),
+            counted: MessageId(row.counted_message_id),
+            token_total: tokens(row.token_total),
+            turn: row.turn,
+            created: Micros(row.created_us),
+            last_activity: Micros(row.last_activity_us),
+        })
+    }
+}
+
+impl NewConversation {
+    /// Digest of the attributes: conversations with equal attributes have equal digests.
+    pub fn digest(&self) -> Digest {
+        let (metadata, policy) = (json(&self.metadata), json(&self.policy));
+        digest::of_fields([
+            self.agent_id.as_bytes(),
+            self.user_id.as_bytes(),
+            self.title.as_bytes(),
+            &[u8::from(self.pinned), encoding_code(self.encoding) as u8],
+            metadata.as_bytes(),
+            self.system_prompt.as_bytes(),
+            policy.as_bytes(),
+        ])
+    }
+
+    /// Counts the system prompt. It has up to 256 KiB, so this may take tens of milliseconds: it
+    /// runs without a database connection or lock.
+    pub fn counted(self) -> CountedConversation {
+        let system_prompt_tokens = self.encoding.counter().count(&self.system_prompt);
+        CountedConversation {
+            new: self,
+            system_prompt_tokens,
+        }
+    }
+}
+
+/// A conversation to create whose system prompt is counted. Everything that is stored of it is
+/// known before a connection is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedConversation {
+    pub(crate) new: NewConversation,
+    pub(crate) system_prompt_tokens: Tokens,
+}
+
+impl CountedConversation {
+    /// Tokens of the system prompt.
+    pub const fn system_prompt_tokens(&self) -> Tokens {
+        self.system_prompt_tokens
+    }
+
+    /// Replaces the overrides.
+    #[must_use]
+    pub fn under(self, policy: PolicyOverrides) -> Self {
+        Self {
+            new: NewConversation { policy, ..self.new },
+            ..self
+        }
+    }
+}
+
+impl Store {
+    /// Reads one conversation.
+    pub async fn get_conversation(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<Conversation, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        #[cfg(feature = "sabotage")]
+        let caller = crate::sabotage::owner_of(&mut db, caller, id).await;
+        let found = select_conversation(&mut db, caller, id).await;
+        db.settle(found).await
+    }
+}
+
+pub(super) async fn select_conversation(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<Conversation, StoreError> {
+    sqlx::query_file_as!(
+        ConversationRow,
+        "sql/get_conversation.sql",
+        caller.tenant().0,
+        id.0
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?
+    .try_into()
+}

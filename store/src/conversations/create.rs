@@ -1,0 +1,56 @@
+//! CreateConversation.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::Digest,
+};
+use uuid::Uuid;
+
+use super::{
+    conversation::{Conversation, CountedConversation, select_conversation},
+    insert::{derived_id, insert_conversation},
+};
+use crate::{
+    Store,
+    error::{StoreError, violated},
+    failpoint,
+};
+
+impl Store {
+    /// Creates a conversation. With a request id, repetitions return the same one. `asked` is the
+    /// digest of what the caller itself asked for: it identifies a repetition even if the server's
+    /// settings have changed since.
+    pub async fn create_conversation(
+        &self,
+        caller: Caller,
+        request_id: Option<&str>,
+        asked: Digest,
+        new: &CountedConversation,
+    ) -> Result<Conversation, StoreError> {
+        let derived = |request_id: &str| derived_id(caller, [b"create", request_id.as_bytes()]);
+        let id = request_id.map_or_else(Uuid::now_v7, derived);
+        let digest = request_id.map(|_| asked.as_slice());
+        let mut db = self.writes.checkout(caller).await?;
+        match insert_conversation(&mut db, caller, id, "", digest, new).await {
+            Ok(()) => {}
+            Err(error) if violated(&error) == Some("ai_conversation_pkey") => {
+                let stored = sqlx::query_scalar!(
+                    "select create_digest from ai_conversation where tenant_id = $1 and conversation_id = $2",
+                    caller.tenant().0,
+                    id,
+                )
+                .fetch_optional(&mut *db)
+                .await?;
+                if stored.flatten().as_deref() != Some(asked.as_slice()) {
+                    db.release().await?;
+                    return Err(StoreError::RequestIdReused);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        failpoint!("create.inserted");
+        let created = select_conversation(&mut db, caller, ConversationId(id)).await?;
+        db.release().await?;
+        Ok(created)
+    }
+}

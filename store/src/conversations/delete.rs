@@ -1,0 +1,130 @@
+//! Deletes a conversation, with everything derived from it.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    job::JobKind,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use super::lock::lock_for_deletion;
+use crate::{Store, error::StoreError, failpoint};
+
+impl Store {
+    /// Deletes a conversation and everything derived from it.
+    pub async fn delete_conversation(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<(), StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let deleted = delete_with_derived_rows(&mut db, caller, id).await;
+        db.settle(deleted).await
+    }
+
+    /// Deletes a conversation that has no message and no turn in progress. Returns whether it did.
+    pub async fn delete_empty_conversation(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let deleted = delete_if_empty(&mut db, caller, id).await;
+        db.settle(deleted).await
+    }
+}
+
+async fn delete_with_derived_rows(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<(), StoreError> {
+    let mut tx = db.begin().await?;
+    lock_for_deletion(&mut tx, caller, id).await?;
+    failpoint!("delete.locked");
+    let (tenant, conversation) = (caller.tenant().0, id.0);
+    #[cfg(feature = "sabotage")]
+    crate::sabotage::hide_messages(&mut tx, id).await?;
+    let freed = sqlx::query_file!("sql/delete_messages.sql", tenant, conversation)
+        .fetch_one(&mut *tx)
+        .await?;
+    failpoint!("delete.messages");
+    delete_jobs(&mut tx, caller, id).await?;
+    failpoint!("delete.jobs");
+    sqlx::query!(
+        "delete from ai_conversation where tenant_id = $1 and conversation_id = $2",
+        tenant,
+        conversation
+    )
+    .execute(&mut *tx)
+    .await?;
+    // Last, because counting locks the same row for other conversations and would wait for the
+    // deletes above.
+    if freed.messages > 0 {
+        sqlx::query_file!(
+            "sql/subtract_tenant_usage.sql",
+            tenant,
+            freed.messages,
+            freed.bytes
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    failpoint!("delete.deleted");
+    tx.commit().await?;
+    failpoint!("delete.committed");
+    Ok(())
+}
+
+/// Deletes the jobs of a locked conversation: waiting and running jobs first, because they can
+/// become dead ones meanwhile.
+async fn delete_jobs(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<(), StoreError> {
+    let (tenant, conversation) = (caller.tenant().0, id.0);
+    let kinds: Vec<i16> = JobKind::ALL.iter().map(|kind| kind.code()).collect();
+    sqlx::query!(
+        "delete from ai_job where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
+        tenant,
+        &kinds,
+        conversation,
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "delete from ai_job_dead where tenant_id = $1 and kind = any ($2) and conversation_id = $3",
+        tenant,
+        &kinds,
+        conversation,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+async fn delete_if_empty(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<bool, StoreError> {
+    let mut tx = db.begin().await?;
+    // Appends take the same lock, so the conversation stays empty until the commit.
+    lock_for_deletion(&mut tx, caller, id).await?;
+    let (tenant, conversation) = (caller.tenant().0, id.0);
+    let deleted = sqlx::query!(
+        "delete from ai_conversation
+         where tenant_id = $1 and conversation_id = $2 and last_message_id = 0
+             and not exists (select from ai_model_lease where conversation_id = $2 and lease_until_ts > now())",
+        tenant,
+        conversation,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let is_deleted = deleted.rows_affected() > 0;
+    if is_deleted {
+        delete_jobs(&mut tx, caller, id).await?;
+    }
+    tx.commit().await?;
+    Ok(is_deleted)
+}

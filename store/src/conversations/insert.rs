@@ -1,0 +1,79 @@
+//! The id and the row of a new conversation.
+
+use anneal_core::{caller::Caller, digest};
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use super::conversation::CountedConversation;
+use crate::{
+    connection::pool::is_in_transaction,
+    rows::{column, encoding_code, json},
+};
+
+/// Derives the id of a conversation from what causes its creation (a repeatable request, an older
+/// conversation): a version 8 uuid from the tenant and `names`. The same cause always gives the
+/// same id.
+pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> Uuid {
+    let tenant = caller.tenant().0;
+    let digest = digest::of_fields(std::iter::once(tenant.as_bytes().as_slice()).chain(names));
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Uuid::new_v8(bytes)
+}
+
+/// Inserts a conversation and, if a session key is given, the session in which it is active. If
+/// either exists already, stores nothing and fails with the name of the violated key.
+pub(crate) async fn insert_conversation(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: Uuid,
+    session_key: &str,
+    digest: Option<&[u8]>,
+    counted: &CountedConversation,
+) -> Result<(), sqlx::Error> {
+    if is_in_transaction(db) {
+        // A savepoint: a caller that finds the conversation stored already continues in the same
+        // transaction.
+        let mut tx = db.begin().await?;
+        let inserted = insert_row(&mut tx, caller, id, session_key, digest, counted).await;
+        return if inserted.is_ok() {
+            tx.commit().await
+        } else {
+            tx.rollback().await.and(inserted)
+        };
+    }
+    insert_row(db, caller, id, session_key, digest, counted).await
+}
+
+async fn insert_row(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: Uuid,
+    session_key: &str,
+    digest: Option<&[u8]>,
+    counted: &CountedConversation,
+) -> Result<(), sqlx::Error> {
+    let CountedConversation {
+        new,
+        system_prompt_tokens,
+    } = counted;
+    sqlx::query_file!(
+        "sql/create_conversation.sql",
+        caller.tenant().0,
+        id,
+        new.agent_id,
+        new.user_id,
+        new.title,
+        new.pinned,
+        json(&new.metadata),
+        new.system_prompt,
+        column(*system_prompt_tokens),
+        json(&new.policy),
+        encoding_code(new.encoding),
+        digest,
+        session_key,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}

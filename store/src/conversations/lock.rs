@@ -1,0 +1,43 @@
+//! The row locks of a conversation, and the order in which transactions take locks.
+
+use anneal_core::caller::{Caller, ConversationId};
+use sqlx::PgConnection;
+
+use crate::error::{Entity, StoreError};
+
+/// Takes the conversation's row lock and returns its revision.
+///
+/// Lock order: every transaction that changes more than one table locks the conversation first,
+/// then messages, then jobs. This excludes deadlocks. The lock does not block inserts of rows that
+/// only refer to the conversation.
+pub(crate) async fn lock_conversation(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<i64, StoreError> {
+    sqlx::query_scalar!(
+        "select revision from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))
+}
+
+/// Takes the lock under which a conversation can be deleted: inserts of rows that refer to it wait.
+pub(super) async fn lock_for_deletion(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+) -> Result<(), StoreError> {
+    let row = sqlx::query_scalar!(
+        "select conversation_id from ai_conversation where tenant_id = $1 and conversation_id = $2 for update",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_optional(db)
+    .await?;
+    row.map(|_| ())
+        .ok_or(StoreError::NotFound(Entity::Conversation))
+}

@@ -1,0 +1,32 @@
+//! Conversations: rows of `ai_conversation`.
+//!
+//! - `conversation`: the types, and reading one conversation.
+//! - `create`: CreateConversation, once per request id.
+//! - `insert`: the id and the row of a new conversation, for every caller that creates one.
+//! - `update`: UpdateConversation, once per request id.
+//! - `list`: lists, each kind with its own statement and index.
+//! - `lock`: the row locks, and the order in which they are taken.
+//! - `delete`: deletion with everything derived from the conversation.
+//! - `separators`: the user's marks after which contexts start.
+//! - `watch`: heads and changes of watched conversations.
+
+mod conversation;
+mod create;
+mod delete;
+pub(crate) mod insert;
+mod list;
+mod lock;
+pub(crate) mod separators;
+mod update;
+mod watch;
+
+pub use conversation::{
+    Conversation, ConversationChange, ConversationStatus, CountedConversation, NewConversation,
+};
+pub use list::{ConversationFilter, ConversationPage};
+pub use separators::Separator;
+pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
+
+pub(crate) use conversation::ConversationRow;
+pub(crate) use list::LISTED_LAG_SECONDS;
+pub(crate) use lock::lock_conversation;

@@ -1,0 +1,208 @@
+//! Separators: marks of the user after which contexts start.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest,
+    message::MessageId,
+    trigger,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use super::lock::lock_conversation;
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+    failpoint,
+    idempotency::{self, EarlierRequest, IdempotentRequest},
+    policy_defaults::PolicyDefaults,
+    queue::enqueue_jobs,
+    rows::Micros,
+    triggers::tail_stats,
+};
+
+/// A separator: contexts start after this message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Separator {
+    /// The message after which contexts start.
+    pub after: MessageId,
+    /// Time of creation; None if the separator has been deleted since.
+    pub created: Option<Micros>,
+}
+
+impl Store {
+    /// Inserts a separator after the newest message. An existing one there stays as it is.
+    pub async fn insert_separator(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        expected_last: Option<MessageId>,
+    ) -> Result<Separator, StoreError> {
+        let request = IdempotentRequest {
+            method: "insert_separator",
+            id: request_id,
+            digest: digest::of_fields([]),
+        };
+        let mut db = self.writes.checkout(caller).await?;
+        let inserted = insert_once(&mut db, caller, id, &request, expected_last).await;
+        db.settle(inserted).await
+    }
+
+    /// Deletes a separator and returns the message after which contexts start now. The tail may
+    /// have grown: this enqueues the jobs that are due then.
+    pub async fn delete_separator(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        after: MessageId,
+    ) -> Result<MessageId, StoreError> {
+        let digest = digest::of_fields([after.0.to_be_bytes().as_slice()]);
+        let request = IdempotentRequest {
+            method: "delete_separator",
+            id: request_id,
+            digest,
+        };
+        let mut db = self.writes.checkout(caller).await?;
+        let boundary =
+            delete_once(&mut db, caller, id, &request, after, &self.policy_defaults).await;
+        db.settle(boundary).await
+    }
+}
+
+async fn insert_once(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &IdempotentRequest<'_>,
+    expected_last: Option<MessageId>,
+) -> Result<Separator, StoreError> {
+    let mut tx = db.begin().await?;
+    lock_conversation(&mut tx, caller, id).await?;
+    failpoint!("separator.locked");
+    let after = match idempotency::find_request(&mut tx, caller, id, request).await? {
+        EarlierRequest::Done(answer) => answer.unwrap_or(0),
+        EarlierRequest::None => {
+            let after = put_separator(&mut tx, caller, id, expected_last).await?;
+            failpoint!("separator.put");
+            idempotency::put_request(&mut tx, caller, id, request, Some(after)).await?;
+            after
+        }
+    };
+    let found =
+        select_separators(&mut tx, caller, id, MessageId(after - 1), MessageId(after)).await?;
+    tx.commit().await?;
+    failpoint!("separator.committed");
+    Ok(found.into_iter().next().unwrap_or(Separator {
+        after: MessageId(after),
+        created: None,
+    }))
+}
+
+async fn delete_once(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &IdempotentRequest<'_>,
+    after: MessageId,
+    policy_defaults: &PolicyDefaults,
+) -> Result<MessageId, StoreError> {
+    let mut tx = db.begin().await?;
+    lock_conversation(&mut tx, caller, id).await?;
+    if let EarlierRequest::None = idempotency::find_request(&mut tx, caller, id, request).await? {
+        let deleted = sqlx::query!(
+            "delete from ai_separator where tenant_id = $1 and conversation_id = $2 and after_message_id = $3",
+            caller.tenant().0,
+            id.0,
+            after.0,
+        )
+        .execute(&mut *tx)
+        .await?;
+        if deleted.rows_affected() == 0 {
+            return Err(StoreError::NotFound(Entity::Separator));
+        }
+        sqlx::query!(
+            "update ai_conversation set stalled_message_id = 0, quiet_message_id = null
+             where tenant_id = $1 and conversation_id = $2",
+            caller.tenant().0,
+            id.0,
+        )
+        .execute(&mut *tx)
+        .await?;
+        failpoint!("separator.deleted");
+        let state = tail_stats::read_tail_state(&mut tx, caller, id, policy_defaults).await?;
+        enqueue_jobs(&mut tx, caller, id, &trigger::due_jobs(&state)).await?;
+        idempotency::put_request(&mut tx, caller, id, request, None).await?;
+    }
+    let boundary = tail_stats::read_boundary(&mut tx, caller, id)
+        .await?
+        .after();
+    tx.commit().await?;
+    failpoint!("separator.joined");
+    Ok(boundary)
+}
+
+async fn put_separator(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    expected_last: Option<MessageId>,
+) -> Result<i64, StoreError> {
+    let newest = sqlx::query_scalar!(
+        "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .fetch_one(&mut *db)
+    .await?;
+    if let Some(expected) = expected_last.filter(|expected| expected.0 != newest) {
+        return Err(StoreError::NotTheNewest {
+            expected,
+            actual: MessageId(newest),
+        });
+    }
+    sqlx::query!(
+        "insert into ai_separator (tenant_id, conversation_id, after_message_id) values ($1, $2, $3)
+         on conflict (conversation_id, after_message_id) do nothing",
+        caller.tenant().0,
+        id.0,
+        newest,
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "update ai_conversation set quiet_message_id = null where tenant_id = $1 and conversation_id = $2",
+        caller.tenant().0,
+        id.0,
+    )
+    .execute(db)
+    .await?;
+    Ok(newest)
+}
+
+/// Separators after `from` (exclusive) up to `to`, in order. At most one page, 501.
+pub(crate) async fn select_separators(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    from: MessageId,
+    to: MessageId,
+) -> Result<Vec<Separator>, StoreError> {
+    let rows = sqlx::query!(
+        r#"select after_message_id, (extract(epoch from created_ts) * 1000000)::bigint as "created_us!"
+           from ai_separator
+           where tenant_id = $1 and conversation_id = $2 and after_message_id > $3 and after_message_id <= $4
+           order by after_message_id limit 501"#,
+        caller.tenant().0,
+        id.0,
+        from.0,
+        to.0,
+    )
+    .fetch_all(db)
+    .await?;
+    let separators = rows.into_iter().map(|row| Separator {
+        after: MessageId(row.after_message_id),
+        created: Some(Micros(row.created_us)),
+    });
+    Ok(separators.collect())
+}

@@ -1,0 +1,94 @@
+//! UpdateConversation.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::Digest,
+    tokens::Tokens,
+    trigger,
+};
+use sqlx::{Connection as _, PgConnection};
+
+use super::{
+    conversation::{Conversation, ConversationChange, ConversationStatus, select_conversation},
+    lock::lock_conversation,
+};
+use crate::{
+    Store,
+    error::StoreError,
+    idempotency::{self, EarlierRequest, IdempotentRequest},
+    policy_defaults::PolicyDefaults,
+    queue::enqueue_jobs,
+    rows::{column, json},
+    triggers::tail_stats,
+};
+
+impl Store {
+    /// Updates a conversation; with a request id once. A new policy or system prompt makes the
+    /// triggers look again. `prompt_tokens` is the count of a new system prompt in the
+    /// conversation's encoding, which never changes: the row lock is not held while it is counted.
+    pub async fn update_conversation(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: Option<&str>,
+        digest: Digest,
+        change: &ConversationChange,
+        prompt_tokens: Option<Tokens>,
+    ) -> Result<Conversation, StoreError> {
+        let request = IdempotentRequest {
+            method: "update_conversation",
+            id: request_id,
+            digest,
+        };
+        let mut db = self.writes.checkout(caller).await?;
+        let changed = update_once(
+            &mut db,
+            caller,
+            id,
+            &request,
+            (change, prompt_tokens),
+            &self.policy_defaults,
+        )
+        .await;
+        db.settle(changed).await
+    }
+}
+
+async fn update_once(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    request: &IdempotentRequest<'_>,
+    (change, prompt_tokens): (&ConversationChange, Option<Tokens>),
+    policy_defaults: &PolicyDefaults,
+) -> Result<Conversation, StoreError> {
+    let mut tx = db.begin().await?;
+    let revision = lock_conversation(&mut tx, caller, id).await?;
+    if let EarlierRequest::None = idempotency::find_request(&mut tx, caller, id, request).await? {
+        if change.revision.is_some_and(|expected| expected != revision) {
+            return Err(StoreError::EtagMismatch);
+        }
+        sqlx::query_file!(
+            "sql/update_conversation.sql",
+            caller.tenant().0,
+            id.0,
+            change.title,
+            change.status.map(ConversationStatus::code),
+            change.pinned,
+            change.metadata.as_ref().map(json),
+            change.system_prompt,
+            prompt_tokens.map(column),
+            change.policy.as_ref().map(json),
+        )
+        .execute(&mut *tx)
+        .await?;
+        if change.policy.is_some() || change.system_prompt.is_some() {
+            let state = tail_stats::read_tail_state(&mut tx, caller, id, policy_defaults).await?;
+            enqueue_jobs(&mut tx, caller, id, &trigger::due_jobs(&state)).await?;
+        }
+        idempotency::put_request(&mut tx, caller, id, request, None).await?;
+    }
+    let changed = select_conversation(&mut tx, caller, id).await?;
+    tx.commit().await?;
+    Ok(changed)
+}

@@ -1,0 +1,80 @@
+//! Idempotency of changes other than append: which `request_id`s a conversation has seen, kept as
+//! long as the conversation.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::Digest,
+};
+use sqlx::PgConnection;
+
+use crate::error::StoreError;
+
+/// A change that may be repeated.
+pub(crate) struct IdempotentRequest<'a> {
+    /// The RPC's name.
+    pub(crate) method: &'static str,
+    /// The caller's request id; None: the request is not repeatable.
+    pub(crate) id: Option<&'a str>,
+    /// Digest of what was asked for.
+    pub(crate) digest: Digest,
+}
+
+/// Whether the request was executed before, and what it answered then.
+pub(crate) enum EarlierRequest {
+    /// The request is new.
+    None,
+    /// The request was executed, with this answer.
+    Done(Option<i64>),
+}
+
+/// Looks for an earlier request with this id. The caller holds the conversation's row lock. Fails
+/// if the earlier request asked for something else.
+pub(crate) async fn find_request(
+    db: &mut PgConnection,
+    caller: Caller,
+    conversation: ConversationId,
+    request: &IdempotentRequest<'_>,
+) -> Result<EarlierRequest, StoreError> {
+    let Some(id) = request.id else {
+        return Ok(EarlierRequest::None);
+    };
+    let row = sqlx::query!(
+        "select request_digest, answer from ai_request
+         where tenant_id = $1 and conversation_id = $2 and method = $3 and request_id = $4",
+        caller.tenant().0,
+        conversation.0,
+        request.method,
+        id,
+    )
+    .fetch_optional(db)
+    .await?;
+    match row {
+        None => Ok(EarlierRequest::None),
+        Some(row) if row.request_digest == request.digest => Ok(EarlierRequest::Done(row.answer)),
+        Some(_) => Err(StoreError::RequestIdReused),
+    }
+}
+
+/// Stores that a request was executed, in the transaction that executed it.
+pub(crate) async fn put_request(
+    db: &mut PgConnection,
+    caller: Caller,
+    conversation: ConversationId,
+    request: &IdempotentRequest<'_>,
+    answer: Option<i64>,
+) -> Result<(), StoreError> {
+    let Some(id) = request.id else { return Ok(()) };
+    sqlx::query!(
+        "insert into ai_request (tenant_id, conversation_id, method, request_id, request_digest, answer)
+         values ($1, $2, $3, $4, $5, $6)",
+        caller.tenant().0,
+        conversation.0,
+        request.method,
+        id,
+        request.digest.as_slice(),
+        answer,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Batches appends: appends that wait at the same time share a statement. A worker takes all
+//! appends that are waiting, never waits for more, and answers after their commit. An append that
+//! cannot be stored with the others goes back to its caller, which stores it alone.
+
+use std::{io, num::NonZeroU32, sync::Arc, time::Duration};
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    limits::DEADLINE_DEFAULT_SECONDS,
+};
+use sqlx::PgConnection;
+use tokio::sync::{
+    Semaphore,
+    mpsc::{self, UnboundedReceiver, UnboundedSender},
+    oneshot,
+};
+use tracing::debug;
+
+use super::{
+    Append,
+    pending::{BatchAnswer, PendingAppend, PendingAppends},
+    statement::{self, AppendOutcome},
+};
+use crate::{
+    connection::{
+        pool::{Pool, UnscopedConnection},
+        row_security::Scope,
+        within,
+    },
+    error::StoreError,
+    failpoint,
+    policy_defaults::PolicyDefaults,
+};
+
+/// How often an append is skipped because another transaction holds its conversation. After that
+/// its caller stores it alone, and waits for the lock.
+const MAX_SKIPS: u8 = 4;
+
+/// How long a batch may take, in seconds: as long as callers without a deadline of their own wait.
+/// Nothing else notices that a connection is dead.
+const BATCH_SECONDS: u64 = DEADLINE_DEFAULT_SECONDS;
+
+/// Kibibytes of content that may wait for workers. Appends of callers that have gone away stay
+/// until a worker takes them: while the database does not answer, they must not fill the memory.
+const PENDING_KIB: u32 = 64 * 1024;
+
+/// The workers that batch a store's appends.
+pub(crate) struct AppendBatcher {
+    senders: Vec<UnboundedSender<PendingAppend>>,
+    memory: Arc<Semaphore>,
+}
+
+impl AppendBatcher {
+    /// Starts `count` workers, each with at most one connection at a time. They end with the store.
+    pub(super) fn start(
+        count: NonZeroU32,
+        writes: &Pool,
+        policy_defaults: &Arc<PolicyDefaults>,
+    ) -> Self {
+        let worker = |_| {
+            // The memory permits bound the channel.
+            let (sender, incoming) = mpsc::unbounded_channel();
+            let worker = BatchWorker {
+                incoming,
+                pending: PendingAppends::default(),
+                writes: writes.clone(),
+                policy_defaults: Arc::clone(policy_defaults),
+            };
+            tokio::spawn(worker.run());
+            sender
+        };
+        Self {
+            senders: (0..count.get()).map(worker).collect(),
+            memory: Arc::new(Semaphore::new(PENDING_KIB as usize)),
+        }
+    }
+
+    /// Appends in a batch. All appends of one conversation go to the same worker, which never
+    /// stores two of them at once.
+    pub(super) async fn append(&self, caller: Caller, append: &Append) -> BatchAnswer {
+        let kibibytes = append.content_bytes().div_ceil(1024) as u32 + 1;
+        let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(kibibytes).await else {
+            return BatchAnswer::StoreAlone;
+        };
+        let (answer, answered) = oneshot::channel();
+        let waiting = PendingAppend {
+            caller,
+            append: append.clone(),
+            answer,
+            skips: 0,
+            _memory: memory,
+        };
+        let worker = self.worker_of(append.conversation);
+        // A worker that has ended, or panicked while it stored, does not know the outcome.
+        if worker.send(waiting).is_err() {
+            return BatchAnswer::StoreAlone;
+        }
+        answered.await.unwrap_or_else(|_| outcome_unknown(append))
+    }
+
+    fn worker_of(&self, id: ConversationId) -> &UnboundedSender<PendingAppend> {
+        &self.senders[(id.0.as_u128() % self.senders.len() as u128) as usize]
+    }
+}
+
+/// The answer if it is unknown whether an append was stored. With a request id it can be repeated.
+fn outcome_unknown(append: &Append) -> BatchAnswer {
+    if append.request_id.is_some() {
+        return BatchAnswer::StoreAlone;
+    }
+    let lost = io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the connection was lost while appends were stored",
+    );
+    BatchAnswer::Ended(Err(StoreError::Unavailable(sqlx::Error::Io(lost).into())))
+}
+
+struct BatchWorker {
+    incoming: UnboundedReceiver<PendingAppend>,
+    pending: PendingAppends,
+    writes: Pool,
+    policy_defaults: Arc<PolicyDefaults>,
+}
+
+impl BatchWorker {
+    /// Stores appends until all senders are gone.
+    async fn run(mut self) {
+        loop {
+            if self.pending.is_empty() {
+                let Some(waiting) = self.incoming.recv().await else {
+                    return;
+                };
+                self.pending.push(waiting);
+            }
+            let connection = self.writes.checkout_without_scope().await;
+            while let Ok(waiting) = self.incoming.try_recv() {
+                self.pending.push(waiting);
+            }
+            let batch = self.pending.take();
+            match connection {
+                Ok(_) if batch.is_empty() => {}
+                Ok(connection) => self.store(connection, batch).await,
+                Err(error) => refuse(batch, &error),
+            }
+        }
+    }
+
+    async fn store(&mut self, connection: UnscopedConnection, batch: Vec<PendingAppend>) {
+        let appends: Vec<_> = batch
+            .iter()
+            .map(|waiting| (waiting.caller, &waiting.append))
+            .collect();
+        let storing = async {
+            let mut db = connection
+                .set_scope(Scope::of(appends.iter().map(|(caller, _)| caller.tenant())))
+                .await?;
+            let stored = store_together(&mut db, &appends, self.policy_defaults.bases()).await?;
+            db.release().await?;
+            Ok(stored)
+        };
+        let stored = within(Duration::from_secs(BATCH_SECONDS), storing).await;
+        metrics::counter!("append_groups_total").increment(1);
+        metrics::counter!("append_group_members_total").increment(batch.len() as u64);
+        match stored {
+            Ok(done) => self.answer(batch, done),
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unresponsive)) => {
+                debug!(
+                    "lost the connection on which {} appends were stored: {error}",
+                    batch.len()
+                );
+                for waiting in batch {
+                    let answer = outcome_unknown(&waiting.append);
+                    // The caller may have gone away.
+                    let _ = waiting.answer.send(answer);
+                }
+            }
+            Err(error) => {
+                debug!("{} appends are stored one by one: {error}", batch.len());
+                for waiting in batch {
+                    let _ = waiting.answer.send(BatchAnswer::StoreAlone);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, batch: Vec<PendingAppend>, done: Vec<AppendOutcome>) {
+        let mut again = Vec::new();
+        for (mut waiting, done) in batch.into_iter().zip(done) {
+            let answer = match done {
+                AppendOutcome::Stored(appended) => BatchAnswer::Ended(Ok(appended)),
+                AppendOutcome::LockBusy if waiting.skips < MAX_SKIPS => {
+                    waiting.skips += 1;
+                    again.push(waiting);
+                    continue;
+                }
+                AppendOutcome::LockBusy | AppendOutcome::Refused => BatchAnswer::StoreAlone,
+            };
+            let _ = waiting.answer.send(answer);
+        }
+        self.pending.put_back(again);
+    }
+}
+
+async fn store_together(
+    db: &mut PgConnection,
+    appends: &[(Caller, &Append)],
+    bases: &str,
+) -> Result<Vec<AppendOutcome>, StoreError> {
+    failpoint!("append.group.taken");
+    let done = statement::execute(db, appends, bases).await?;
+    failpoint!("append.group.stored");
+    Ok(done)
+}
+
+/// Answers all appends of a batch with the error of a missing connection.
+fn refuse(batch: Vec<PendingAppend>, error: &StoreError) {
+    debug!("no connection for {} appends: {error}", batch.len());
+    for waiting in batch {
+        let refusal = match error {
+            StoreError::Busy => StoreError::Busy,
+            other => {
+                StoreError::Unavailable(sqlx::Error::Io(io::Error::other(other.to_string())).into())
+            }
+        };
+        let _ = waiting.answer.send(BatchAnswer::Ended(Err(refusal)));
+    }
+}

@@ -1,0 +1,234 @@
+//! Appends that wait for a batch, and the order in which they are taken: tenants in turn, each
+//! tenant's appends in the order in which they came, and never two appends of one conversation in
+//! one batch.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use anneal_core::caller::{Caller, TenantId};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{Append, Appended};
+use crate::error::StoreError;
+
+/// Most appends of one statement.
+pub(super) const BATCH_APPENDS: usize = 128;
+
+/// Most bytes of content of one statement, after its first append.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// What a worker answers to an append.
+pub(super) enum BatchAnswer {
+    /// The append is stored, or was refused for good.
+    Ended(Result<Appended, StoreError>),
+    /// The caller has to store the append alone, where it can wait for the lock and learn why it is
+    /// refused.
+    StoreAlone,
+}
+
+/// An append, and the channel to its caller.
+pub(super) struct PendingAppend {
+    pub(super) caller: Caller,
+    pub(super) append: Append,
+    pub(super) answer: oneshot::Sender<BatchAnswer>,
+    /// How often it was skipped because another transaction held its conversation.
+    pub(super) skips: u8,
+    /// Its part of the memory for waiting appends.
+    pub(super) _memory: OwnedSemaphorePermit,
+}
+
+/// The appends that wait for one worker.
+#[derive(Default)]
+pub(super) struct PendingAppends {
+    tenants: HashMap<TenantId, VecDeque<PendingAppend>>,
+    /// Tenants with waiting appends, the next one first.
+    turns: VecDeque<TenantId>,
+}
+
+impl PendingAppends {
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// Adds an append behind the others of its tenant.
+    pub(super) fn push(&mut self, waiting: PendingAppend) {
+        self.of(waiting.caller.tenant()).push_back(waiting);
+    }
+
+    /// Puts back appends that were skipped, oldest first, in front of later appends of the same
+    /// tenants.
+    pub(super) fn put_back(&mut self, batch: Vec<PendingAppend>) {
+        for waiting in batch.into_iter().rev() {
+            self.of(waiting.caller.tenant()).push_front(waiting);
+        }
+    }
+
+    fn of(&mut self, tenant: TenantId) -> &mut VecDeque<PendingAppend> {
+        let line = self.tenants.entry(tenant).or_default();
+        if line.is_empty() {
+            self.turns.push_back(tenant);
+        }
+        line
+    }
+
+    /// Takes the appends of the next statement. Appends whose callers have gone away are dropped.
+    pub(super) fn take(&mut self) -> Vec<PendingAppend> {
+        let (mut batch, mut later, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut conversations = HashSet::new();
+        while batch.len() < BATCH_APPENDS && bytes < BATCH_BYTES {
+            let Some(tenant) = self.turns.pop_front() else {
+                break;
+            };
+            let Some(mut line) = self.tenants.remove(&tenant) else {
+                continue;
+            };
+            let Some(waiting) = line.pop_front() else {
+                continue;
+            };
+            if !line.is_empty() {
+                self.tenants.insert(tenant, line);
+                self.turns.push_back(tenant);
+            }
+            if waiting.answer.is_closed() {
+                continue;
+            }
+            // With the tenant: another tenant may name the same conversation id, which is not this
+            // conversation.
+            if conversations.insert((tenant, waiting.append.conversation)) {
+                bytes += waiting.append.content_bytes();
+                batch.push(waiting);
+            } else {
+                later.push(waiting);
+            }
+        }
+        self.put_back(later);
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use anneal_core::{
+        caller::ConversationId,
+        message::{Message, Part, Role},
+    };
+    use tokio::sync::Semaphore;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// An append of a tenant to a conversation, identified by its request id.
+    fn waiting(
+        tenant: u128,
+        conversation: u128,
+        request_id: &str,
+    ) -> (PendingAppend, oneshot::Receiver<BatchAnswer>) {
+        let message = Message {
+            role: Role::User,
+            parts: vec![Part::Text { text: "x".into() }],
+            metadata: std::collections::BTreeMap::new(),
+        };
+        let id = ConversationId(Uuid::from_u128(conversation));
+        let append = Append::new(id, Some(request_id.into()), None, &[message]);
+        let (answer, answered) = oneshot::channel();
+        let caller = Caller::of(TenantId(Uuid::from_u128(tenant)));
+        let memory = Arc::new(Semaphore::new(1))
+            .try_acquire_owned()
+            .expect("the semaphore is new");
+        (
+            PendingAppend {
+                caller,
+                append,
+                answer,
+                skips: 0,
+                _memory: memory,
+            },
+            answered,
+        )
+    }
+
+    fn names(batch: &[PendingAppend]) -> Vec<&str> {
+        batch
+            .iter()
+            .filter_map(|waiting| waiting.append.request_id.as_deref())
+            .collect()
+    }
+
+    #[test]
+    fn tenants_are_served_in_turn_each_in_its_own_order() {
+        let mut pending = PendingAppends::default();
+        let mut receivers = Vec::new();
+        for (tenant, conversation, name) in [
+            (1, 1, "a1"),
+            (1, 2, "a2"),
+            (1, 3, "a3"),
+            (2, 4, "b1"),
+            (3, 5, "c1"),
+            (2, 6, "b2"),
+        ] {
+            let (waiting, answered) = waiting(tenant, conversation, name);
+            pending.push(waiting);
+            receivers.push(answered);
+        }
+        assert_eq!(names(&pending.take()), ["a1", "b1", "c1", "a2", "b2", "a3"]);
+        assert!(pending.is_empty());
+    }
+
+    #[test]
+    fn a_flood_of_one_tenant_does_not_displace_the_others() {
+        let mut pending = PendingAppends::default();
+        let mut receivers = Vec::new();
+        for number in 0..10 * BATCH_APPENDS as u128 {
+            let (waiting, answered) = waiting(1, number, "flood");
+            pending.push(waiting);
+            receivers.push(answered);
+        }
+        let (late, _answered) = waiting(2, u128::MAX, "late");
+        pending.push(late);
+        let batch = pending.take();
+        assert_eq!(batch.len(), BATCH_APPENDS);
+        assert_eq!(names(&batch)[1], "late");
+    }
+
+    #[test]
+    fn appends_of_one_conversation_are_taken_one_after_the_other() {
+        let mut pending = PendingAppends::default();
+        let mut receivers = Vec::new();
+        for (conversation, name) in [(1, "first"), (1, "second"), (2, "other"), (1, "third")] {
+            let (waiting, answered) = waiting(1, conversation, name);
+            pending.push(waiting);
+            receivers.push(answered);
+        }
+        assert_eq!(names(&pending.take()), ["first", "other"]);
+        let second = pending.take();
+        assert_eq!(names(&second), ["second"]);
+        pending.put_back(second);
+        assert_eq!(
+            names(&pending.take()),
+            ["second"],
+            "what is put back goes first"
+        );
+        assert_eq!(names(&pending.take()), ["third"]);
+    }
+
+    #[test]
+    fn a_conversation_id_of_another_tenant_does_not_block_an_append() {
+        let mut pending = PendingAppends::default();
+        let (foreign, _answered_foreign) = waiting(2, 1, "foreign");
+        let (own, _answered) = waiting(1, 1, "own");
+        pending.push(foreign);
+        pending.push(own);
+        assert_eq!(names(&pending.take()), ["foreign", "own"]);
+    }
+
+    #[test]
+    fn appends_of_callers_that_have_gone_away_are_dropped() {
+        let mut pending = PendingAppends::default();
+        let (gone, answered) = waiting(1, 1, "gone");
+        drop(answered);
+        pending.push(gone);
+        assert!(pending.take().is_empty());
+        assert!(pending.is_empty());
+    }
+}

@@ -1,0 +1,277 @@
+//! The statement that appends, for one append or for many of different conversations.
+
+use anneal_core::{caller::Caller, job::JobKind, message::MessageId, tokens::Encoding};
+use sqlx::PgConnection;
+
+use super::{Append, Appended, AppendedMessage};
+use crate::{
+    conversations::LISTED_LAG_SECONDS,
+    rows::{encoding_code, role_code, tokens},
+};
+
+/// What the statement did with an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AppendOutcome {
+    /// Stored.
+    Stored(Appended),
+    /// The conversation was locked, and a condition of the append does not hold.
+    Refused,
+    /// The conversation is not the caller's, or another transaction holds it.
+    LockBusy,
+}
+
+/// The arguments of the statement: first the columns of appends, then those of their messages.
+#[derive(Default)]
+struct Columns<'a> {
+    tenants: Vec<uuid::Uuid>,
+    conversations: Vec<uuid::Uuid>,
+    counts: Vec<i64>,
+    last_roles: Vec<i16>,
+    starts_after_user: Vec<i32>,
+    starts_otherwise: Vec<i32>,
+    o200k_sums: Vec<i64>,
+    cl100k_sums: Vec<i64>,
+    expected_lasts: Vec<Option<i64>>,
+    request_ids: Vec<Option<&'a str>>,
+    tools: Vec<bool>,
+    titles: Vec<Option<&'a str>>,
+    message_appends: Vec<i64>,
+    message_places: Vec<i64>,
+    roles: Vec<i16>,
+    starts_after: Vec<i32>,
+    o200k: Vec<i64>,
+    cl100k: Vec<i64>,
+    text_bytes: Vec<i64>,
+    contents: Vec<&'a str>,
+    content_digests: Vec<&'a [u8]>,
+    outlines: Vec<Option<&'a str>>,
+    metadata: Vec<Option<&'a str>>,
+    message_request_ids: Vec<Option<&'a str>>,
+    message_request_digests: Vec<Option<&'a [u8]>>,
+    message_request_counts: Vec<Option<i16>>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(appends: &[(Caller, &'a Append)]) -> Self {
+        let mut columns = Self::default();
+        for (place, (caller, append)) in (1..).zip(appends) {
+            columns.push(place, *caller, append);
+        }
+        columns
+    }
+
+    fn push(&mut self, place: i64, caller: Caller, append: &'a Append) {
+        let rows = &append.rows;
+        let (starts_after_user, starts_otherwise) = append.starts();
+        let [o200k, cl100k] = &rows.estimates;
+        self.tenants.push(caller.tenant().0);
+        self.conversations.push(append.conversation.0);
+        self.counts.push(append.roles.len() as i64);
+        self.last_roles
+            .extend(append.roles.last().copied().map(role_code));
+        self.starts_after_user.push(starts_after_user);
+        self.starts_otherwise.push(starts_otherwise);
+        self.o200k_sums.push(o200k.iter().sum());
+        self.cl100k_sums.push(cl100k.iter().sum());
+        self.expected_lasts
+            .push(append.expected_last.map(|id| id.0));
+        self.request_ids.push(request_id_of(append));
+        self.tools.push(append.tools);
+        self.titles.push(append.title.as_deref());
+        let count = append.roles.len();
+        self.message_appends
+            .extend(std::iter::repeat_n(place, count));
+        self.message_places.extend(1..=count as i64);
+        self.roles
+            .extend(append.roles.iter().copied().map(role_code));
+        self.starts_after.extend(append.starts_after());
+        self.o200k.extend(o200k);
+        self.cl100k.extend(cl100k);
+        self.text_bytes.extend(&rows.text_bytes);
+        self.contents
+            .extend(rows.contents.iter().map(String::as_str));
+        self.content_digests
+            .extend(rows.content_digests.iter().map(Vec::as_slice));
+        self.outlines
+            .extend(rows.outlines.iter().map(Option::as_deref));
+        self.metadata
+            .extend(rows.metadata.iter().map(Option::as_deref));
+        // The first message of an append carries its request id.
+        let request_id = request_id_of(append);
+        let rest = count.saturating_sub(1);
+        self.message_request_ids.push(request_id);
+        self.message_request_ids
+            .extend(std::iter::repeat_n(None, rest));
+        self.message_request_digests
+            .push(request_id.map(|_| append.digest.as_slice()));
+        self.message_request_digests
+            .extend(std::iter::repeat_n(None, rest));
+        self.message_request_counts
+            .push(request_id.map(|_| count as i16));
+        self.message_request_counts
+            .extend(std::iter::repeat_n(None, rest));
+    }
+}
+
+/// The request id by which a repetition of the append is found.
+fn request_id_of(append: &Append) -> Option<&str> {
+    #[cfg(feature = "sabotage")]
+    if crate::sabotage::breaks(crate::sabotage::Sabotage::NoRequestId) {
+        return None;
+    }
+    append.request_id.as_deref()
+}
+
+#[cfg_attr(feature = "sabotage", derive(sqlx::FromRow))]
+struct OutcomeRow {
+    place: i64,
+    before_id: Option<i64>,
+    turn: Option<i32>,
+    encoding: Option<i16>,
+}
+
+/// Stores appends of different conversations, and returns the outcome of each, in their order. An
+/// error concerns all of them: none is stored or, if the connection broke, perhaps all are.
+pub(super) async fn execute(
+    db: &mut PgConnection,
+    appends: &[(Caller, &Append)],
+    bases: &str,
+) -> Result<Vec<AppendOutcome>, sqlx::Error> {
+    let columns = Columns::of(appends);
+    #[cfg(feature = "sabotage")]
+    if let Some(outcomes) = execute_broken(db, &columns, bases).await? {
+        return Ok(outcomes_by_append(appends, outcomes));
+    }
+    let outcomes = sqlx::query_file_as!(
+        OutcomeRow,
+        "sql/append.sql",
+        &columns.tenants,
+        &columns.conversations,
+        &columns.counts,
+        &columns.last_roles,
+        &columns.starts_after_user,
+        &columns.starts_otherwise,
+        &columns.o200k_sums,
+        &columns.cl100k_sums,
+        &columns.expected_lasts as &[Option<i64>],
+        &columns.request_ids as &[Option<&str>],
+        &columns.tools,
+        &columns.titles as &[Option<&str>],
+        columns.tools.contains(&true).then_some(bases),
+        LISTED_LAG_SECONDS,
+        &columns.message_appends,
+        &columns.message_places,
+        &columns.roles,
+        &columns.starts_after,
+        &columns.o200k,
+        &columns.cl100k,
+        &columns.text_bytes,
+        &columns.contents as &[&str],
+        &columns.content_digests as &[&[u8]],
+        &columns.outlines as &[Option<&str>],
+        &columns.metadata as &[Option<&str>],
+        &columns.message_request_ids as &[Option<&str>],
+        &columns.message_request_digests as &[Option<&[u8]>],
+        &columns.message_request_counts as &[Option<i16>],
+        JobKind::CountTokens.code(),
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(outcomes_by_append(appends, outcomes))
+}
+
+/// The outcome of each append.
+fn outcomes_by_append(
+    appends: &[(Caller, &Append)],
+    outcomes: Vec<OutcomeRow>,
+) -> Vec<AppendOutcome> {
+    let mut done = vec![AppendOutcome::LockBusy; appends.len()];
+    for outcome in outcomes {
+        let index = (outcome.place - 1) as usize;
+        match (outcome.before_id, outcome.turn, outcome.encoding) {
+            (Some(before_id), Some(turn), Some(encoding)) => {
+                done[index] =
+                    AppendOutcome::Stored(appended(appends[index].1, before_id, turn, encoding));
+            }
+            _ if done[index] == AppendOutcome::LockBusy => done[index] = AppendOutcome::Refused,
+            _ => {}
+        }
+    }
+    done
+}
+
+/// Executes the statement as a sabotage breaks it. None if none does.
+#[cfg(feature = "sabotage")]
+async fn execute_broken(
+    db: &mut PgConnection,
+    columns: &Columns<'_>,
+    bases: &str,
+) -> Result<Option<Vec<OutcomeRow>>, sqlx::Error> {
+    let Some(text) = crate::sabotage::append_statement() else {
+        return Ok(None);
+    };
+    let before = crate::sabotage::take_ids(db, &columns.conversations, &columns.counts).await?;
+    let text = text
+        .replace("\"place!\"", "place")
+        .replace("\"before_id?\"", "before_id");
+    let text = text
+        .replace("\"turn?\"", "turn")
+        .replace("\"encoding?\"", "encoding");
+    let has_ids = text.contains("$30");
+    let query = sqlx::query_as(sqlx::AssertSqlSafe(text))
+        .bind(&columns.tenants)
+        .bind(&columns.conversations)
+        .bind(&columns.counts)
+        .bind(&columns.last_roles)
+        .bind(&columns.starts_after_user)
+        .bind(&columns.starts_otherwise)
+        .bind(&columns.o200k_sums)
+        .bind(&columns.cl100k_sums)
+        .bind(&columns.expected_lasts)
+        .bind(&columns.request_ids)
+        .bind(&columns.tools)
+        .bind(&columns.titles)
+        .bind(columns.tools.contains(&true).then_some(bases))
+        .bind(LISTED_LAG_SECONDS)
+        .bind(&columns.message_appends)
+        .bind(&columns.message_places)
+        .bind(&columns.roles)
+        .bind(&columns.starts_after)
+        .bind(&columns.o200k)
+        .bind(&columns.cl100k)
+        .bind(&columns.text_bytes)
+        .bind(&columns.contents)
+        .bind(&columns.content_digests)
+        .bind(&columns.outlines)
+        .bind(&columns.metadata)
+        .bind(&columns.message_request_ids)
+        .bind(&columns.message_request_digests)
+        .bind(&columns.message_request_counts)
+        .bind(JobKind::CountTokens.code());
+    let query = if has_ids { query.bind(before) } else { query };
+    let outcomes = query.fetch_all(&mut *db).await?;
+    crate::sabotage::mark_late(db, &columns.tenants, &columns.conversations).await?;
+    Ok(Some(outcomes))
+}
+
+/// The result of an append that was just stored after the message `before_id`; its last message is
+/// in `turn`.
+fn appended(append: &Append, before_id: i64, turn: i32, encoding: i16) -> Appended {
+    let estimates =
+        &append.rows.estimates[usize::from(encoding != encoding_code(Encoding::O200kBase))];
+    let messages = append
+        .starts_after()
+        .into_iter()
+        .zip(estimates)
+        .zip(before_id + 1..);
+    Appended {
+        messages: messages
+            .map(|((starts_after, estimate), id)| AppendedMessage {
+                id: MessageId(id),
+                turn: turn - starts_after,
+                estimate: tokens(*estimate),
+            })
+            .collect(),
+        replayed: false,
+    }
+}

@@ -1,0 +1,148 @@
+//! Byte ranges of a message's text. The database cuts them, so that reading one byte of a message
+//! of 64 MiB transfers one byte.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    message::{MessageId, plain_text},
+};
+
+use super::{
+    read::{MessageRow, StoredMessage, read_newest_id},
+    read_budget::{ContentRead, ReadBudget, parse_within, row_bytes},
+};
+use crate::{
+    Store,
+    error::{Entity, StoreError},
+};
+
+/// A byte range of a message's plain text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRange {
+    /// The message, without its parts.
+    pub message: StoredMessage,
+    /// Where the range begins, in bytes of the message's plain text.
+    pub offset: u64,
+    /// The text of the range.
+    pub text: String,
+}
+
+impl Store {
+    /// The plain text of a message from `offset` on, at most `length` bytes (4 MiB at most),
+    /// widened to whole characters. The message must fit the budget as a whole: the database reads
+    /// all of it.
+    pub async fn get_message_range(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        message: MessageId,
+        (offset, length): (u64, u64),
+        budget: &ReadBudget,
+    ) -> Result<ContentRead<MessageRange>, StoreError> {
+        let column = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let mut db = self.reads.checkout(caller).await?;
+        db.attach_reservation(budget.reservation.clone());
+        read_newest_id(&mut db, caller, id).await?;
+        let row = sqlx::query_file!(
+            "sql/get_message_range.sql",
+            caller.tenant().0,
+            id.0,
+            message.0,
+            column(offset),
+            column(length),
+            budget.column(),
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        let row = row.ok_or(StoreError::NotFound(Entity::Message))?;
+        let bytes = row_bytes(1, row.bytes);
+        let (cut, from, whole_bytes) = (row.cut, row.cut_from as usize, row.whole_bytes as usize);
+        let message_row = MessageRow {
+            message_id: row.message_id,
+            role: row.role,
+            turn: row.turn,
+            tokens: row.tokens,
+            estimated: row.estimated,
+            text_bytes: row.text_bytes,
+            content: None,
+            metadata: row.metadata,
+            summary: row.summary,
+            summary_tokens: row.summary_tokens,
+            summary_kind: row.summary_kind,
+            summary_model: row.summary_model,
+            summary_us: row.summary_us,
+            created_us: row.created_us,
+            bytes: row.bytes,
+        };
+        if bytes > budget.bytes() {
+            return Ok(ContentRead::TooLarge { bytes });
+        }
+        let Some(cut) = cut else {
+            return self
+                .range_of_whole(caller, id, message, (offset, length), budget)
+                .await;
+        };
+        let (offset, text) = range_within(&cut, from, whole_bytes, (offset, length))?;
+        let bytes = row_bytes(1, text.len() as i64);
+        Ok(ContentRead::Read {
+            value: MessageRange {
+                message: message_row.try_into()?,
+                offset,
+                text,
+            },
+            bytes,
+        })
+    }
+
+    /// The same for a message whose text contains NUL, which the database cannot cut: it is read
+    /// whole.
+    async fn range_of_whole(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        message: MessageId,
+        range: (u64, u64),
+        budget: &ReadBudget,
+    ) -> Result<ContentRead<MessageRange>, StoreError> {
+        let (mut message, bytes) = match self.get_message(caller, id, message, budget).await? {
+            ContentRead::Read { value, bytes } => (value, bytes),
+            ContentRead::TooLarge { bytes } => return Ok(ContentRead::TooLarge { bytes }),
+        };
+        let cut = move || {
+            let whole = plain_text(&std::mem::take(&mut message.parts));
+            let (offset, text) = range_within(whole.as_bytes(), 0, whole.len(), range)?;
+            Ok(MessageRange {
+                message,
+                offset,
+                text,
+            })
+        };
+        Ok(ContentRead::Read {
+            value: parse_within(budget, bytes, cut).await?,
+            bytes,
+        })
+    }
+}
+
+/// Cuts a range out of a plain text of `whole` bytes, and widens it to whole characters. `cut` is
+/// the part of that text from `from` on that contains the range and three more bytes on either
+/// side, as far as the text goes.
+fn range_within(
+    cut: &[u8],
+    from: usize,
+    whole: usize,
+    (offset, length): (u64, u64),
+) -> Result<(u64, String), StoreError> {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(whole);
+    let end = start
+        .saturating_add(usize::try_from(length).unwrap_or(usize::MAX))
+        .min(whole);
+    let is_boundary = |at: &usize| cut.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
+    let first = (0..=start - from).rev().find(is_boundary).unwrap_or(0);
+    let past = (end - from..=cut.len())
+        .find(is_boundary)
+        .unwrap_or(cut.len());
+    let text =
+        std::str::from_utf8(&cut[first..past]).map_err(|_| StoreError::Unreadable("content"))?;
+    Ok(((from + first) as u64, text.to_owned()))
+}

@@ -1,0 +1,44 @@
+//! Long texts as the database sent them.
+
+use sqlx::{
+    Decode, Postgres, Type, Value as _, ValueRef,
+    error::BoxDynError,
+    postgres::{PgTypeInfo, PgValue, PgValueRef},
+};
+
+use crate::error::StoreError;
+
+/// A text column, neither copied nor checked for UTF-8 yet. For 64 MiB either would block a thread
+/// that serves calls for too long.
+pub(crate) struct StoredText(PgValue);
+
+impl StoredText {
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().as_bytes().map_or(0, <[u8]>::len)
+    }
+
+    /// The text. Fails if it is not UTF-8.
+    pub(crate) fn text(&self) -> Result<&str, StoreError> {
+        self.0
+            .as_ref()
+            .as_str()
+            .map_err(|_| StoreError::Unreadable("content"))
+    }
+}
+
+impl Type<Postgres> for StoredText {
+    fn type_info() -> PgTypeInfo {
+        <String as Type<Postgres>>::type_info()
+    }
+
+    fn compatible(ty: &PgTypeInfo) -> bool {
+        <String as Type<Postgres>>::compatible(ty)
+    }
+}
+
+impl Decode<'_, Postgres> for StoredText {
+    fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
+        Ok(Self(ValueRef::to_owned(&value)))
+    }
+}

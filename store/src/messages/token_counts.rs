@@ -1,0 +1,464 @@
+//! The transaction that stores token counts, enqueues the jobs that they trigger, and ends the
+//! counting jobs. It handles many conversations at once, and reads only those tails in which a
+//! trigger may have been reached. Locks are taken in one order everywhere: conversations, messages,
+//! jobs, each kind sorted. A lost lease rolls everything back.
+
+use std::collections::HashMap;
+
+use anneal_core::{
+    caller::{ConversationId, TenantId},
+    job::JobKind,
+    message::{MessageId, Part, Role},
+    tokens::{Encoding, Tokens},
+    trigger::{self, TriggerBounds},
+};
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::{
+    Store,
+    connection::row_security::Scope,
+    conversations::lock_conversation,
+    error::{Entity, StoreError},
+    failpoint,
+    policy_defaults::PolicyDefaults,
+    queue::{ClaimedJob, JobCommit, JobEnd, enqueue_jobs_of_many, finish_jobs},
+    rows::{self, column},
+    triggers::{
+        tail_stats::{self, TailAndWindow},
+        trigger_bounds::{self, ConversationBounds},
+    },
+};
+
+/// Most messages of a conversation that is counted in a batch with others: the transaction is short
+/// because each part is small.
+const MESSAGES_IN_BATCH: i64 = 32;
+
+/// Most bytes of their text: the slowest text known takes 22 ms.
+const BYTES_IN_BATCH: i64 = 32 * 1024;
+
+/// Most messages of a conversation that is counted by itself; more wait for its next run.
+const MESSAGES_OF_ONE: i64 = 500;
+
+/// Most bytes of their text after the first message.
+const BYTES_OF_ONE: i64 = 8 * 1024 * 1024;
+
+/// The messages of a conversation that are not counted yet, oldest first.
+#[derive(Debug, Clone)]
+pub struct UncountedMessages {
+    /// The encoding that the conversation's tokens are counted in.
+    pub encoding: Encoding,
+    /// Every message up to this one is counted.
+    pub counted: MessageId,
+    /// The newest message of the conversation.
+    pub last_message_id: MessageId,
+    /// Ids, roles and parts of the messages.
+    pub messages: Vec<(MessageId, Role, Vec<Part>)>,
+}
+
+/// The counts of one job's messages.
+#[derive(Debug, Clone)]
+pub struct CountedMessages<'a> {
+    /// The job that they belong to.
+    pub job: &'a ClaimedJob,
+    /// Every message up to this one was counted before.
+    pub counted: MessageId,
+    /// The counts of the messages that follow.
+    pub counts: Vec<(MessageId, Tokens)>,
+}
+
+impl CountedMessages<'_> {
+    /// The message up to which all are counted with these counts.
+    fn last(&self) -> MessageId {
+        self.counts.last().map_or(self.counted, |(id, _)| *id)
+    }
+
+    /// Tokens of the largest message.
+    fn largest(&self) -> Tokens {
+        self.counts
+            .iter()
+            .map(|(_, tokens)| *tokens)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+/// A conversation whose row is locked.
+struct LockedConversation {
+    counted: MessageId,
+    last: MessageId,
+    /// Tokens of all messages.
+    total: Tokens,
+    /// The trigger bounds, if they were computed under the present settings.
+    bounds: Option<TriggerBounds>,
+    /// Whether its row has trigger bounds, perhaps computed under other settings.
+    has_stored_bounds: bool,
+}
+
+struct LockedRow {
+    conversation_id: Uuid,
+    counted_message_id: i64,
+    last_message_id: i64,
+    token_total: i64,
+    quiet_message_id: Option<i64>,
+    quiet_token_total: Option<i64>,
+    quiet_large_tokens: Option<i64>,
+    is_quiet: bool,
+}
+
+impl LockedRow {
+    fn head(&self) -> LockedConversation {
+        LockedConversation {
+            counted: MessageId(self.counted_message_id),
+            last: MessageId(self.last_message_id),
+            total: rows::tokens(self.token_total),
+            bounds: self.bounds().filter(|_| self.is_quiet),
+            has_stored_bounds: self.quiet_message_id.is_some(),
+        }
+    }
+
+    fn bounds(&self) -> Option<TriggerBounds> {
+        Some(TriggerBounds {
+            message: MessageId(self.quiet_message_id?),
+            total: rows::tokens(self.quiet_token_total?),
+            large: rows::tokens(self.quiet_large_tokens?),
+        })
+    }
+}
+
+impl LockedConversation {
+    /// Whether these counts continue what is counted, and their messages exist. Otherwise the
+    /// conversation was deleted and created again under the same id.
+    fn accepts(&self, one: &CountedMessages<'_>) -> bool {
+        one.counted == self.counted && one.last() <= self.last
+    }
+
+    /// Whether uncounted messages are left after these counts.
+    fn more_after(&self, one: &CountedMessages<'_>) -> bool {
+        self.last > self.counted_after(one)
+    }
+
+    /// The message up to which all are counted after these counts.
+    fn counted_after(&self, one: &CountedMessages<'_>) -> MessageId {
+        if self.accepts(one) {
+            one.last()
+        } else {
+            self.counted
+        }
+    }
+
+    /// Whether no trigger can have been reached by the messages stored and counted so far.
+    fn is_within_bounds_after(&self, one: &CountedMessages<'_>) -> bool {
+        self.bounds
+            .is_some_and(|bounds| bounds.holds(self.last, self.total, one.largest()))
+    }
+}
+
+impl Store {
+    /// Reads the uncounted messages of these jobs' conversations. Slow ones are left out:
+    /// conversations with more than 32 uncounted messages or 32 KiB are read by
+    /// [`Store::read_uncounted_page`]. Deleted conversations are missing as well.
+    pub async fn read_uncounted_messages(
+        &self,
+        jobs: &[&ClaimedJob],
+    ) -> Result<HashMap<ConversationId, UncountedMessages>, StoreError> {
+        let mut read = self
+            .read_uncounted_rows(jobs, MESSAGES_IN_BATCH, BYTES_IN_BATCH, true)
+            .await?;
+        read.retain(|_, uncounted| {
+            !uncounted.messages.is_empty() || uncounted.counted == uncounted.last_message_id
+        });
+        Ok(read)
+    }
+
+    /// Reads the next uncounted messages of one job's conversation: at most 500, and after the
+    /// first one at most 8 MiB of text. None if the conversation has been deleted.
+    pub async fn read_uncounted_page(
+        &self,
+        job: &ClaimedJob,
+    ) -> Result<Option<UncountedMessages>, StoreError> {
+        let mut read = self
+            .read_uncounted_rows(&[job], MESSAGES_OF_ONE, BYTES_OF_ONE, false)
+            .await?;
+        Ok(read.remove(&job.conversation))
+    }
+
+    async fn read_uncounted_rows(
+        &self,
+        jobs: &[&ClaimedJob],
+        limit: i64,
+        bytes: i64,
+        whole: bool,
+    ) -> Result<HashMap<ConversationId, UncountedMessages>, StoreError> {
+        let (tenants, conversations) = tenant_and_conversation_ids(jobs.iter().copied());
+        let mut db = self
+            .jobs
+            .checkout(Scope::of(tenants.iter().copied().map(TenantId)))
+            .await?;
+        let rows = sqlx::query_file!(
+            "sql/uncounted_messages.sql",
+            &tenants,
+            &conversations,
+            limit,
+            bytes,
+            whole
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        db.release().await?;
+        failpoint!("counting.read");
+        let mut read = HashMap::with_capacity(jobs.len());
+        for row in rows {
+            let uncounted =
+                read.entry(ConversationId(row.conversation_id))
+                    .or_insert(UncountedMessages {
+                        encoding: rows::encoding(row.encoding)?,
+                        counted: MessageId(row.counted_message_id),
+                        last_message_id: MessageId(row.last_message_id),
+                        messages: Vec::new(),
+                    });
+            if let (Some(message), Some(role), Some(content)) =
+                (row.message_id, row.role, row.content)
+            {
+                uncounted.messages.push((
+                    MessageId(message),
+                    rows::role(role)?,
+                    rows::parts(&content)?,
+                ));
+            }
+        }
+        Ok(read)
+    }
+
+    /// Stores the counts of many conversations, checks their triggers, and ends their jobs. An
+    /// entry is None if another transaction holds the conversation, or it has been deleted: nothing
+    /// of it was written, and nothing was waited for. An error means that nothing at all was
+    /// written: each job is then recorded by [`Store::record_counts_of_one`].
+    pub async fn record_counts(
+        &self,
+        batch: &[CountedMessages<'_>],
+    ) -> Result<Vec<Option<JobCommit>>, StoreError> {
+        let mut db = self
+            .jobs
+            .checkout(Scope::of(batch.iter().map(|one| one.job.tenant)))
+            .await?;
+        let mut tx = db.begin().await?;
+        match self.write_and_finish(&mut tx, batch).await {
+            Ok(recorded) => {
+                tx.commit().await?;
+                failpoint!("counting.committed");
+                db.release().await?;
+                Ok(recorded)
+            }
+            Err(lost) if lost.is_refusal() => {
+                // The caller locks the same conversations again at once: their locks must be free
+                // by then.
+                tx.rollback().await?;
+                db.release().await?;
+                Err(lost)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same for one job; waits for the conversation's lock.
+    pub async fn record_counts_of_one(
+        &self,
+        counted: &CountedMessages<'_>,
+    ) -> Result<JobCommit, StoreError> {
+        let mut db = self.jobs.checkout(counted.job.caller()).await?;
+        let mut tx = db.begin().await?;
+        lock_conversation(&mut tx, counted.job.caller(), counted.job.conversation).await?;
+        failpoint!("counting.alone.locked");
+        let committed = self
+            .write_and_finish(&mut tx, std::slice::from_ref(counted))
+            .await?
+            .pop()
+            .flatten();
+        tx.commit().await?;
+        failpoint!("counting.alone.committed");
+        db.release().await?;
+        committed.ok_or(StoreError::NotFound(Entity::Conversation))
+    }
+
+    async fn write_and_finish(
+        &self,
+        db: &mut PgConnection,
+        batch: &[CountedMessages<'_>],
+    ) -> Result<Vec<Option<JobCommit>>, StoreError> {
+        let mut heads = lock_free_conversations(db, batch, &self.policy_defaults).await?;
+        failpoint!("counting.locked");
+        let taken = batch.iter().filter(|one| {
+            heads
+                .get(&one.job.conversation)
+                .is_some_and(|head| head.accepts(one))
+        });
+        for (conversation, total) in write_counts(db, taken).await? {
+            heads
+                .entry(conversation)
+                .and_modify(|head| head.total = total);
+        }
+        failpoint!("counting.written");
+        let locked = || {
+            batch
+                .iter()
+                .filter_map(|one| heads.get(&one.job.conversation).map(|head| (one, head)))
+        };
+        let tails = self
+            .read_tails(
+                db,
+                locked().filter(|(one, head)| !head.is_within_bounds_after(one)),
+            )
+            .await?;
+        failpoint!("counting.looked");
+        let endings: Vec<JobEnd<'_>> = locked()
+            .map(|(one, head)| JobEnd {
+                job: one.job,
+                more: head.more_after(one),
+            })
+            .collect();
+        let mut finished = finish_jobs(db, JobKind::CountTokens, &endings).await?;
+        let caused = |job: &ClaimedJob| {
+            tails
+                .get(&job.conversation)
+                .map(|tail| trigger::due_jobs(&tail.state))
+                .unwrap_or_default()
+        };
+        let dirty: Vec<_> = endings
+            .iter()
+            .flat_map(|end| {
+                caused(end.job)
+                    .into_iter()
+                    .map(|kind| (end.job.tenant, end.job.conversation, kind))
+            })
+            .collect();
+        enqueue_jobs_of_many(db, &dirty).await?;
+        failpoint!("counting.enqueued");
+        let committed = batch.iter().map(|one| {
+            let finished = finished.remove(&one.job.conversation)?;
+            Some(JobCommit {
+                finished,
+                caused: caused(one.job),
+                kept: true,
+            })
+        });
+        Ok(committed.collect())
+    }
+
+    /// Reads the tails of conversations, and stores the trigger bounds that follow from them.
+    async fn read_tails<'a>(
+        &self,
+        db: &mut PgConnection,
+        locked: impl Iterator<Item = (&'a CountedMessages<'a>, &'a LockedConversation)>,
+    ) -> Result<HashMap<ConversationId, TailAndWindow>, StoreError> {
+        let locked: Vec<_> = locked.collect();
+        if locked.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let (tenants, conversations) =
+            tenant_and_conversation_ids(locked.iter().map(|(one, _)| one.job));
+        let tails =
+            tail_stats::read_tails(db, &tenants, &conversations, &self.policy_defaults).await?;
+        let bounds = locked.iter().filter_map(|(one, head)| {
+            let TailAndWindow {
+                state,
+                model,
+                window,
+            } = tails.get(&one.job.conversation)?;
+            let bounds = state.trigger_bounds(head.counted_after(one), head.total);
+            let (tenant, conversation) = (one.job.tenant.0, one.job.conversation);
+            let by_window = state.policy.goes_by_window();
+            let (model, window) = (
+                model.clone().filter(|_| by_window),
+                window.filter(|_| by_window),
+            );
+            (bounds.is_some() || head.has_stored_bounds).then_some(ConversationBounds {
+                tenant,
+                conversation,
+                bounds,
+                model,
+                window,
+            })
+        });
+        trigger_bounds::put_trigger_bounds(db, &bounds.collect::<Vec<_>>(), &self.policy_defaults)
+            .await?;
+        Ok(tails)
+    }
+}
+
+/// Tenant ids and conversation ids of jobs, as two columns.
+fn tenant_and_conversation_ids<'a>(
+    jobs: impl Iterator<Item = &'a ClaimedJob>,
+) -> (Vec<Uuid>, Vec<Uuid>) {
+    jobs.map(|job| (job.tenant.0, job.conversation.0)).unzip()
+}
+
+/// Locks those conversations that no other transaction holds.
+async fn lock_free_conversations(
+    db: &mut PgConnection,
+    batch: &[CountedMessages<'_>],
+    policy_defaults: &PolicyDefaults,
+) -> Result<HashMap<ConversationId, LockedConversation>, StoreError> {
+    let (tenants, conversations) = tenant_and_conversation_ids(batch.iter().map(|one| one.job));
+    let rows = sqlx::query_file_as!(
+        LockedRow,
+        "sql/lock_conversations.sql",
+        &tenants,
+        &conversations,
+        policy_defaults.fingerprint(),
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (ConversationId(row.conversation_id), row.head()))
+        .collect())
+}
+
+/// Writes the counts of locked conversations. Returns the conversations' total tokens.
+async fn write_counts<'a>(
+    db: &mut PgConnection,
+    counted: impl Iterator<Item = &'a CountedMessages<'a>>,
+) -> Result<Vec<(ConversationId, Tokens)>, StoreError> {
+    let (mut message_tenants, mut message_conversations) = (Vec::new(), Vec::new());
+    let (mut messages, mut tokens) = (Vec::new(), Vec::new());
+    let (mut tenants, mut conversations, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+    for one in counted.filter(|one| !one.counts.is_empty()) {
+        let (tenant, conversation) = (one.job.tenant.0, one.job.conversation.0);
+        for (id, count) in &one.counts {
+            message_tenants.push(tenant);
+            message_conversations.push(conversation);
+            messages.push(id.0);
+            tokens.push(column(*count));
+        }
+        tenants.push(tenant);
+        conversations.push(conversation);
+        marks.push(one.last().0);
+    }
+    if marks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = sqlx::query_file!(
+        "sql/record_counts.sql",
+        &message_tenants,
+        &message_conversations,
+        &messages,
+        &tokens,
+        &tenants,
+        &conversations,
+        &marks,
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    #[cfg(feature = "sabotage")]
+    crate::sabotage::count_again(db, &conversations).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| {
+            (
+                ConversationId(row.conversation_id),
+                rows::tokens(row.token_total),
+            )
+        })
+        .collect())
+}

@@ -1,0 +1,170 @@
+//! Admits calls of language models under the model's row lock. `settle` ends them. No connection
+//! is held in between.
+
+use anneal_core::{
+    admission::{self, AdmissionRefusal, AdmissionState, Breaker, CallLimits, CallPurpose},
+    caller::{Caller, ConversationId, TenantId},
+    job::LEASE_SECONDS,
+    tokens::Tokens,
+};
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use super::{
+    lease::ModelLease,
+    model_row::lock_model_breaker,
+    settle::{SettleOnDrop, Settlement},
+};
+use crate::{
+    Store,
+    connection::row_security::Scope,
+    error::{Entity, StoreError, violated},
+    failpoint,
+    rows::{breaker, column, time_left, tokens},
+};
+
+/// A call to admit.
+#[derive(Debug, Clone, Copy)]
+pub struct CallAsk<'a> {
+    /// Name of the model in the configuration.
+    pub model: &'a str,
+    /// The conversation that the call is for.
+    pub conversation: ConversationId,
+    /// Purpose of the call.
+    pub purpose: CallPurpose,
+    /// Most tokens that it may use: its input and the reserve for its output.
+    pub tokens: Tokens,
+    /// The operator's limits.
+    pub limits: CallLimits,
+}
+
+impl Store {
+    /// Admits a call, or returns the reason for refusing it. [`Store::maintain_lease`] must renew
+    /// the lease until the call is settled. If the caller does not learn whether the call was
+    /// admitted, the lease is settled in the background.
+    pub async fn admit_call(
+        &self,
+        caller: Caller,
+        ask: &CallAsk<'_>,
+    ) -> Result<Result<ModelLease, AdmissionRefusal>, StoreError> {
+        let _permit = self.model_row_permits.acquire(ask.purpose).await?;
+        let mut db = self
+            .calls_pool(ask.purpose)
+            .checkout(Scope::TenantAndQueue(caller.tenant()))
+            .await?;
+        let mut settle_on_drop = SettleOnDrop::new(self, None);
+        let outcome = match try_admit(&mut db, caller, ask, &mut settle_on_drop).await {
+            // Another turn of the same conversation, with another model, was admitted meanwhile.
+            Err(StoreError::Database(error))
+                if violated(error.error()) == Some("ai_model_lease_turn_unique") =>
+            {
+                db.roll_back().await.map(|()| Err(AdmissionRefusal::Turn))
+            }
+            admitted => db.settle(admitted).await,
+        };
+        failpoint!("call.admitted");
+        if outcome.is_ok() {
+            settle_on_drop.disarm();
+        }
+        outcome
+    }
+}
+
+async fn try_admit(
+    db: &mut PgConnection,
+    caller: Caller,
+    ask: &CallAsk<'_>,
+    settle_on_drop: &mut SettleOnDrop<'_>,
+) -> Result<Result<ModelLease, AdmissionRefusal>, StoreError> {
+    let mut tx = db.begin().await?;
+    let model = lock_model_breaker(&mut tx, ask.model).await?.breaker;
+    if ask.limits.tokens_per_day.is_some() {
+        // Locked so that concurrent calls of one tenant to two models cannot both take the last
+        // tokens of the day.
+        sqlx::query!(
+            "select tenant_id from tenant where tenant_id = $1 for no key update",
+            caller.tenant().0
+        )
+        .fetch_optional(&mut *tx)
+        .await?;
+    }
+    let state = AdmissionState {
+        model,
+        ..read_state(&mut tx, caller, ask).await?
+    };
+    #[cfg(feature = "sabotage")]
+    let state = crate::sabotage::anybodys_breaker(&mut tx, ask.model, state).await;
+    if let Err(refusal) = admission::admit(&state, &ask.limits, ask.purpose, ask.tokens) {
+        tx.rollback().await?;
+        return Ok(Err(refusal));
+    }
+    // A separate statement: the unique key of turns is checked in the next one and must see these
+    // rows deleted.
+    sqlx::query!(
+        "delete from ai_model_lease
+         where lease_until_ts <= now() and (model = $2 or tenant_id = $3 or (conversation_id = $1 and turn))",
+        ask.conversation.0,
+        ask.model,
+        caller.tenant().0,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let lease = ModelLease {
+        caller,
+        conversation: ask.conversation,
+        model: ask.model.to_owned(),
+        purpose: ask.purpose,
+        breaker: ask.limits.breaker,
+        lease: Uuid::now_v7(),
+        is_model_probe: state.model.is_half_open || state.tenant.is_half_open,
+        is_conversation_probe: state.conversation.failures >= ask.limits.breaker.failures
+            && ask.purpose == CallPurpose::Summary,
+    };
+    sqlx::query_file!(
+        "sql/put_model_lease.sql",
+        caller.tenant().0,
+        ask.conversation.0,
+        lease.lease,
+        ask.model,
+        ask.purpose == CallPurpose::Turn,
+        column(ask.tokens),
+        f64::from(LEASE_SECONDS),
+        lease.is_model_probe,
+    )
+    .execute(&mut *tx)
+    .await?;
+    failpoint!("call.put");
+    settle_on_drop.arm(Settlement::for_unused_lease(&lease));
+    tx.commit().await?;
+    Ok(Ok(lease))
+}
+
+/// Reads the admission state except for the model's breaker.
+async fn read_state(
+    db: &mut PgConnection,
+    caller: Caller,
+    ask: &CallAsk<'_>,
+) -> Result<AdmissionState, StoreError> {
+    let row = sqlx::query_file!(
+        "sql/call_standing.sql",
+        caller.tenant().0,
+        ask.conversation.0,
+        ask.model,
+        TenantId::DEFAULT.0,
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let calls = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    Ok(AdmissionState {
+        model: Breaker::default(),
+        tenant: breaker(row.tenant_failures, row.tenant_open_seconds),
+        conversation: breaker(row.failures, row.open_seconds),
+        calls_in_flight: calls(row.under_way),
+        tenant_calls_in_flight: calls(row.tenant_under_way),
+        has_other_tenants: row.has_neighbours,
+        tenant_tokens: tokens(row.tenant_tokens),
+        day_left: time_left(Some(row.day_left)).unwrap_or_default(),
+        turn_in_flight: row.turn,
+    })
+}

@@ -1,0 +1,164 @@
+//! What a conversation's calls consisted of, and what they cost.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    economics::{BoundaryRecord, History, MessageRecord},
+    message::MessageId,
+    tokens::Tokens,
+};
+
+use crate::{
+    Store,
+    error::StoreError,
+    rows::{self, tokens},
+};
+
+/// What a conversation's calls consisted of.
+#[derive(Debug, Clone)]
+pub struct CallHistory {
+    /// Its messages and boundaries, to be replayed.
+    pub history: History,
+    /// Sums of the usage reports.
+    pub reported: ReportedTotals,
+    /// What summaries cost.
+    pub spend: SummarySpend,
+}
+
+/// Sums of usage reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReportedTotals {
+    /// Number of reports.
+    pub calls: i64,
+    /// Input tokens, cached and written ones included.
+    pub input: Tokens,
+    /// Input tokens that were read from the cache.
+    pub cached: Tokens,
+    /// Input tokens that were written to the cache.
+    pub written: Tokens,
+    /// Output tokens.
+    pub output: Tokens,
+    /// Calls that found the cache cold although the context's beginning had not changed.
+    pub cold: i64,
+}
+
+/// What summarizers read and wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SummarySpend {
+    /// Number of summaries of large messages.
+    pub summaries: i64,
+    /// Number of checkpoints.
+    pub checkpoints: i64,
+    /// Tokens that language models read.
+    pub read: Tokens,
+    /// Tokens that language models wrote.
+    pub written: Tokens,
+}
+
+/// Most messages that a replay looks at, the newest ones.
+const REPLAYED_MESSAGES: i64 = 10_000;
+
+impl Store {
+    /// Reads what a conversation's calls consisted of: its newest 10,000 messages, and the sums of
+    /// its reports.
+    pub async fn read_call_history(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        system_prompt: Tokens,
+    ) -> Result<CallHistory, StoreError> {
+        let (history, spend) = self.read_history(caller, id, system_prompt).await?;
+        let reported = self.sum_reports(caller, id).await?;
+        Ok(CallHistory {
+            history,
+            reported,
+            spend,
+        })
+    }
+
+    async fn read_history(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        system_prompt: Tokens,
+    ) -> Result<(History, SummarySpend), StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let messages = sqlx::query_file!(
+            "sql/economics_messages.sql",
+            caller.tenant().0,
+            id.0,
+            REPLAYED_MESSAGES
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        let boundaries = sqlx::query_file!("sql/economics_boundaries.sql", caller.tenant().0, id.0)
+            .fetch_all(&mut *db)
+            .await?;
+        db.release().await?;
+        let mut spend = SummarySpend::default();
+        let mut message_records = Vec::with_capacity(messages.len());
+        for row in messages.into_iter().rev() {
+            let summary = row.summary_tokens.map(tokens);
+            spend.summaries += i64::from(summary.is_some());
+            spend.read += tokens(row.read);
+            spend.written += tokens(row.written);
+            message_records.push(MessageRecord {
+                id: MessageId(row.message_id),
+                role: rows::role(row.role)?,
+                turn: row.turn,
+                tokens: tokens(row.tokens),
+                summary,
+                at_us: row.at_us,
+            });
+        }
+        let mut boundary_records = Vec::with_capacity(boundaries.len());
+        for row in boundaries {
+            let summary = row.summary.map(tokens);
+            spend.checkpoints += i64::from(summary.is_some());
+            spend.read += tokens(row.read);
+            spend.written += tokens(row.written);
+            boundary_records.push(BoundaryRecord {
+                at_us: row.at_us,
+                after: MessageId(row.after),
+                summary,
+            });
+        }
+        boundary_records.sort_by_key(|boundary| (boundary.at_us, boundary.after));
+        Ok((
+            History {
+                messages: message_records,
+                boundaries: boundary_records,
+                system_prompt,
+            },
+            spend,
+        ))
+    }
+
+    async fn sum_reports(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+    ) -> Result<ReportedTotals, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let row = sqlx::query!(
+            r#"select count(*) as "calls!", coalesce(sum(input_tokens), 0)::bigint as "input!",
+                   coalesce(sum(cached_tokens), 0)::bigint as "cached!",
+                   coalesce(sum(written_tokens), 0)::bigint as "written!",
+                   coalesce(sum(output_tokens), 0)::bigint as "output!",
+                   count(*) filter (where cache_state = 3) as "cold!"
+               from ai_model_call where tenant_id = $1 and conversation_id = $2"#,
+            caller.tenant().0,
+            id.0,
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(ReportedTotals {
+            calls: row.calls,
+            input: tokens(row.input),
+            cached: tokens(row.cached),
+            written: tokens(row.written),
+            output: tokens(row.output),
+            cold: row.cold,
+        })
+    }
+}

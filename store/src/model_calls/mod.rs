@@ -1,0 +1,28 @@
+//! Calls of language models.
+//!
+//! - `admit`: which calls may start.
+//! - `lease`: the lease of an admitted call, renewed while the call runs.
+//! - `settle`: how a call ends: its cost is booked, breakers move, the lease goes. Retried in the
+//!   background.
+//! - `model_row`: the lock of a model's row, under which calls are admitted and settled.
+//! - `recorded`: the stored answer of an earlier turn, for a repeated request.
+//! - `usage_reports`: reported usage, and what is learnt from it about models.
+//! - `call_history`: what a conversation's calls consisted of and cost.
+//! - `model_figures`: models and breakers as operators see them.
+
+mod admit;
+mod call_history;
+mod lease;
+mod model_figures;
+pub(crate) mod model_row;
+mod recorded;
+pub(crate) mod settle;
+mod usage_reports;
+
+pub use admit::CallAsk;
+pub use call_history::{CallHistory, ReportedTotals, SummarySpend};
+pub use lease::ModelLease;
+pub use model_figures::{ConversationBreaker, ModelFigures};
+pub use recorded::{RecordedCall, StoredAnswer};
+pub use settle::{CallOutcome, Verdict};
+pub use usage_reports::{Calibration, UsageReport};

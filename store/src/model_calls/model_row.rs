@@ -1,0 +1,101 @@
+//! The lock of a model's row, under which calls are admitted and settled, and how many calls may
+//! wait for it.
+
+use std::time::Duration;
+
+use anneal_core::admission::{Breaker, CallPurpose};
+use sqlx::PgConnection;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
+
+use crate::{
+    Store,
+    connection::{StoreSettings, pool::Pool},
+    error::StoreError,
+    rows::breaker,
+};
+
+/// Limits how many calls wait for rows of models at once. A process that hangs may hold such a row
+/// until PostgreSQL ends its session; calls that wait for the row must not take all connections.
+pub(crate) struct ModelRowPermits {
+    jobs: Semaphore,
+    writes: Semaphore,
+}
+
+/// How long a call waits for a permit: longer than PostgreSQL keeps a session that is idle in a
+/// transaction.
+const PERMIT_DEADLINE: Duration = Duration::from_secs(10);
+
+impl ModelRowPermits {
+    /// A quarter of the connections for jobs, and a quarter of those for writes.
+    pub(crate) fn of(settings: &StoreSettings) -> Self {
+        let quarter = |connections: u32| Semaphore::new((connections / 4).max(1) as usize);
+        Self {
+            jobs: quarter(settings.job_connections),
+            writes: quarter(settings.write_connections),
+        }
+    }
+
+    /// Waits for a permit, which is returned when it is dropped.
+    pub(crate) async fn acquire(
+        &self,
+        purpose: CallPurpose,
+    ) -> Result<SemaphorePermit<'_>, StoreError> {
+        let permits = match purpose {
+            CallPurpose::Summary => &self.jobs,
+            CallPurpose::Turn => &self.writes,
+        };
+        let permit = timeout(PERMIT_DEADLINE, permits.acquire())
+            .await
+            .map_err(|_| StoreError::Busy)?;
+        permit.map_err(|_| StoreError::Busy)
+    }
+}
+
+impl Store {
+    /// The pool for a purpose: jobs and turns do not wait for each other's connections.
+    pub(crate) const fn calls_pool(&self, purpose: CallPurpose) -> &Pool {
+        match purpose {
+            CallPurpose::Summary => &self.jobs,
+            CallPurpose::Turn => &self.writes,
+        }
+    }
+}
+
+/// The row of a model.
+pub(crate) struct ModelRow {
+    pub(crate) breaker: Breaker,
+    /// Number of failures that count against the model.
+    pub(crate) evidence: u32,
+    /// The series of failures that they belong to.
+    pub(crate) series: i64,
+}
+
+/// Locks the model's row and reads its breaker: admissions for one model happen one after another.
+pub(crate) async fn lock_model_breaker(
+    db: &mut PgConnection,
+    model: &str,
+) -> Result<ModelRow, StoreError> {
+    sqlx::query!(
+        "insert into ai_model_breaker (model) values ($1) on conflict (model) do nothing",
+        model
+    )
+    .execute(&mut *db)
+    .await?;
+    let row = sqlx::query!(
+        r#"select failures, evidence, series,
+               extract(epoch from open_until_ts - now())::double precision as "open_seconds?"
+           from ai_model_breaker where model = $1 for update"#,
+        model,
+    )
+    .fetch_one(db)
+    .await?;
+    let evidence = row.evidence.unsigned_abs();
+    Ok(ModelRow {
+        breaker: breaker(row.failures, row.open_seconds),
+        evidence,
+        series: row.series,
+    })
+}

@@ -1,0 +1,114 @@
+//! The stored answer of an earlier turn: a repeated request gets it instead of a second call.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    message::{MessageId, Role},
+    tokens::Tokens,
+};
+
+use crate::{
+    Store,
+    error::StoreError,
+    messages::{ContentRead, ReadBudget, StoredMessage},
+    rows::{role_code, tokens},
+};
+
+/// The stored answer of an earlier turn.
+#[derive(Debug, Clone)]
+pub struct StoredAnswer {
+    /// The message.
+    pub message: StoredMessage,
+    /// The call that produced it. None: its usage was not recorded.
+    pub call: Option<RecordedCall>,
+}
+
+/// The recorded usage of a model call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedCall {
+    /// Name of the model.
+    pub model: String,
+    /// Input tokens, cached and written ones included.
+    pub input: Tokens,
+    /// Input tokens that were read from the cache.
+    pub cached: Tokens,
+    /// Input tokens that were written to the cache.
+    pub written: Tokens,
+    /// Output tokens.
+    pub output: Tokens,
+    /// Why the model stopped, as in [`crate::UsageReport::stop_reason`].
+    pub stop_reason: Option<i16>,
+}
+
+impl Store {
+    /// Whether the conversation has continued after a question whose last message is `last`: the
+    /// model answered a later message, or contexts start after it.
+    pub async fn is_overtaken(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        last: MessageId,
+    ) -> Result<bool, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let overtaken = sqlx::query_scalar!(
+            r#"select exists (
+                   select from ai_message
+                   where tenant_id = $1 and conversation_id = $2 and message_id > $3 and role = $4
+               ) or exists (
+                   select from ai_separator
+                   where tenant_id = $1 and conversation_id = $2 and after_message_id >= $3
+               ) as "overtaken!""#,
+            caller.tenant().0,
+            id.0,
+            last.0,
+            role_code(Role::Assistant),
+        )
+        .fetch_one(&mut *db)
+        .await?;
+        db.release().await?;
+        Ok(overtaken)
+    }
+
+    /// Finds the answer that was stored under a request id, with its usage, if it fits the budget.
+    pub async fn find_answer(
+        &self,
+        caller: Caller,
+        id: ConversationId,
+        request_id: &str,
+        budget: &ReadBudget,
+    ) -> Result<ContentRead<Option<StoredAnswer>>, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let row = sqlx::query!(
+            r#"select m.message_id, c.model as "model?", c.input_tokens as "input_tokens?",
+                   c.cached_tokens as "cached_tokens?", c.written_tokens as "written_tokens?",
+                   c.output_tokens as "output_tokens?", c.stop_reason
+               from ai_message as m
+               left join ai_model_call as c on c.conversation_id = m.conversation_id and c.request_id = m.request_id
+               where m.tenant_id = $1 and m.conversation_id = $2 and m.request_id = $3"#,
+            caller.tenant().0,
+            id.0,
+            request_id,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        db.release().await?;
+        let Some(row) = row else {
+            return Ok(ContentRead::Read {
+                value: None,
+                bytes: 0,
+            });
+        };
+        let message = self
+            .get_message(caller, id, MessageId(row.message_id), budget)
+            .await?;
+        let count = |tokens_or_null: Option<i64>| tokens(tokens_or_null.unwrap_or(0));
+        let call = row.model.map(|model| RecordedCall {
+            model,
+            input: count(row.input_tokens),
+            cached: count(row.cached_tokens),
+            written: count(row.written_tokens),
+            output: count(row.output_tokens),
+            stop_reason: row.stop_reason,
+        });
+        Ok(message.map(|message| Some(StoredAnswer { message, call })))
+    }
+}

@@ -1,0 +1,124 @@
+//! Which due jobs a worker gets.
+
+use anneal_core::{
+    caller::{Caller, ConversationId, TenantId},
+    job::{JobKind, LEASE_SECONDS},
+    policy::KeepRecent,
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
+
+/// Most tenants that one claim examines; each costs some reads of an index.
+const TENANTS_PER_CLAIM: i32 = 1_000;
+
+/// A job that this worker holds for the length of its lease.
+#[derive(Debug, Clone)]
+pub struct ClaimedJob {
+    /// Kind of the job.
+    pub kind: JobKind,
+    /// The conversation that it works on.
+    pub conversation: ConversationId,
+    /// The conversation's tenant.
+    pub tenant: TenantId,
+    /// Starts since the last success, this one included.
+    pub attempts: i16,
+    /// The compaction that a caller asked for, if the job is one.
+    pub manual: Option<ManualCompaction>,
+    pub(super) generation: i64,
+    pub(super) lease: Uuid,
+}
+
+/// Result of a claim.
+#[derive(Debug, Clone, Default)]
+pub struct Claim {
+    /// The claimed jobs, held for the length of their leases.
+    pub jobs: Vec<ClaimedJob>,
+    /// The last tenant examined, if more tenants may follow. None: all were examined.
+    pub more_after: Option<TenantId>,
+}
+
+/// A compaction that a caller asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManualCompaction {
+    /// What the summary should preserve above all.
+    pub focus: String,
+    /// The caller's request id, by which it finds its checkpoint.
+    pub request_id: String,
+    /// What stays in the tail, if that differs from the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<KeepRecent>,
+}
+
+impl ClaimedJob {
+    /// The caller that the job acts as.
+    pub const fn caller(&self) -> Caller {
+        Caller::of(self.tenant)
+    }
+}
+
+impl Store {
+    /// Claims up to `limit` due jobs of a kind.
+    ///
+    /// - Tenants with due jobs get equal shares, or a quarter of `limit` if that is more, but at
+    ///   most `per_tenant` jobs each. Tenants in `skipped` get none.
+    /// - Rows that another worker holds are skipped.
+    /// - Tenants are examined in order after `cursor`, at most 1,000 at once. A claim may find
+    ///   nothing although tenants behind them have due jobs: `more_after` says where to continue.
+    pub async fn claim_jobs(
+        &self,
+        kind: JobKind,
+        limit: i32,
+        per_tenant: i32,
+        cursor: TenantId,
+        worker: &str,
+        skipped: &[TenantId],
+    ) -> Result<Claim, StoreError> {
+        let lease = Uuid::now_v7();
+        let skipped: Vec<Uuid> = skipped.iter().map(|tenant| tenant.0).collect();
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
+        failpoint!("claim.begun");
+        let rows = sqlx::query_file!(
+            "sql/claim_jobs.sql",
+            kind.code(),
+            i64::from(limit),
+            i64::from(per_tenant),
+            cursor.0,
+            worker,
+            lease,
+            f64::from(LEASE_SECONDS),
+            TENANTS_PER_CLAIM,
+            &skipped,
+        )
+        .fetch_all(&mut *db)
+        .await?;
+        #[cfg(feature = "sabotage")]
+        crate::sabotage::delete_claimed_jobs(&mut db, lease).await?;
+        db.release().await?;
+        let mut claim = Claim::default();
+        if rows.iter().any(|row| row.conversation_id.is_some()) {
+            failpoint!("claim.claimed");
+        }
+        for row in rows {
+            let (tenant, Some(conversation)) = (TenantId(row.tenant_id), row.conversation_id)
+            else {
+                claim.more_after = Some(TenantId(row.tenant_id));
+                continue;
+            };
+            claim.jobs.push(ClaimedJob {
+                kind,
+                conversation: ConversationId(conversation),
+                tenant,
+                attempts: row.attempts.unwrap_or_default(),
+                manual: row
+                    .argument
+                    .as_deref()
+                    .and_then(|argument| serde_json::from_str(argument).ok()),
+                generation: row.generation.unwrap_or_default(),
+                lease,
+            });
+        }
+        Ok(claim)
+    }
+}

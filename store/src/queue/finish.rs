@@ -1,0 +1,206 @@
+//! How a claimed job ends: within the transaction of its results, with a failure, or put back.
+
+use std::collections::HashMap;
+
+use anneal_core::{caller::ConversationId, job::JobKind};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{claim::ClaimedJob, enqueue::enqueue_jobs};
+#[cfg(feature = "sabotage")]
+use crate::sabotage::{self, Sabotage};
+use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
+
+/// How a job ended that did its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishOutcome {
+    /// Nothing more to do.
+    Done,
+    /// New work arrived meanwhile, or the job left some: it waits again.
+    Again,
+}
+
+/// Outcome of a transaction that wrote a job's results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCommit {
+    /// Whether the job is done or waits again.
+    pub finished: FinishOutcome,
+    /// The jobs that the results made due.
+    pub caused: Vec<JobKind>,
+    /// False if the conversation had changed so that the results were discarded.
+    pub kept: bool,
+}
+
+/// How a job ended that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailOutcome {
+    /// It waits for its next try.
+    Retry,
+    /// It was given up.
+    Dead,
+}
+
+impl Store {
+    /// Ends a job that had nothing to write.
+    pub async fn finish_job(&self, job: &ClaimedJob) -> Result<FinishOutcome, StoreError> {
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        let finished = finish_within_transaction(&mut db, job).await;
+        db.settle(finished).await
+    }
+
+    /// Records a failure: the job waits `delay_ms`, or is given up after `most_attempts` starts.
+    pub async fn fail_job(
+        &self,
+        job: &ClaimedJob,
+        error: &str,
+        delay_ms: i64,
+        most_attempts: i16,
+    ) -> Result<FailOutcome, StoreError> {
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        failpoint!("fail.begun");
+        let row = sqlx::query_file!(
+            "sql/fail_job.sql",
+            job.kind.code(),
+            job.conversation.0,
+            job.lease,
+            error,
+            delay_ms as f64,
+            most_attempts,
+        )
+        .fetch_optional(&mut *db)
+        .await?;
+        failpoint!("fail.recorded");
+        db.release().await?;
+        match row {
+            Some(row) if row.dead => Ok(FailOutcome::Dead),
+            Some(_) => Ok(FailOutcome::Retry),
+            None => Err(StoreError::LeaseLost),
+        }
+    }
+
+    /// Puts jobs back as if they had not been claimed; they are due in `delay_ms`.
+    pub async fn release_jobs(&self, jobs: &[ClaimedJob], delay_ms: i64) -> Result<(), StoreError> {
+        let mut db = self.jobs.checkout(Scope::Queue).await?;
+        for job in jobs {
+            release_job(&mut db, job, "", delay_ms).await?;
+        }
+        db.release().await?;
+        Ok(())
+    }
+
+    /// Defers a job by `delay_ms` because something that it needs is unavailable until then. The
+    /// attempt does not count.
+    pub async fn defer_job(
+        &self,
+        job: &ClaimedJob,
+        why: &str,
+        delay_ms: i64,
+    ) -> Result<(), StoreError> {
+        let mut db = self.jobs.checkout(job.caller()).await?;
+        release_job(&mut db, job, why, delay_ms).await?;
+        db.release().await?;
+        Ok(())
+    }
+}
+
+async fn release_job(
+    db: &mut PgConnection,
+    job: &ClaimedJob,
+    why: &str,
+    delay_ms: i64,
+) -> Result<(), StoreError> {
+    sqlx::query_file!(
+        "sql/release_job.sql",
+        job.kind.code(),
+        job.conversation.0,
+        job.lease,
+        why,
+        delay_ms as f64
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// A job to end.
+pub(crate) struct JobEnd<'a> {
+    /// The claimed job.
+    pub(crate) job: &'a ClaimedJob,
+    /// Whether the job left something to do, so that it waits again.
+    pub(crate) more: bool,
+}
+
+/// Ends a job within the transaction of its results. An error means that the lease is lost: the
+/// results must not be committed.
+pub(crate) async fn finish_within_transaction(
+    db: &mut PgConnection,
+    job: &ClaimedJob,
+) -> Result<FinishOutcome, StoreError> {
+    let finished = finish_jobs(db, job.kind, &[JobEnd { job, more: false }]).await?;
+    finished.into_values().next().ok_or(StoreError::LeaseLost)
+}
+
+/// Ends a job within the transaction of its results, and marks its conversation dirty for the jobs
+/// that they make due. Jobs are locked in the order of their kinds. A job that causes its own kind
+/// is marked before it ends, so that it waits again.
+pub(crate) async fn finish_and_enqueue(
+    db: &mut PgConnection,
+    job: &ClaimedJob,
+    caused: &[JobKind],
+) -> Result<FinishOutcome, StoreError> {
+    let (before, after): (Vec<_>, Vec<_>) = caused
+        .iter()
+        .partition(|kind| kind.code() <= job.kind.code());
+    enqueue_jobs(db, job.caller(), job.conversation, &before).await?;
+    let finished = finish_within_transaction(db, job).await?;
+    enqueue_jobs(db, job.caller(), job.conversation, &after).await?;
+    Ok(finished)
+}
+
+/// Ends jobs of one kind within the transaction of their results. An error means that at least one
+/// lease is lost: none of the results may be committed.
+pub(crate) async fn finish_jobs(
+    db: &mut PgConnection,
+    kind: JobKind,
+    endings: &[JobEnd<'_>],
+) -> Result<HashMap<ConversationId, FinishOutcome>, StoreError> {
+    let conversations: Vec<Uuid> = endings.iter().map(|end| end.job.conversation.0).collect();
+    let leases: Vec<Uuid> = endings.iter().map(|end| end.job.lease).collect();
+    #[cfg(feature = "sabotage")]
+    let leases = sabotage::current_leases(db, kind, &conversations, leases).await;
+    let generations: Vec<i64> = endings.iter().map(|end| end.job.generation).collect();
+    let more: Vec<bool> = endings.iter().map(|end| end.more).collect();
+    failpoint!("finish.begun");
+    let rows = sqlx::query_file!(
+        "sql/finish_jobs.sql",
+        kind.code(),
+        &conversations,
+        &leases,
+        &generations,
+        &more
+    )
+    .fetch_all(db)
+    .await?;
+    #[cfg(feature = "sabotage")]
+    if sabotage::breaks(Sabotage::JobGoneAtClaim) {
+        return Ok(endings
+            .iter()
+            .map(|end| (end.job.conversation, FinishOutcome::Done))
+            .collect());
+    }
+    if rows.len() < endings.len() {
+        return Err(StoreError::LeaseLost);
+    }
+    failpoint!("finish.ended");
+    let finished = rows.into_iter().map(|row| {
+        (
+            ConversationId(row.conversation_id),
+            if row.clean {
+                FinishOutcome::Done
+            } else {
+                FinishOutcome::Again
+            },
+        )
+    });
+    Ok(finished.collect())
+}

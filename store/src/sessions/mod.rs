@@ -1,0 +1,67 @@
+//! Sessions: which conversation is active in a chat.
+//!
+//! - `resolve`: the active conversation of a session key, created if there is none.
+//! - `rotate`: a new conversation in place of the active one.
+//!
+//! A session's row is locked after its conversation's row, as every other row is. A transaction
+//! that changes which conversation is active locks the old one first, and looks again if another
+//! was faster.
+
+mod resolve;
+mod rotate;
+
+pub use rotate::{Rotation, RotationStart};
+
+use crate::{conversations::Conversation, rows::Micros};
+
+/// How often one call tries again while other calls rotate or delete the same session. Each failed
+/// try means that another call succeeded.
+const MAX_TRIES: usize = 64;
+
+/// A session, and the conversation that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSession {
+    /// The active conversation, or the one that a rotation created.
+    pub conversation: Conversation,
+    /// When the session was first seen. None: its active conversation has been deleted since.
+    pub seen: Option<Micros>,
+    /// When it was last rotated. None: never.
+    pub rotated: Option<Micros>,
+    /// Whether this request created the conversation.
+    pub is_new: bool,
+}
+
+/// Builds a `StoredSession` from a row with all columns of a conversation and the session's two.
+macro_rules! session {
+    ($row:expr, $is_new:expr) => {{
+        let row = $row;
+        let conversation = $crate::conversations::ConversationRow {
+            conversation_id: row.conversation_id,
+            agent_id: row.agent_id,
+            user_id: row.user_id,
+            title: row.title,
+            status: row.status,
+            pinned: row.pinned,
+            metadata: row.metadata,
+            system_prompt: row.system_prompt,
+            policy: row.policy,
+            encoding: row.encoding,
+            revision: row.revision,
+            session_key: row.session_key,
+            last_message_id: row.last_message_id,
+            counted_message_id: row.counted_message_id,
+            token_total: row.token_total,
+            turn: row.turn,
+            created_us: row.created_us,
+            last_activity_us: row.last_activity_us,
+        };
+        $crate::sessions::StoredSession {
+            conversation: conversation.try_into()?,
+            seen: row.seen_us.map($crate::rows::Micros),
+            rotated: row.rotated_us.map($crate::rows::Micros),
+            is_new: $is_new,
+        }
+    }};
+}
+
+pub(crate) use session;

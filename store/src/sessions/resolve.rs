@@ -1,0 +1,73 @@
+//! The active conversation of a session key, created if there is none.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    session_key::SessionKey,
+};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{MAX_TRIES, StoredSession, session};
+use crate::{
+    Store,
+    conversations::{CountedConversation, insert::insert_conversation},
+    error::{StoreError, violated},
+};
+
+impl Store {
+    /// Returns the session of a key with its active conversation, in one statement. If there is
+    /// none, creates it from `new`; concurrent calls create one conversation.
+    pub async fn resolve_session(
+        &self,
+        caller: Caller,
+        key: &SessionKey,
+        new: &CountedConversation,
+    ) -> Result<StoredSession, StoreError> {
+        let mut db = self.reads.checkout(caller).await?;
+        let found = find_session(&mut db, caller, key).await;
+        if let Some(session) = db.settle(found).await? {
+            return Ok(session);
+        }
+        let mut db = self.writes.checkout(caller).await?;
+        let created = create_session(&mut db, caller, key, new).await;
+        db.settle(created).await
+    }
+}
+
+/// Finds the session of a key.
+async fn find_session(
+    db: &mut PgConnection,
+    caller: Caller,
+    key: &SessionKey,
+) -> Result<Option<StoredSession>, StoreError> {
+    let row = sqlx::query_file!("sql/find_session.sql", caller.tenant().0, key.as_str())
+        .fetch_optional(db)
+        .await?;
+    Ok(match row {
+        Some(row) => Some(session!(row, false)),
+        None => None,
+    })
+}
+
+/// Creates the session of a key, or finds the one that another call has created meanwhile.
+async fn create_session(
+    db: &mut PgConnection,
+    caller: Caller,
+    key: &SessionKey,
+    new: &CountedConversation,
+) -> Result<StoredSession, StoreError> {
+    for _ in 0..MAX_TRIES {
+        let id = Uuid::now_v7();
+        match insert_conversation(db, caller, id, key.as_str(), None, new).await {
+            Ok(()) => {}
+            Err(error) if violated(&error) == Some("ai_session_pkey") => {}
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(session) = find_session(db, caller, key).await? {
+            let is_new = session.conversation.id == ConversationId(id);
+            return Ok(StoredSession { is_new, ..session });
+        }
+        // Another call deleted it in between.
+    }
+    Err(StoreError::SessionMoved)
+}

@@ -1,0 +1,220 @@
+//! A new conversation in place of the active one.
+
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    digest::Digest,
+    session_key::SessionKey,
+};
+use sqlx::{Connection as _, PgConnection};
+use uuid::Uuid;
+
+use super::{MAX_TRIES, StoredSession, session};
+use crate::{
+    Store,
+    conversations::{
+        CountedConversation,
+        insert::{derived_id, insert_conversation},
+        lock_conversation,
+    },
+    error::{StoreError, violated},
+    rows::{column, encoding_code, json},
+};
+
+/// How a rotation's conversation starts.
+#[derive(Debug, Clone)]
+pub enum RotationStart {
+    /// With the old conversation's attributes; with these if there is none.
+    AsBefore(CountedConversation),
+    /// With these attributes.
+    As(CountedConversation),
+}
+
+/// A rotation to execute.
+#[derive(Debug, Clone)]
+pub struct Rotation<'a> {
+    /// The session's key.
+    pub key: &'a SessionKey,
+    /// Request id that makes the rotation repeatable.
+    pub request_id: Option<&'a str>,
+    /// Digest of what the caller asked for.
+    pub asked: Digest,
+    /// How the new conversation starts.
+    pub start: RotationStart,
+}
+
+impl Store {
+    /// Replaces a session's active conversation by a new one, and archives the old one; with a
+    /// request id once. A key without a session gets its first one.
+    pub async fn rotate_session(
+        &self,
+        caller: Caller,
+        rotation: &Rotation<'_>,
+    ) -> Result<StoredSession, StoreError> {
+        let mut db = self.writes.checkout(caller).await?;
+        let rotated = rotate_once(&mut db, caller, rotation).await;
+        db.settle(rotated).await
+    }
+}
+
+async fn rotate_once(
+    db: &mut PgConnection,
+    caller: Caller,
+    rotation: &Rotation<'_>,
+) -> Result<StoredSession, StoreError> {
+    let key = rotation.key.as_str().as_bytes();
+    let derived = |request_id: &str| derived_id(caller, [b"rotate", key, request_id.as_bytes()]);
+    let id = rotation.request_id.map_or_else(Uuid::now_v7, derived);
+    for _ in 0..MAX_TRIES {
+        if rotation.request_id.is_some()
+            && let Some(session) = find_rotation(db, caller, rotation, id).await?
+        {
+            return Ok(session);
+        }
+        let tried = match find_active(db, caller, rotation.key).await? {
+            None => insert_first(db, caller, rotation, id).await?,
+            Some(old) => replace_active(db, caller, rotation, old, id).await?,
+        };
+        if let Some(session) = tried {
+            return Ok(session);
+        }
+    }
+    Err(StoreError::SessionMoved)
+}
+
+/// Finds the conversation that this rotation creates. Fails if the id was created by a different
+/// request.
+async fn find_rotation(
+    db: &mut PgConnection,
+    caller: Caller,
+    rotation: &Rotation<'_>,
+    id: Uuid,
+) -> Result<Option<StoredSession>, StoreError> {
+    let row = sqlx::query_file!("sql/find_rotated.sql", caller.tenant().0, id)
+        .fetch_optional(db)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    if rotation.request_id.is_some()
+        && row.create_digest.as_deref() != Some(rotation.asked.as_slice())
+    {
+        return Err(StoreError::RequestIdReused);
+    }
+    Ok(Some(session!(row, true)))
+}
+
+async fn find_active(
+    db: &mut PgConnection,
+    caller: Caller,
+    key: &SessionKey,
+) -> Result<Option<ConversationId>, StoreError> {
+    let id = sqlx::query_scalar!(
+        "select conversation_id from ai_session where tenant_id = $1 and session_key = $2",
+        caller.tenant().0,
+        key.as_str(),
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(id.map(ConversationId))
+}
+
+/// Inserts the first conversation of a session. None: another call was faster.
+async fn insert_first(
+    db: &mut PgConnection,
+    caller: Caller,
+    rotation: &Rotation<'_>,
+    id: Uuid,
+) -> Result<Option<StoredSession>, StoreError> {
+    let (RotationStart::AsBefore(new) | RotationStart::As(new)) = &rotation.start;
+    let digest = rotation.request_id.map(|_| rotation.asked.as_slice());
+    match insert_conversation(db, caller, id, rotation.key.as_str(), digest, new).await {
+        Ok(()) => find_rotation(db, caller, rotation, id).await,
+        Err(error) if is_late(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Replaces the active conversation under its row lock. None: another call was faster.
+async fn replace_active(
+    db: &mut PgConnection,
+    caller: Caller,
+    rotation: &Rotation<'_>,
+    old: ConversationId,
+    id: Uuid,
+) -> Result<Option<StoredSession>, StoreError> {
+    let mut tx = db.begin().await?;
+    let replacement = match lock_conversation(&mut tx, caller, old).await {
+        Ok(_) => insert_replacement(&mut tx, caller, rotation, old, id).await?,
+        Err(StoreError::NotFound(_)) => Replacement::TooLate,
+        Err(error) => return Err(error),
+    };
+    match replacement {
+        Replacement::Done => {
+            // Read before the commit: after it, another call can delete the conversation.
+            let session = find_rotation(&mut tx, caller, rotation, id).await?;
+            tx.commit().await?;
+            Ok(session)
+        }
+        Replacement::TooLate => {
+            tx.rollback().await?;
+            Ok(None)
+        }
+    }
+}
+
+/// Whether the new conversation replaced the active one.
+enum Replacement {
+    /// The new conversation is active.
+    Done,
+    /// Another conversation has become active meanwhile, or the same request has created this one
+    /// already.
+    TooLate,
+}
+
+async fn insert_replacement(
+    tx: &mut PgConnection,
+    caller: Caller,
+    rotation: &Rotation<'_>,
+    old: ConversationId,
+    id: Uuid,
+) -> Result<Replacement, StoreError> {
+    let (new, tokens) = match &rotation.start {
+        RotationStart::As(counted) => (
+            Some(&counted.new),
+            Some(column(counted.system_prompt_tokens)),
+        ),
+        RotationStart::AsBefore(_) => (None, None),
+    };
+    let inserted = sqlx::query_file!(
+        "sql/rotate_session.sql",
+        caller.tenant().0,
+        rotation.key.as_str(),
+        old.0,
+        id,
+        new.map(|new| new.agent_id.as_str()),
+        new.map(|new| new.user_id.as_str()),
+        new.map(|new| new.title.as_str()),
+        new.map(|new| new.pinned),
+        new.map(|new| json(&new.metadata)),
+        new.map(|new| new.system_prompt.as_str()),
+        tokens,
+        new.map(|new| json(&new.policy)),
+        new.map(|new| encoding_code(new.encoding)),
+        rotation.request_id.map(|_| rotation.asked.as_slice()),
+    )
+    .execute(tx)
+    .await;
+    match inserted {
+        Ok(done) if done.rows_affected() == 1 => Ok(Replacement::Done),
+        Ok(_) => Ok(Replacement::TooLate),
+        Err(error) if is_late(&error) => Ok(Replacement::TooLate),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether another call has just created the session, or the conversation of this repeated
+/// rotation.
+fn is_late(error: &sqlx::Error) -> bool {
+    matches!(
+        violated(error),
+        Some("ai_session_pkey" | "ai_conversation_pkey")
+    )
+}

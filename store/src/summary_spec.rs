@@ -1,0 +1,60 @@
+//! A summary, of one message or of a checkpoint, and how it was made.
+
+use anneal_core::tokens::Tokens;
+
+/// How a summary was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SummaryKind {
+    /// A language model wrote it.
+    Llm,
+    /// Rules selected it from its source.
+    Extractive,
+    /// Another system made it.
+    Imported,
+}
+
+/// A summary to store, with how it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummarySpec {
+    /// The text of the summary.
+    pub text: String,
+    /// Tokens of the summary.
+    pub tokens: Tokens,
+    /// How it was made.
+    pub kind: SummaryKind,
+    /// Name of the model or summarizer.
+    pub model: String,
+    /// Version of the prompt or the rules.
+    pub prompt_version: i32,
+    /// What language models spent on it.
+    pub spent: ModelSpend,
+    /// How long making it took, in milliseconds.
+    pub duration_ms: i64,
+}
+
+/// What language models spent on a summary, by their providers' count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ModelSpend {
+    /// Calls, failed and repeated ones included.
+    pub calls: i32,
+    /// Tokens that the models read.
+    pub input: Tokens,
+    /// Tokens that the models wrote.
+    pub output: Tokens,
+}
+
+pub(crate) const fn kind_code(summary: &SummarySpec) -> i16 {
+    match summary.kind {
+        SummaryKind::Llm => 1,
+        SummaryKind::Extractive => 2,
+        SummaryKind::Imported => 3,
+    }
+}
+
+pub(crate) const fn kind_from_code(code: i16) -> SummaryKind {
+    match code {
+        1 => SummaryKind::Llm,
+        3 => SummaryKind::Imported,
+        _ => SummaryKind::Extractive,
+    }
+}

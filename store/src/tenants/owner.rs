@@ -1,0 +1,183 @@
+//! What only the owner of the database does: creating tenants, creating and revoking keys.
+
+use anneal_core::caller::Verbs;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{credentials::verbs, usage::TenantUsage};
+use crate::{
+    connection::{Pooling, StoreSettings, connect_as_owner},
+    error::StoreError,
+    rows::Micros,
+};
+
+/// A key as it is listed, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedKey {
+    /// The public part of the key.
+    pub id: Uuid,
+    /// Name of the tenant that the key belongs to.
+    pub tenant: String,
+    /// Label that says who uses the key.
+    pub name: String,
+    /// The verbs that the key allows.
+    pub verbs: Verbs,
+    /// Time of creation.
+    pub created: Micros,
+    /// Time from which on it is refused. None: it never expires.
+    pub expires: Option<Micros>,
+    /// Whether it has expired.
+    pub has_expired: bool,
+    /// Time of its revocation.
+    pub revoked: Option<Micros>,
+    /// The hour of its last use. None: it was never used.
+    pub last_used: Option<Micros>,
+}
+
+/// A tenant as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTenant {
+    /// Name of the tenant.
+    pub name: String,
+    /// How much the tenant has stored.
+    pub usage: TenantUsage,
+}
+
+/// A key to store.
+#[derive(Debug, Clone)]
+pub struct NewKey<'a> {
+    /// The public part of the key.
+    pub id: Uuid,
+    /// Name of the tenant that the key belongs to.
+    pub tenant: &'a str,
+    /// Label that says who uses the key.
+    pub name: &'a str,
+    /// SHA-256 of the key's secret part.
+    pub secret_digest: &'a [u8],
+    /// The verbs that the key allows.
+    pub verbs: Verbs,
+    /// Days until it expires. None: it never expires.
+    pub days: Option<i32>,
+}
+
+/// One connection as the owner of the database, who alone can create tenants and keys. Not pooled.
+pub struct OwnerConnection {
+    db: PgConnection,
+}
+
+impl OwnerConnection {
+    /// Connects directly, in session mode: there must be no transaction pooler in between.
+    pub async fn connect(settings: &StoreSettings) -> Result<Self, StoreError> {
+        let settings = StoreSettings {
+            pooling: Pooling::Session,
+            ..settings.clone()
+        };
+        Ok(Self {
+            db: connect_as_owner(&settings).await?,
+        })
+    }
+
+    /// Creates a tenant. False if one of this name exists.
+    pub async fn create_tenant(&mut self, name: &str) -> Result<bool, StoreError> {
+        let inserted = sqlx::query!(
+            "insert into tenant (tenant_id, name) values ($1, $2) on conflict (name) do nothing",
+            Uuid::now_v7(),
+            name,
+        )
+        .execute(&mut self.db)
+        .await?;
+        Ok(inserted.rows_affected() == 1)
+    }
+
+    /// Lists tenants by name, after `after`; at most `limit`.
+    pub async fn list_tenants(
+        &mut self,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<ListedTenant>, StoreError> {
+        let rows = sqlx::query!(
+            r#"select t.name, u.messages as "messages?", u.content_bytes as "content_bytes?"
+               from tenant as t
+               left join tenant_usage as u on u.tenant_id = t.tenant_id
+               where t.name > $1
+               order by t.name
+               limit $2"#,
+            after,
+            limit,
+        )
+        .fetch_all(&mut self.db)
+        .await?;
+        let tenants = rows.into_iter().map(|row| ListedTenant {
+            name: row.name,
+            usage: TenantUsage::of(row.messages.unwrap_or(0), row.content_bytes.unwrap_or(0)),
+        });
+        Ok(tenants.collect())
+    }
+
+    /// Stores a key. False if the tenant does not exist.
+    pub async fn create_key(&mut self, key: &NewKey<'_>) -> Result<bool, StoreError> {
+        let inserted = sqlx::query!(
+            "insert into api_key (key_id, tenant_id, name, secret_digest, verbs, expires_ts)
+             select $1, tenant_id, $3, $4, $5, now() + $6::integer * interval '1 day' from tenant where name = $2",
+            key.id,
+            key.tenant,
+            key.name,
+            key.secret_digest,
+            i16::from(key.verbs.bits()),
+            key.days,
+        )
+        .execute(&mut self.db)
+        .await?;
+        Ok(inserted.rows_affected() == 1)
+    }
+
+    /// Lists keys, oldest first, after `after`; at most `limit`; of one tenant or of all.
+    pub async fn list_keys(
+        &mut self,
+        tenant: Option<&str>,
+        after: Uuid,
+        limit: i64,
+    ) -> Result<Vec<ListedKey>, StoreError> {
+        let rows = sqlx::query!(
+            r#"select k.key_id, t.name as tenant, k.name, k.verbs,
+                   (extract(epoch from k.created_ts) * 1000000)::bigint as "created_us!",
+                   (extract(epoch from k.expires_ts) * 1000000)::bigint as expires_us,
+                   coalesce(k.expires_ts <= now(), false) as "has_expired!",
+                   (extract(epoch from k.revoked_ts) * 1000000)::bigint as revoked_us,
+                   (extract(epoch from k.last_used_ts) * 1000000)::bigint as last_used_us
+               from api_key as k
+               join tenant as t on t.tenant_id = k.tenant_id
+               where ($1::text is null or t.name = $1) and k.key_id > $2
+               order by k.key_id
+               limit $3"#,
+            tenant,
+            after,
+            limit,
+        )
+        .fetch_all(&mut self.db)
+        .await?;
+        let keys = rows.into_iter().map(|row| ListedKey {
+            id: row.key_id,
+            tenant: row.tenant,
+            name: row.name,
+            verbs: verbs(row.verbs),
+            created: Micros(row.created_us),
+            expires: row.expires_us.map(Micros),
+            has_expired: row.has_expired,
+            revoked: row.revoked_us.map(Micros),
+            last_used: row.last_used_us.map(Micros),
+        });
+        Ok(keys.collect())
+    }
+
+    /// Revokes a key. False if it does not exist or is revoked already.
+    pub async fn revoke_key(&mut self, id: Uuid) -> Result<bool, StoreError> {
+        let revoked = sqlx::query!(
+            "update api_key set revoked_ts = now() where key_id = $1 and revoked_ts is null",
+            id
+        )
+        .execute(&mut self.db)
+        .await?;
+        Ok(revoked.rows_affected() == 1)
+    }
+}

@@ -1,0 +1,78 @@
+//! Answers as lists of field paths and values, so that a test can compare two answers that differ
+//! in a few known fields.
+
+use anneal_proto::DESCRIPTORS;
+use prost::{
+    Message as _,
+    bytes::Buf as _,
+    encoding::{WireType, decode_key, decode_varint},
+};
+use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Type};
+
+use crate::request_fields::described;
+
+/// Every field of an RPC's answer that is not its default, in wire order: its path
+/// (`conversation.title`) and its value. Timestamps are left out because they differ between runs.
+pub fn answer_fields(rpc: &str, answer: &[u8]) -> Vec<(String, String)> {
+    let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
+    let all: Vec<&DescriptorProto> = set
+        .file
+        .iter()
+        .flat_map(|file| &file.message_type)
+        .collect();
+    let mut methods = set
+        .file
+        .iter()
+        .flat_map(|file| &file.service)
+        .flat_map(|service| &service.method);
+    let method = methods
+        .find(|method| method.name() == rpc)
+        .unwrap_or_else(|| panic!("there is no {rpc}"));
+    let mut spelled = Vec::new();
+    spell(&all, method.output_type(), "", answer, &mut spelled);
+    spelled
+}
+
+fn spell(
+    all: &[&DescriptorProto],
+    message: &str,
+    prefix: &str,
+    mut bytes: &[u8],
+    spelled: &mut Vec<(String, String)>,
+) {
+    let message = described(all, message);
+    while !bytes.is_empty() {
+        let (number, wire) = decode_key(&mut bytes).expect("a key");
+        let field = message
+            .field
+            .iter()
+            .find(|field| field.number().unsigned_abs() == number);
+        let field = field.unwrap_or_else(|| panic!("{} has no field {number}", message.name()));
+        let path = if prefix.is_empty() {
+            field.name().to_owned()
+        } else {
+            format!("{prefix}.{}", field.name())
+        };
+        let value = match wire {
+            WireType::Varint => decode_varint(&mut bytes).expect("a number").to_string(),
+            WireType::SixtyFourBit => bytes.get_u64_le().to_string(),
+            WireType::ThirtyTwoBit => bytes.get_u32_le().to_string(),
+            WireType::LengthDelimited => {
+                let length = decode_varint(&mut bytes).expect("a length") as usize;
+                let (content, rest) = bytes.split_at(length);
+                bytes = rest;
+                match field.r#type() {
+                    Type::Message if field.type_name() == ".google.protobuf.Timestamp" => continue,
+                    Type::Message => {
+                        spell(all, field.type_name(), &path, content, spelled);
+                        String::new()
+                    }
+                    Type::String => String::from_utf8_lossy(content).into_owned(),
+                    _ => content.escape_ascii().to_string(),
+                }
+            }
+            WireType::StartGroup | WireType::EndGroup => panic!("{path}: groups are not used"),
+        };
+        spelled.push((path, value));
+    }
+}

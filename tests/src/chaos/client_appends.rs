@@ -1,0 +1,240 @@
+//! Appends of clients: retried until acknowledged, streamed, repeated, concurrent, and under a used
+//! request id.
+
+use pb::{append_large_message_request as large, message_service_client::MessageServiceClient};
+use tonic::{Status, transport::Channel};
+
+use super::{
+    campaign_state::CampaignState,
+    client::Client,
+    history::{RecordedAppend, RecordedConversation},
+};
+use crate::{pb, status_details, user};
+
+/// Bytes of a streamed chunk.
+const PIECE: usize = 20_000;
+
+impl Client {
+    /// Sends an append until it is acknowledged.
+    pub(super) async fn send(
+        &mut self,
+        conversation: &RecordedConversation,
+        recorded: &RecordedAppend,
+    ) -> Option<Result<pb::AppendMessagesResponse, Status>> {
+        let first = self.first();
+        send(&self.state, first, conversation, recorded).await
+    }
+
+    pub(super) async fn append(&mut self, conversation: &RecordedConversation) {
+        let messages = self.messages();
+        let recorded = RecordedAppend::new(self.request(), messages);
+        let place = conversation.begin(&recorded);
+        match self.send(conversation, &recorded).await {
+            Some(Ok(done)) => self.record_acknowledged(conversation, place, &recorded, &done),
+            Some(Err(status)) => self.record_refused(conversation, "AppendMessages", &status),
+            None => conversation.end_append(),
+        }
+    }
+
+    /// Streams one message in chunks.
+    pub(super) async fn append_in_pieces(&mut self, conversation: &RecordedConversation) {
+        self.sent += 1;
+        let text = format!(
+            "Note mk{}x{}x0. {}",
+            self.number,
+            self.sent,
+            "It rained for days. ".repeat(4_000)
+        );
+        let recorded = RecordedAppend::new(self.request(), vec![user(&text)]);
+        let place = conversation.begin(&recorded);
+        let header = large::Header {
+            conversation_id: conversation.id.clone(),
+            request_id: recorded.request_id.clone(),
+            message: Some(user("")),
+            ..Default::default()
+        };
+        let pieces = text
+            .as_bytes()
+            .chunks(PIECE)
+            .map(|piece| large::Frame::Chunk(piece.to_vec()));
+        let frames: Vec<pb::AppendLargeMessageRequest> =
+            std::iter::once(large::Frame::Header(header))
+                .chain(pieces)
+                .map(|frame| pb::AppendLargeMessageRequest { frame: Some(frame) })
+                .collect();
+        let append = |channel: Channel| {
+            let frames = futures::stream::iter(frames.clone());
+            async move {
+                let done = MessageServiceClient::new(channel)
+                    .append_large_message(frames)
+                    .await;
+                done.map(tonic::Response::into_inner)
+            }
+        };
+        let first = self.first();
+        match self
+            .state
+            .call_with_retries("AppendLargeMessage", first, append)
+            .await
+        {
+            Some(Ok(done)) => {
+                self.state.tally.increment("appends in pieces");
+                self.record_acknowledged(conversation, place, &recorded, &done);
+            }
+            Some(Err(status)) => self.record_refused(conversation, "AppendLargeMessage", &status),
+            None => conversation.end_append(),
+        }
+    }
+
+    /// Sends one append twice at the same time. Both answers must be equal.
+    pub(super) async fn append_twice_at_once(&mut self, conversation: &RecordedConversation) {
+        let messages = self.messages();
+        let recorded = RecordedAppend::new(self.request(), messages);
+        let place = conversation.begin(&recorded);
+        let (one, other) = (self.first(), self.first());
+        let (one, other) = tokio::join!(
+            send(&self.state, one, conversation, &recorded),
+            send(&self.state, other, conversation, &recorded)
+        );
+        match (one, other) {
+            (Some(Ok(one)), Some(Ok(other))) => {
+                self.check_same_ids("two tries at once", &recorded, &ids(&one), &ids(&other));
+                self.record_acknowledged(conversation, place, &recorded, &one);
+            }
+            (Some(Ok(done)), other) | (other, Some(Ok(done))) => {
+                if let Some(Err(status)) = other {
+                    self.report_refusal(conversation, "one of two tries at once", &status);
+                }
+                self.record_acknowledged(conversation, place, &recorded, &done);
+            }
+            (Some(Err(status)), _) | (_, Some(Err(status))) => {
+                self.record_refused(conversation, "AppendMessages", &status);
+            }
+            (None, None) => conversation.end_append(),
+        }
+    }
+
+    /// Records an acknowledgement and checks its ids.
+    pub(super) fn record_acknowledged(
+        &self,
+        conversation: &RecordedConversation,
+        place: usize,
+        recorded: &RecordedAppend,
+        done: &pb::AppendMessagesResponse,
+    ) {
+        let ids = ids(done);
+        self.state.tally.increment("acknowledged");
+        let contiguous = ids.windows(2).all(|pair| pair[1] == pair[0] + 1)
+            && ids.len() == recorded.messages.len();
+        self.state.findings.demand(contiguous, "order", || {
+            format!(
+                "{} was given the ids {ids:?} for {} messages",
+                recorded.request_id,
+                recorded.messages.len()
+            )
+        });
+        let after = conversation.acknowledged(place, &ids);
+        self.state.findings.demand(
+            ids.first().is_none_or(|first| *first > after),
+            "order",
+            || {
+                format!(
+                    "{} was given the ids {ids:?}, and {after} had been acknowledged before it was sent",
+                    recorded.request_id
+                )
+            },
+        );
+    }
+
+    /// Repeats an acknowledged append. Nothing more is stored, and the answer is the same.
+    pub(super) async fn repeat(&mut self, conversation: &RecordedConversation) {
+        let Some(recorded) = conversation.random_acknowledged(&mut self.random) else {
+            return;
+        };
+        let again = match self.send(conversation, &recorded).await {
+            Some(Ok(again)) => again,
+            Some(Err(status)) => {
+                return self.report_refusal(conversation, "a repeated append", &status);
+            }
+            None => return,
+        };
+        self.state.tally.increment("repeated");
+        self.check_same_ids("a repeated append", &recorded, &recorded.ids, &ids(&again));
+        self.state
+            .findings
+            .demand(again.replayed, "one effect", || {
+                format!("{} was repeated and not known again", recorded.request_id)
+            });
+    }
+
+    fn check_same_ids(&self, what: &str, recorded: &RecordedAppend, one: &[i64], other: &[i64]) {
+        self.state.findings.demand(one == other, "one effect", || {
+            format!(
+                "{what}: {} was given the ids {one:?} and {other:?}",
+                recorded.request_id
+            )
+        });
+    }
+
+    /// Sends other messages under a used request id, which must be refused.
+    pub(super) async fn reuse_request_id(&mut self, conversation: &RecordedConversation) {
+        let Some(mut recorded) = conversation.random_acknowledged(&mut self.random) else {
+            return;
+        };
+        recorded.messages = vec![user("Something else altogether.")];
+        let known = match self.send(conversation, &recorded).await {
+            Some(Err(status)) => {
+                status_details(&status).reason == "REQUEST_ID_REUSED" || !conversation.exists()
+            }
+            Some(Ok(_)) => false,
+            None => true,
+        };
+        self.state.findings.demand(known, "one effect", || {
+            format!("{} was taken for other messages", recorded.request_id)
+        });
+    }
+
+    /// Records and reports an append that was refused finally.
+    pub(super) fn record_refused(
+        &self,
+        conversation: &RecordedConversation,
+        what: &'static str,
+        status: &Status,
+    ) {
+        conversation.end_append();
+        self.report_refusal(conversation, what, status);
+    }
+}
+
+async fn send(
+    state: &CampaignState,
+    first: usize,
+    conversation: &RecordedConversation,
+    recorded: &RecordedAppend,
+) -> Option<Result<pb::AppendMessagesResponse, Status>> {
+    let ask = pb::AppendMessagesRequest {
+        conversation_id: conversation.id.clone(),
+        request_id: recorded.request_id.clone(),
+        messages: recorded.messages.clone(),
+        ..Default::default()
+    };
+    let append = |channel: Channel| {
+        let ask = ask.clone();
+        async move {
+            MessageServiceClient::new(channel)
+                .append_messages(ask)
+                .await
+                .map(tonic::Response::into_inner)
+        }
+    };
+    state
+        .call_with_retries("AppendMessages", first, append)
+        .await
+}
+
+fn ids(done: &pb::AppendMessagesResponse) -> Vec<i64> {
+    done.messages
+        .iter()
+        .map(|message| message.message_id)
+        .collect()
+}

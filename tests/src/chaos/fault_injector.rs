@@ -1,0 +1,406 @@
+//! Injects the faults of a plan and repairs what does not recover by itself: killed processes are
+//! started again.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
+};
+
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::{
+    audit,
+    campaign_state::CampaignState,
+    client::Client,
+    cluster::{Cluster, Database, signal, try_connect},
+    findings::lock,
+    history::RecordedConversation,
+    model::{ModelBehavior, RecordingModel},
+    plan::{Fault, Step},
+    processes::{Processes, Stall},
+};
+
+/// The longest time until appends continue after a fault.
+const APPENDS_WITHIN: Duration = Duration::from_mins(1);
+/// The duration of a short fault: a model failure, a held lock, a shortage of connections.
+const A_MOMENT: Duration = Duration::from_millis(1_500);
+/// Longer than a lease and the interval between two searches for expired leases.
+const LEASES_END_WITHIN: Duration = Duration::from_secs(30);
+
+/// The fault injector and what it acts on.
+pub(super) struct FaultInjector<'a> {
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) database: Database,
+    pub(super) processes: Processes,
+    pub(super) model: Arc<RecordingModel>,
+    pub(super) state: Arc<CampaignState>,
+    pub(super) stalls: Arc<Mutex<Vec<Stall>>>,
+    /// The database's current URL, shared with the checkers.
+    pub(super) url: Arc<Mutex<String>>,
+    /// How long a snapshot is held after forty appends.
+    pub(super) snapshot: Duration,
+}
+
+impl FaultInjector<'_> {
+    /// Waits until `more` appends have been acknowledged. Returns whether they were, in time.
+    pub(super) async fn wait_for_appends(&self, more: u64) -> bool {
+        self.wait_for_appends_within(APPENDS_WITHIN, more).await
+    }
+
+    /// The same with another time limit.
+    pub(super) async fn wait_for_appends_within(&self, most: Duration, more: u64) -> bool {
+        let until = self.state.tally.count("acknowledged") + more;
+        let mut looks = interval(Duration::from_millis(5));
+        let appends = async {
+            while self.state.tally.count("acknowledged") < until {
+                looks.tick().await;
+            }
+        };
+        let go_on = timeout(most, appends).await.is_ok();
+        self.state.findings.demand(go_on, "availability", || {
+            format!("appends have not gone on for {} s", most.as_secs())
+        });
+        go_on
+    }
+
+    /// Injects the fault of a step, and counts it if it had an effect.
+    pub(super) async fn inject(&mut self, step: Step) {
+        let choice = step.choice as usize;
+        let done = match step.fault {
+            Fault::StopDatabase => {
+                self.cluster.stop_immediately().await;
+                self.restart_database().await;
+                true
+            }
+            Fault::KillPostmaster => {
+                self.cluster.kill().await;
+                self.restart_database().await;
+                true
+            }
+            Fault::KillBackend => self.kill_backend(choice).await,
+            Fault::TerminateSessions => self.terminate_sessions().await,
+            Fault::KillServer => {
+                let place = choice % self.processes.servers();
+                self.processes.kill_server(place).await;
+                self.processes.start_server(place).await;
+                true
+            }
+            Fault::KillWorker => {
+                let place = choice % self.processes.workers();
+                self.processes.kill_worker(place).await;
+                self.processes.start_worker(place, &self.model).await;
+                true
+            }
+            Fault::StallWorker => self.stall_worker(choice).await,
+            Fault::FallSilent => {
+                self.database.proxy.fall_silent();
+                true
+            }
+            Fault::Storm => {
+                self.storm(choice).await;
+                true
+            }
+            Fault::TakeConnections => self.take_connections().await,
+            Fault::HoldRows => self.hold_rows().await,
+            Fault::HoldSnapshot => self.hold_snapshot().await,
+            Fault::RestartServers => {
+                self.restart_servers().await;
+                true
+            }
+            Fault::MigrateTwice => {
+                self.migrate_twice().await;
+                true
+            }
+            Fault::JumpClocks => {
+                let jumped = self.processes.jump_clocks(choice);
+                self.pause_for(A_MOMENT).await;
+                jumped
+            }
+        };
+        if done {
+            self.state.tally.increment(step.fault.name());
+        }
+    }
+
+    async fn storm(&self, choice: usize) {
+        let (name, behavior) = BEHAVIORS[choice % BEHAVIORS.len()];
+        self.model.set_behavior(behavior);
+        self.pause_for(A_MOMENT).await;
+        self.model.set_behavior(ModelBehavior::Normal);
+        self.state.tally.increment(name);
+    }
+
+    async fn migrate_twice(&self) {
+        for code in self.processes.migrate_twice(&self.direct_url()).await {
+            self.state
+                .findings
+                .demand(code == Some(0), "migrations", || {
+                    format!("a migrator ended with {code:?}")
+                });
+        }
+    }
+
+    fn direct_url(&self) -> String {
+        lock(&self.url).clone()
+    }
+
+    /// Waits while a fault lasts.
+    pub(super) async fn pause_for(&self, how_long: Duration) {
+        // There is no event to wait for: the fault is that nothing happens meanwhile.
+        let _ = timeout(how_long, std::future::pending::<()>()).await;
+    }
+
+    pub(super) async fn restart_database(&mut self) {
+        self.cluster.restart().await;
+        self.database.follow(self.cluster);
+        *lock(&self.url) = self.database.direct_url();
+    }
+
+    /// A connection to the database. Retries while other sessions hold all connections.
+    async fn connect(&self) -> Option<PgConnection> {
+        let mut looks = interval(Duration::from_millis(100));
+        let reaching = async {
+            loop {
+                looks.tick().await;
+                if let Some(db) = try_connect(&self.direct_url()).await {
+                    return db;
+                }
+            }
+        };
+        timeout(APPENDS_WITHIN, reaching).await.ok()
+    }
+
+    async fn kill_backend(&mut self, choice: usize) -> bool {
+        let Some(mut db) = self.connect().await else {
+            return false;
+        };
+        let pids =
+            "select pid from pg_stat_activity where application_name = 'anneal' order by pid";
+        let pids: Vec<i32> = sqlx::query_scalar(pids)
+            .fetch_all(&mut db)
+            .await
+            .unwrap_or_default();
+        let Some(pid) = pids.get(choice % pids.len().max(1)) else {
+            return false;
+        };
+        signal(pid.unsigned_abs(), "KILL").await;
+        // PostgreSQL terminates all sessions, including this one, and accepts connections again
+        // after its recovery.
+        timeout(APPENDS_WITHIN, async { while db.ping().await.is_ok() {} })
+            .await
+            .is_ok()
+    }
+
+    async fn terminate_sessions(&self) -> bool {
+        let Some(mut db) = self.connect().await else {
+            return false;
+        };
+        let some = "select pg_terminate_backend(pid) from pg_stat_activity
+            where application_name = 'anneal' and random() < 0.5";
+        sqlx::query(some)
+            .execute(&mut db)
+            .await
+            .is_ok_and(|ended| ended.rows_affected() > 0)
+    }
+
+    /// Stops a worker with SIGSTOP in the middle of a summary until others have taken its job. Its
+    /// model answers meanwhile. Then the worker continues with a lost lease.
+    async fn stall_worker(&mut self, choice: usize) -> bool {
+        let mut stalled = false;
+        let numbers: Vec<u32> = self
+            .processes
+            .running()
+            .map(|worker| worker.number)
+            .collect();
+        for number in &numbers {
+            self.model.hold_answers(*number);
+        }
+        // No other client uses this conversation, so only the lease tells which worker has its job.
+        let mut client = Client::new(
+            Arc::clone(&self.state),
+            1_000 + choice % 1_000,
+            u64::from(self.stalls_so_far()),
+        );
+        if let Some(conversation) = client.create_due_conversation().await
+            && let Some(name) = self.find_holder(&conversation).await
+            && let Some(worker) = self.processes.running().find(|worker| worker.name == name)
+        {
+            // The worker has called its model by then.
+            self.pause_for(A_MOMENT).await;
+            let from = SystemTime::now();
+            worker.process.signal("STOP").await;
+            self.model.release_answers(worker.number);
+            if self.wait_until_leases_end(&name).await {
+                stalled = true;
+                lock(&self.stalls).push(Stall {
+                    process: worker.number,
+                    from,
+                    lost: SystemTime::now(),
+                });
+                self.pause_for(A_MOMENT).await;
+            }
+            worker.process.signal("CONT").await;
+            // Gives the worker time to try to write the result of the lost job.
+            self.pause_for(A_MOMENT).await;
+            self.audit_now(&conversation).await;
+        }
+        for number in numbers {
+            self.model.release_answers(number);
+        }
+        stalled
+    }
+
+    /// Audits a conversation at once. The periodic audit may not reach it before the end.
+    async fn audit_now(&self, conversation: &RecordedConversation) {
+        let Some(mut db) = try_connect(&self.direct_url()).await else {
+            return;
+        };
+        let (stalls, findings) = (lock(&self.stalls).clone(), &self.state.findings);
+        // If the database does not answer, the final checks cover the conversation.
+        let _ = audit::check_figures(&mut db, conversation, findings).await;
+        let _ = audit::check_summaries(&mut db, conversation, &self.model, &stalls, findings).await;
+    }
+
+    fn stalls_so_far(&self) -> u32 {
+        lock(&self.stalls).len() as u32
+    }
+
+    /// Waits for a worker to summarise this conversation. Returns the worker's name.
+    async fn find_holder(&self, conversation: &RecordedConversation) -> Option<String> {
+        let mut looks = interval(Duration::from_millis(50));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let holding = async {
+            loop {
+                looks.tick().await;
+                let Some(mut db) = try_connect(&self.direct_url()).await else {
+                    continue;
+                };
+                let held = "select worker from ai_job
+                    where conversation_id = $1::text::uuid and kind in (2, 3) and state = 1 order by kind";
+                let held: Result<Option<String>, _> = sqlx::query_scalar(held)
+                    .bind(&conversation.id)
+                    .fetch_optional(&mut db)
+                    .await;
+                if let Ok(Some(worker)) = held {
+                    return worker;
+                }
+            }
+        };
+        let holder = timeout(LEASES_END_WITHIN, holding).await.ok();
+        self.state.findings.demand(holder.is_some(), "jobs", || {
+            format!("no worker summarises {}", conversation.id)
+        });
+        holder
+    }
+
+    /// Waits until a worker holds no lease. Returns whether that happened in time.
+    async fn wait_until_leases_end(&self, worker: &str) -> bool {
+        let mut looks = interval(Duration::from_millis(100));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ending = async {
+            loop {
+                looks.tick().await;
+                let Some(mut db) = try_connect(&self.direct_url()).await else {
+                    continue;
+                };
+                let held = "select count(*) from ai_job where worker = $1";
+                let held: Result<i64, _> = sqlx::query_scalar(held)
+                    .bind(worker)
+                    .fetch_one(&mut db)
+                    .await;
+                if matches!(held, Ok(0)) {
+                    return;
+                }
+            }
+        };
+        let ended = timeout(LEASES_END_WITHIN, ending).await.is_ok();
+        self.state.findings.demand(ended, "leases", || {
+            format!(
+                "{worker} was stopped, and held its leases for {} s",
+                LEASES_END_WITHIN.as_secs()
+            )
+        });
+        ended
+    }
+
+    /// Opens every connection that PostgreSQL allows, for a moment.
+    async fn take_connections(&self) -> bool {
+        let url = self.direct_url();
+        let mut taken = Vec::new();
+        while let Some(db) = try_connect(&url).await {
+            taken.push(db);
+        }
+        self.pause_for(A_MOMENT).await;
+        !taken.is_empty()
+    }
+
+    /// Locks the rows of all conversations for a moment.
+    async fn hold_rows(&self) -> bool {
+        let Some(mut db) = self.connect().await else {
+            return false;
+        };
+        let Ok(mut held) = db.begin().await else {
+            return false;
+        };
+        let holds = sqlx::query("select from ai_conversation for update")
+            .execute(&mut *held)
+            .await;
+        self.pause_for(A_MOMENT).await;
+        held.rollback().await.is_ok() && holds.is_ok_and(|holds| holds.rows_affected() > 0)
+    }
+
+    /// Keeps one snapshot open while appends continue, and checks that it does not change.
+    async fn hold_snapshot(&self) -> bool {
+        let Some(mut db) = self.connect().await else {
+            return false;
+        };
+        let Ok(before) = begin_snapshot(&mut db).await else {
+            return false;
+        };
+        self.wait_for_appends(40).await;
+        self.pause_for(self.snapshot).await;
+        let again: Result<i64, _> = sqlx::query_scalar(MESSAGES).fetch_one(&mut db).await;
+        self.state.findings.demand(
+            again.as_ref().is_ok_and(|again| *again == before),
+            "availability",
+            || format!("a snapshot held {before} messages, and then {again:?}"),
+        );
+        true
+    }
+
+    /// Terminates and starts one server after the other while the others serve.
+    async fn restart_servers(&mut self) {
+        for place in 0..self.processes.servers() {
+            let code = self.processes.stop_server(place).await;
+            self.state.findings.demand(code == Some(0), "draining", || {
+                format!("a server ended with {code:?}")
+            });
+            self.processes.start_server(place).await;
+            self.wait_for_appends(5).await;
+        }
+    }
+
+    /// Stops all faults and starts all killed processes.
+    pub(super) async fn stop_faults(&mut self) {
+        self.database.proxy.disturb(0, 0);
+        self.model.set_behavior(ModelBehavior::Normal);
+        self.processes.start_all(&self.model).await;
+    }
+}
+
+const MESSAGES: &str = "select count(*) from ai_message";
+/// Model failures, and the name under which each is counted.
+const BEHAVIORS: [(&str, ModelBehavior); 4] = [
+    ("storms of refusals", ModelBehavior::RateLimited),
+    ("storms of errors", ModelBehavior::Failing),
+    ("storms of silence", ModelBehavior::Hanging),
+    ("storms of nonsense", ModelBehavior::Nonsense),
+];
+
+async fn begin_snapshot(db: &mut PgConnection) -> Result<i64, sqlx::Error> {
+    sqlx::query("begin isolation level repeatable read read only")
+        .execute(&mut *db)
+        .await?;
+    sqlx::query_scalar(MESSAGES).fetch_one(db).await
+}

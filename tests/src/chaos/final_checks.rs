@@ -1,0 +1,176 @@
+//! Final checks of everything but messages: conversations, separators, ends of checkpoints,
+//! contents of contexts.
+
+use std::collections::{BTreeSet, HashSet};
+
+use pb::{Representation, context_service_client::ContextServiceClient};
+use sqlx::PgConnection;
+use tonic::transport::Channel;
+use uuid::Uuid;
+
+use super::{audit::uuid, campaign_state::CampaignState, history::RecordedConversation};
+use crate::pb;
+
+/// Checks that every stored conversation was acknowledged: a repeated creation must create one
+/// conversation.
+pub(super) async fn check_conversations(
+    db: &mut PgConnection,
+    state: &CampaignState,
+) -> Result<(), sqlx::Error> {
+    let known: HashSet<String> = state
+        .history
+        .all()
+        .iter()
+        .map(|conversation| conversation.id.clone())
+        .collect();
+    let stored: Vec<Uuid> = sqlx::query_scalar("select conversation_id from ai_conversation")
+        .fetch_all(&mut *db)
+        .await?;
+    for id in stored
+        .iter()
+        .map(Uuid::to_string)
+        .filter(|id| *id != state.foreign)
+    {
+        state
+            .findings
+            .demand(known.contains(&id), "one effect", || {
+                format!("no client knows conversation {id}")
+            });
+    }
+    Ok(())
+}
+
+/// Checks that the stored separators are those that were inserted and not deleted.
+pub(super) async fn check_separators(
+    db: &mut PgConnection,
+    conversation: &RecordedConversation,
+    state: &CampaignState,
+) -> Result<(), sqlx::Error> {
+    let separators = conversation.separators.lock().await;
+    if separators.is_unknown || !conversation.exists() {
+        return Ok(());
+    }
+    let stand = "select after_message_id from ai_separator where conversation_id = $1";
+    let stand: Vec<i64> = sqlx::query_scalar(stand)
+        .bind(uuid(conversation))
+        .fetch_all(&mut *db)
+        .await?;
+    let stand: BTreeSet<i64> = stand.into_iter().collect();
+    state
+        .findings
+        .demand(stand == separators.after, "separators", || {
+            format!(
+                "{}: separators stand after {stand:?}, put were {:?}",
+                conversation.id, separators.after
+            )
+        });
+    Ok(())
+}
+
+/// Checks that no checkpoint ends between a tool call and its result.
+pub(super) async fn check_tool_pairs(
+    db: &mut PgConnection,
+    conversation: &RecordedConversation,
+    state: &CampaignState,
+) -> Result<(), sqlx::Error> {
+    let is_pair = |messages: &[pb::NewMessage]| {
+        messages
+            .get(1)
+            .is_some_and(|second| second.role() == pb::Role::Tool)
+    };
+    let calls: Vec<i64> = conversation
+        .appends()
+        .iter()
+        .filter(|append| is_pair(&append.messages))
+        .filter_map(|append| append.ids.first().copied())
+        .collect();
+    state
+        .tally
+        .add("calls with their results", calls.len() as u64);
+    let torn = "select last_message_id from ai_conversation_checkpoint
+        where conversation_id = $1 and last_message_id = any ($2)";
+    let torn: Vec<i64> = sqlx::query_scalar(torn)
+        .bind(uuid(conversation))
+        .bind(&calls)
+        .fetch_all(&mut *db)
+        .await?;
+    state.findings.demand(torn.is_empty(), "pairs", || {
+        format!(
+            "{}: checkpoints end at {torn:?}, between a call and its result",
+            conversation.id
+        )
+    });
+    Ok(())
+}
+
+/// Checks that a context starts at the newest separator or checkpoint and contains every later
+/// message.
+pub(super) async fn check_context(
+    db: &mut PgConnection,
+    conversation: &RecordedConversation,
+    state: &CampaignState,
+) -> Result<(), sqlx::Error> {
+    let boundary: i64 = sqlx::query_scalar(include_str!("boundary.sql"))
+        .bind(uuid(conversation))
+        .fetch_one(&mut *db)
+        .await?;
+    let ask = pb::BuildContextRequest {
+        conversation_id: conversation.id.clone(),
+        ..Default::default()
+    };
+    let build = |channel: Channel| {
+        let ask = ask.clone();
+        async move {
+            ContextServiceClient::new(channel)
+                .build_context(ask)
+                .await
+                .map(tonic::Response::into_inner)
+        }
+    };
+    let context = match state.call_with_retries("BuildContext", 0, build).await {
+        Some(Ok(context)) => context,
+        Some(Err(status)) => {
+            state.findings.add(
+                "coverage",
+                format!("no context of {}: {status:?}", conversation.id),
+            );
+            return Ok(());
+        }
+        None => return Ok(()),
+    };
+    state
+        .findings
+        .demand(context.boundary_message_id == boundary, "coverage", || {
+            format!(
+                "a context of {} starts after {}, and not after {boundary}",
+                conversation.id, context.boundary_message_id
+            )
+        });
+    let left_out = [Representation::Dropped, Representation::Repaired];
+    let tail = context
+        .manifest
+        .iter()
+        .filter(|entry| entry.last_message_id > boundary);
+    let listed: BTreeSet<i64> = tail
+        .filter(|entry| !left_out.contains(&entry.representation()))
+        .flat_map(|entry| entry.first_message_id..=entry.last_message_id)
+        .collect();
+    let sent: Vec<i64> = context
+        .messages
+        .iter()
+        .flat_map(|message| &message.message_ids)
+        .copied()
+        .collect();
+    let once: BTreeSet<i64> = sent.iter().copied().collect();
+    state.findings.demand(
+        once == listed && once.len() == sent.len(),
+        "coverage",
+        || {
+            format!(
+                "a context of {} says that it holds {listed:?}, and holds {sent:?}",
+                conversation.id
+            )
+        },
+    );
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Chat turns over gRPC: requests, and outcomes read from the event stream.
+
+use std::{future::IntoFuture, pin::Pin, time::Duration};
+
+use pb::chat_response::{Done, Event, Started};
+use tonic::{Request, Status, Streaming};
+
+use crate::{TestApp, TestConversation, pb, user};
+
+impl<'a> TestConversation<'a> {
+    /// A turn with this user message. [`TurnRequest`] has further options.
+    pub fn chat(&self, content: &str) -> TurnRequest<'a> {
+        self.chat_all(vec![user(content)])
+    }
+
+    /// A turn that begins with these messages.
+    pub fn chat_all(&self, messages: Vec<pb::NewMessage>) -> TurnRequest<'a> {
+        let ask = pb::ChatRequest {
+            conversation_id: self.id.clone(),
+            messages,
+            ..Default::default()
+        };
+        TurnRequest {
+            app: self.app,
+            ask,
+            deadline: None,
+        }
+    }
+}
+
+/// A turn to be requested. Awaiting it reads the whole turn; [`TurnRequest::open`] returns the
+/// stream.
+#[derive(Clone)]
+pub struct TurnRequest<'a> {
+    app: &'a TestApp,
+    /// The request. A test changes the fields that matter to it.
+    pub ask: pb::ChatRequest,
+    deadline: Option<Duration>,
+}
+
+impl TurnRequest<'_> {
+    /// Sets the request id.
+    #[must_use]
+    pub fn request_id(mut self, id: &str) -> Self {
+        self.ask.request_id = id.into();
+        self
+    }
+
+    /// Sets the model.
+    #[must_use]
+    pub fn with_model(mut self, model: &str) -> Self {
+        self.ask.model = model.into();
+        self
+    }
+
+    /// Adds a tool of this name.
+    #[must_use]
+    pub fn with_tool(mut self, name: &str) -> Self {
+        self.ask.tools.push(pb::Tool {
+            name: name.into(),
+            ..Default::default()
+        });
+        self
+    }
+
+    /// Sets the deadline that the server sees. The client itself waits as long as the turn takes.
+    #[must_use]
+    pub const fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Starts the turn and returns its event stream.
+    pub async fn open(self) -> Result<Streaming<pb::ChatResponse>, Status> {
+        let mut request = Request::new(self.ask);
+        if let Some(deadline) = self.deadline {
+            let timeout = format!("{}m", deadline.as_millis())
+                .parse()
+                .expect("digits and a unit");
+            request.metadata_mut().insert("grpc-timeout", timeout);
+        }
+        Ok(self.app.chats().chat(request).await?.into_inner())
+    }
+
+    /// Starts the turn and reads it to its end.
+    pub async fn run(self) -> TurnOutcome {
+        match self.open().await {
+            Ok(stream) => TurnOutcome::read(stream).await,
+            Err(status) => TurnOutcome {
+                events: Vec::new(),
+                end: Err(status),
+            },
+        }
+    }
+}
+
+impl<'a> IntoFuture for TurnRequest<'a> {
+    type Output = TurnOutcome;
+    type IntoFuture = Pin<Box<dyn Future<Output = TurnOutcome> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// A turn, as its caller saw it.
+#[derive(Debug, Clone)]
+pub struct TurnOutcome {
+    /// Every event except the last.
+    pub events: Vec<Event>,
+    /// The last event, or the status that ended the turn.
+    pub end: Result<Done, Status>,
+}
+
+impl TurnOutcome {
+    /// Reads a turn to its end.
+    pub async fn read(mut stream: Streaming<pb::ChatResponse>) -> Self {
+        let mut events = Vec::new();
+        let end = loop {
+            match stream.message().await {
+                Ok(Some(pb::ChatResponse {
+                    event: Some(Event::Done(done)),
+                })) => break Ok(done),
+                Ok(Some(response)) => {
+                    events.push(response.event.expect("every response is an event"));
+                }
+                Ok(None) => panic!("a turn ends with `done` or a status: {events:?}"),
+                Err(status) => break Err(status),
+            }
+        };
+        if end.is_ok() {
+            assert!(
+                stream
+                    .message()
+                    .await
+                    .expect("the stream ends without an error")
+                    .is_none(),
+                "`done` comes last"
+            );
+        }
+        Self { events, end }
+    }
+
+    /// Its last event.
+    #[track_caller]
+    pub fn done(&self) -> &Done {
+        self.end.as_ref().expect("the turn is answered")
+    }
+
+    /// Its first event.
+    #[track_caller]
+    pub fn started(&self) -> &Started {
+        match self.events.first() {
+            Some(Event::Started(started)) => started,
+            other => panic!("a turn begins with `started`, not with {other:?}"),
+        }
+    }
+
+    /// The text of the last attempt.
+    pub fn text(&self) -> String {
+        let last = self
+            .events
+            .iter()
+            .rposition(|event| matches!(event, Event::Attempt(_)))
+            .unwrap_or(0);
+        let deltas = self.events[last..].iter().filter_map(|event| match event {
+            Event::TextDelta(text) => Some(text.as_str()),
+            _ => None,
+        });
+        deltas.collect()
+    }
+
+    /// The tool calls of the model.
+    pub fn tool_calls(&self) -> Vec<pb::ToolUsePart> {
+        let calls = self.events.iter().filter_map(|event| match event {
+            Event::ToolCall(call) => Some(call.clone()),
+            _ => None,
+        });
+        calls.collect()
+    }
+
+    /// The attempts after the first: number, pressure, reason.
+    pub fn attempts(&self) -> Vec<(i32, pb::Pressure, pb::AttemptReason)> {
+        let attempts = self.events.iter().filter_map(|event| match event {
+            Event::Attempt(attempt) => Some((attempt.number, attempt.pressure(), attempt.reason())),
+            _ => None,
+        });
+        attempts.collect()
+    }
+}

@@ -1,0 +1,30 @@
+//! Apps whose server answers chat turns with a scripted model.
+
+use anneal_llm::provider::{MediaRule, MediaSettings};
+
+use crate::{MODEL, ScriptedModel, TestApp};
+
+impl TestApp {
+    /// An app that calls this model over OpenAI's protocol.
+    pub async fn with_scripted_model(model: &ScriptedModel) -> Self {
+        Self::with_models(model.settings(&[MODEL]), MODEL).await
+    }
+
+    /// The same. The provider may fetch media from public hosts.
+    pub async fn with_scripted_model_and_media(model: &ScriptedModel) -> Self {
+        let (mut providers, models) = model.settings(&[MODEL]);
+        for provider in providers.values_mut() {
+            provider.media = Some(MediaSettings::Rule(MediaRule::Https));
+        }
+        Self::with_models((providers, models), MODEL).await
+    }
+
+    /// The same with provider timeouts of an hour, so that a timeout never ends a call of the test.
+    pub async fn with_scripted_model_without_timeouts(model: &ScriptedModel) -> Self {
+        let (mut providers, models) = model.settings(&[MODEL]);
+        for provider in providers.values_mut() {
+            (provider.first_byte_timeout_ms, provider.total_timeout_ms) = (3_600_000, 3_600_000);
+        }
+        Self::with_models((providers, models), MODEL).await
+    }
+}

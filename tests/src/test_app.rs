@@ -1,0 +1,503 @@
+//! The app of one test: its own database, its own server on a free port, and a worker that the test
+//! steps.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anneal_core::{
+    model::Models,
+    policy::{PolicyOverrides, SessionSettings},
+};
+use anneal_llm::{
+    Extractive, ModelAccess, Summarizer,
+    provider::{CallableModels, Providers},
+};
+use anneal_local_postgres::{Binaries, Durability, LocalPostgres, Settings};
+use anneal_proto::v1::{
+    chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+};
+use anneal_server::{
+    Addresses, Agents, ApplicationSettings, AuthSettings, ChatSettings, LimitSettings,
+    ServerSettings, Setup, serve,
+};
+use anneal_store::{
+    AppendSettings, Grouping, Migrations, Pooling, Store, StoreSettings, create_database,
+};
+use anneal_worker::{SummarizerSettings, Worker, WorkerSettings};
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::Channel;
+use uuid::Uuid;
+
+use crate::watchdog::{self, Watchdog};
+
+/// Database, server and worker of one test, in the test's process. Dropping it stops the server.
+pub struct TestApp {
+    /// The database's URL, for queries of the test.
+    pub url: String,
+    /// The store that server and worker use.
+    pub store: Store,
+    /// The addresses on which the server listens.
+    pub addresses: Addresses,
+    worker: Worker,
+    channel: Channel,
+    options: ServerOptions,
+    _watchdog: Watchdog,
+    _stop: DropGuard,
+}
+
+/// The server's models, limits and other settings.
+#[derive(Clone, Default)]
+struct ServerOptions {
+    access: Arc<ModelAccess>,
+    applications: ApplicationSettings,
+    server: ServerSettings,
+    limits: LimitSettings,
+    auth: AuthSettings,
+    pooling: Pooling,
+}
+
+impl ServerOptions {
+    /// Options of a server that calls these models within these limits, and the matching session
+    /// settings.
+    fn with_models(
+        (providers, models): (Providers, Models),
+        default: &str,
+        limits: &ModelAccess,
+    ) -> (SessionSettings, Self) {
+        let callable = CallableModels::new(&providers, &models).expect("the settings are valid");
+        let access = Arc::new(ModelAccess {
+            models: callable,
+            ..*limits
+        });
+        let chat = ChatSettings {
+            model: default.to_owned(),
+        };
+        let applications = ApplicationSettings {
+            chat,
+            ..ApplicationSettings::default()
+        };
+        let session = SessionSettings::new(PolicyOverrides::default(), models);
+        (
+            session,
+            Self {
+                access,
+                applications,
+                ..Self::default()
+            },
+        )
+    }
+}
+
+/// PostgreSQL's binaries: those in `ANNEAL_PG_BIN`, or the installed ones.
+pub fn postgres_binaries() -> Binaries {
+    let wanted = std::env::var_os("ANNEAL_PG_BIN").map(PathBuf::from);
+    Binaries::find(wanted.as_deref())
+        .expect("tests need PostgreSQL 15 or newer: scripts/postgres.sh installs it")
+}
+
+/// Whether appends share transactions. `ANNEAL_APPEND_GROUPING=off` runs every test with one
+/// transaction per append; processes of the binary read the same variable.
+pub fn grouping() -> Grouping {
+    let off = std::env::var("ANNEAL_APPEND_GROUPING").is_ok_and(|grouping| grouping == "off");
+    if off { Grouping::Off } else { Grouping::On }
+}
+
+/// The test cluster of this PostgreSQL version. All test processes share it; the first one starts
+/// it.
+async fn cluster() -> LocalPostgres {
+    let binaries = postgres_binaries();
+    let base = std::env::temp_dir().join("anneal-tests");
+    let mut settings = Settings::new(
+        base.join(format!("postgres-{}", binaries.version().major)),
+        binaries,
+    );
+    settings.durability = Durability::Test;
+    settings.extra = vec![("max_connections".into(), "400".into())];
+    LocalPostgres::start(settings)
+        .await
+        .expect("the test cluster starts")
+}
+
+/// Creates a migrated database for the test, as a copy of a template. The first caller creates the
+/// template.
+async fn database() -> String {
+    let cluster = cluster().await;
+    let admin = cluster.url("postgres");
+    let template = template(&cluster, &admin).await;
+    let name = format!("test_{}", Uuid::new_v4().simple());
+    create_database(&admin, &name, Some(&template))
+        .await
+        .expect("a database from the template");
+    cluster.url(&name)
+}
+
+/// Creates a database without a schema.
+pub async fn empty_database() -> String {
+    let cluster = cluster().await;
+    let name = format!("empty_{}", Uuid::new_v4().simple());
+    create_database(&cluster.url("postgres"), &name, None)
+        .await
+        .expect("an empty database");
+    cluster.url(&name)
+}
+
+/// The template's name is a digest of the migrations, so that a changed schema gets a new template.
+async fn template(cluster: &LocalPostgres, admin: &str) -> String {
+    let mut db = PgConnection::connect(admin)
+        .await
+        .expect("the test cluster answers");
+    let all = Migrations::all();
+    let sql: String = all.iter().map(|migration| migration.sql.as_str()).collect();
+    let digest = anneal_core::digest::of_content(&sql);
+    let name = format!(
+        "template_{:016x}",
+        u64::from_be_bytes(digest[..8].try_into().expect("eight bytes"))
+    );
+    sqlx::query("select pg_advisory_lock(7)")
+        .execute(&mut db)
+        .await
+        .expect("the lock is acquired");
+    let made: bool = sqlx::query_scalar(
+        "select exists (select from pg_database where datname = $1 and datistemplate)",
+    )
+    .bind(&name)
+    .fetch_one(&mut db)
+    .await
+    .expect("the query succeeds");
+    if !made {
+        create_database(admin, &name, None)
+            .await
+            .expect("the template is made");
+        let mut migrations = Migrations::connect(&StoreSettings::at(&cluster.url(&name)))
+            .await
+            .expect("the connection succeeds");
+        migrations
+            .run(Duration::from_secs(30))
+            .await
+            .expect("the migrations are applied");
+        drop(migrations);
+        let mark = format!("alter database {name} is_template true");
+        sqlx::query(sqlx::AssertSqlSafe(mark))
+            .execute(&mut db)
+            .await
+            .expect("the database is marked as a template");
+    }
+    db.close().await.expect("the connection is closed");
+    name
+}
+
+impl TestApp {
+    /// An app with the default settings.
+    pub async fn start() -> Self {
+        Self::with_session(SessionSettings::default()).await
+    }
+
+    /// An app with these `[session]` settings.
+    pub async fn with_session(session: SessionSettings) -> Self {
+        Self::start_on(database().await, session, ServerOptions::default()).await
+    }
+
+    /// A second server and worker on the same database.
+    pub async fn second_server(&self) -> Self {
+        Self::start_on(
+            self.url.clone(),
+            self.store.session().clone(),
+            self.options.clone(),
+        )
+        .await
+    }
+
+    /// The same with another URL of the same database.
+    pub async fn second_server_at(&self, url: &str) -> Self {
+        Self::start_on(
+            url.to_owned(),
+            self.store.session().clone(),
+            self.options.clone(),
+        )
+        .await
+    }
+
+    /// An app whose server has these `[agents]` settings.
+    pub async fn with_agents(agents: Agents) -> Self {
+        let applications = ApplicationSettings {
+            agents,
+            ..ApplicationSettings::default()
+        };
+        Self::start_on(
+            database().await,
+            SessionSettings::default(),
+            ServerOptions {
+                applications,
+                ..ServerOptions::default()
+            },
+        )
+        .await
+    }
+
+    /// A second server and worker on the same database, with these `[agents]` settings.
+    pub async fn second_server_with_agents(&self, agents: Agents) -> Self {
+        let applications = ApplicationSettings {
+            agents,
+            ..self.options.applications.clone()
+        };
+        let options = ServerOptions {
+            applications,
+            ..self.options.clone()
+        };
+        Self::start_on(self.url.clone(), self.store.session().clone(), options).await
+    }
+
+    /// An app whose callers need a credential. The ports in the addresses are replaced by free
+    /// ones.
+    pub async fn with_auth(server: ServerSettings, auth: AuthSettings) -> Self {
+        let options = ServerOptions {
+            server,
+            auth,
+            ..ServerOptions::default()
+        };
+        Self::start_on(database().await, SessionSettings::default(), options).await
+    }
+
+    /// An app with these limits whose callers need an API key.
+    pub async fn with_keys_and_limits(limits: LimitSettings) -> Self {
+        let auth = AuthSettings {
+            api_keys: true,
+            ..AuthSettings::default()
+        };
+        let options = ServerOptions {
+            limits,
+            auth,
+            ..ServerOptions::default()
+        };
+        Self::start_on(database().await, SessionSettings::default(), options).await
+    }
+
+    /// An app with these limits whose callers need no credential.
+    pub async fn with_limits(limits: LimitSettings) -> Self {
+        Self::start_on(
+            database().await,
+            SessionSettings::default(),
+            ServerOptions {
+                limits,
+                ..ServerOptions::default()
+            },
+        )
+        .await
+    }
+
+    /// An app that connects to this database through a pooler.
+    pub async fn behind_pooler(url: &str, pooling: Pooling) -> Self {
+        Self::start_on(
+            url.to_owned(),
+            SessionSettings::default(),
+            ServerOptions {
+                pooling,
+                ..ServerOptions::default()
+            },
+        )
+        .await
+    }
+
+    /// An app on an existing database.
+    pub async fn on_database(url: &str) -> Self {
+        Self::start_on(
+            url.to_owned(),
+            SessionSettings::default(),
+            ServerOptions::default(),
+        )
+        .await
+    }
+
+    /// An app whose server calls these models. `default` answers turns that name no model.
+    pub async fn with_models(settings: (Providers, Models), default: &str) -> Self {
+        Self::with_models_and_call_limits(settings, default, ModelAccess::default()).await
+    }
+
+    /// The same with these call limits. The models in `limits` are replaced.
+    pub async fn with_models_and_call_limits(
+        settings: (Providers, Models),
+        default: &str,
+        limits: ModelAccess,
+    ) -> Self {
+        Self::with_models_on(database().await, settings, default, limits).await
+    }
+
+    /// The same on this database.
+    pub async fn with_models_on(
+        url: String,
+        settings: (Providers, Models),
+        default: &str,
+        limits: ModelAccess,
+    ) -> Self {
+        let (session, options) = ServerOptions::with_models(settings, default, &limits);
+        Self::start_on(url, session, options).await
+    }
+
+    /// An app whose server calls these models and whose callers need an API key.
+    pub async fn with_models_and_keys(settings: (Providers, Models), default: &str) -> Self {
+        Self::with_models_keys_and_limits(settings, default, LimitSettings::default()).await
+    }
+
+    /// The same with these limits.
+    pub async fn with_models_keys_and_limits(
+        settings: (Providers, Models),
+        default: &str,
+        limits: LimitSettings,
+    ) -> Self {
+        let (session, options) =
+            ServerOptions::with_models(settings, default, &ModelAccess::default());
+        let options = ServerOptions { limits, ..options };
+        let auth = AuthSettings {
+            api_keys: true,
+            ..AuthSettings::default()
+        };
+        Self::start_on(database().await, session, ServerOptions { auth, ..options }).await
+    }
+
+    async fn start_on(url: String, session: SessionSettings, options: ServerOptions) -> Self {
+        let settings = StoreSettings {
+            url: url.clone(),
+            pooling: options.pooling,
+            // Pools have no open connection yet when many callers arrive at once.
+            pool_wait_ms: 6_000,
+            ..StoreSettings::default()
+        };
+        let append = AppendSettings {
+            grouping: grouping(),
+            ..AppendSettings::default()
+        };
+        let store =
+            Store::new(settings, append, session).expect("the test's database URL is valid");
+        let mut server = ServerSettings {
+            drain_delay_ms: 0,
+            ..options.server.clone()
+        };
+        server.grpc_address.set_port(0);
+        server.http_address.set_port(0);
+        let stop = CancellationToken::new();
+        let (open, opened) = oneshot::channel();
+        let metrics = watchdog::metrics();
+        tokio::spawn({
+            let (store, stop) = (store.clone(), stop.clone());
+            let ServerOptions {
+                access,
+                applications,
+                limits,
+                auth,
+                ..
+            } = options.clone();
+            let setup = Setup {
+                server,
+                limits,
+                auth,
+                models: access,
+                applications,
+            };
+            async move {
+                serve(store, setup, metrics, open, stop)
+                    .await
+                    .expect("the server runs");
+            }
+        });
+        let addresses = opened.await.expect("the server opens its ports");
+        let channel = Channel::from_shared(format!("http://{}", addresses.grpc))
+            .expect("a valid address")
+            .connect_lazy();
+        let worker = Worker::new(
+            store.clone(),
+            Arc::new(Extractive),
+            WorkerSettings::default(),
+            SummarizerSettings::default(),
+        );
+        Self {
+            url,
+            store,
+            addresses,
+            worker,
+            channel,
+            options,
+            _watchdog: Watchdog,
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    /// Drops the app and its database, for tests that create many apps: each database takes disk
+    /// space.
+    pub async fn drop_database(self) {
+        let (server, name) = self
+            .url
+            .rsplit_once('/')
+            .expect("a test's URL ends with its database");
+        let (admin, drop_it) = (
+            format!("{server}/postgres"),
+            format!("drop database \"{name}\" with (force)"),
+        );
+        let mut db = PgConnection::connect(&admin)
+            .await
+            .expect("the test cluster answers");
+        sqlx::query(sqlx::AssertSqlSafe(drop_it))
+            .execute(&mut db)
+            .await
+            .expect("drops the test's database");
+    }
+
+    /// Runs due jobs until none is left; returns how many ran.
+    pub async fn run_jobs_until_idle(&self) -> usize {
+        self.worker.run_until_idle().await
+    }
+
+    /// The worker, for tests that let it run on its own.
+    pub fn worker(&self) -> Worker {
+        self.worker.clone()
+    }
+
+    /// A worker of this app with this summariser.
+    pub fn worker_with(&self, summarizer: impl Summarizer + 'static) -> Worker {
+        Worker::new(
+            self.store.clone(),
+            Arc::new(summarizer),
+            WorkerSettings::default(),
+            SummarizerSettings::default(),
+        )
+    }
+
+    /// A client of ConversationService.
+    pub fn conversations(&self) -> ConversationServiceClient<Channel> {
+        ConversationServiceClient::new(self.channel.clone())
+    }
+
+    /// A client of MessageService.
+    pub fn messages(&self) -> MessageServiceClient<Channel> {
+        MessageServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// A client of ContextService.
+    pub fn contexts(&self) -> ContextServiceClient<Channel> {
+        ContextServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// A client of OperatorService.
+    pub fn operators(&self) -> OperatorServiceClient<Channel> {
+        OperatorServiceClient::new(self.channel.clone())
+    }
+
+    /// A client of ChatService.
+    pub fn chats(&self) -> ChatServiceClient<Channel> {
+        ChatServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// The channel to the server, for health checks, reflection and malformed requests.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// A new connection to the database.
+    pub async fn db(&self) -> PgConnection {
+        PgConnection::connect(&self.url)
+            .await
+            .expect("the test's database answers")
+    }
+}

@@ -1,0 +1,124 @@
+//! A valid request of every RPC as bytes. Tests change one part of it.
+
+use pb::append_large_message_request::{Frame, Header};
+use prost::Message as _;
+
+use crate::{pb, text, user};
+
+/// A valid request of this RPC. It names this conversation and this request id, where the RPC has
+/// such fields.
+pub fn valid_request(rpc: &str, id: &str, request: &str) -> Vec<u8> {
+    let (conversation_id, request_id) = (|| id.to_owned(), || request.to_owned());
+    macro_rules! ask {
+        ($ask:ident { $($field:ident: $value:expr),* $(,)? }) => {
+            pb::$ask { conversation_id: conversation_id(), $($field: $value,)* ..Default::default() }.encode_to_vec()
+        };
+    }
+    let scope = || pb::SessionScope {
+        agent_id: "a".into(),
+        channel: "c".into(),
+        sender_id: "anna".into(),
+        ..Default::default()
+    };
+    match rpc {
+        "CreateConversation" => pb::CreateConversationRequest {
+            request_id: request_id(),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "ListConversations" | "GetQueueStats" | "GetModelStats" => Vec::new(),
+        "GetConversation" => pb::GetConversationRequest {
+            conversation_id: conversation_id(),
+        }
+        .encode_to_vec(),
+        "UpdateConversation" => pb::UpdateConversationRequest {
+            conversation: Some(pb::Conversation {
+                conversation_id: conversation_id(),
+                title: "mine".into(),
+                ..Default::default()
+            }),
+            update_mask: Some(prost_types::FieldMask {
+                paths: vec!["title".into()],
+            }),
+            request_id: request_id(),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "DeleteConversation" => pb::DeleteConversationRequest {
+            conversation_id: conversation_id(),
+            request_id: request_id(),
+        }
+        .encode_to_vec(),
+        "ResolveSession" => pb::ResolveSessionRequest {
+            scope: Some(scope()),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "RotateSession" => pb::RotateSessionRequest {
+            scope: Some(scope()),
+            request_id: request_id(),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "AppendMessages" => ask!(AppendMessagesRequest {
+            messages: vec![user("hello")],
+            request_id: request_id()
+        }),
+        "AppendLargeMessage" => {
+            let message = Some(text(pb::Role::User, ""));
+            let header = Header {
+                conversation_id: conversation_id(),
+                message,
+                ..Default::default()
+            };
+            pb::AppendLargeMessageRequest {
+                frame: Some(Frame::Header(header)),
+            }
+            .encode_to_vec()
+        }
+        "ListMessages" => ask!(ListMessagesRequest {}),
+        "GetMessage" => ask!(GetMessageRequest { message_id: 1 }),
+        "InsertSeparator" => ask!(InsertSeparatorRequest {
+            request_id: request_id()
+        }),
+        "DeleteSeparator" => ask!(DeleteSeparatorRequest {
+            after_message_id: 2
+        }),
+        "WatchConversation" => ask!(WatchConversationRequest {}),
+        "BuildContext" | "StreamContext" => ask!(BuildContextRequest {}),
+        "GetContextUsage" => ask!(GetContextUsageRequest {}),
+        "Compact" => ask!(CompactRequest {
+            request_id: request_id()
+        }),
+        "ListCheckpoints" => ask!(ListCheckpointsRequest {}),
+        "ImportCheckpoint" => ask!(ImportCheckpointRequest {
+            last_message_id: 1,
+            summary: "so far".into()
+        }),
+        "ReportUsage" => ask!(ReportUsageRequest {
+            model: "m".into(),
+            input_tokens: 10
+        }),
+        "ClassifyError" => pb::ClassifyErrorRequest {
+            status: 400,
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "Chat" => ask!(ChatRequest {
+            messages: vec![user("hello")],
+            request_id: request_id()
+        }),
+        "RequeueJob" => ask!(RequeueJobRequest {
+            kind: pb::JobKind::Checkpoint.into()
+        }),
+        "DiscardJob" => ask!(DiscardJobRequest {
+            kind: pb::JobKind::Checkpoint.into()
+        }),
+        "VerifyConversation" => pb::VerifyConversationRequest {
+            conversation_id: conversation_id(),
+        }
+        .encode_to_vec(),
+        "ListJobs" => ask!(ListJobsRequest {}),
+        _ => panic!("{rpc} has no sound request yet: tests of all RPCs need one"),
+    }
+}

@@ -1,0 +1,198 @@
+//! Watches in tests: started, read event by event, resumed.
+
+use std::time::Duration;
+
+use anneal_core::{caller::TenantId, job::JobKind};
+use pb::{conversation_event::Event, message_service_client::MessageServiceClient};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tonic::{IntoRequest, Status, Streaming, transport::Channel};
+use uuid::Uuid;
+
+use crate::{Process, TestApp, TestConversation, pb};
+
+/// A running watch.
+pub struct Watch {
+    stream: Streaming<pb::ConversationEvent>,
+    /// The position of the last event that was read.
+    pub position: String,
+}
+
+impl TestConversation<'_> {
+    /// Watches new events. Returns once the watch has started.
+    pub async fn watch(&self) -> Watch {
+        self.watch_as(pb::WatchConversationRequest::default()).await
+    }
+
+    /// Resumes a watch after the event with this position.
+    pub async fn watch_from(&self, position: &str) -> Watch {
+        self.watch_as(pb::WatchConversationRequest {
+            position: position.into(),
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// Watches from the message after this one.
+    pub async fn watch_after(&self, message_id: i64) -> Watch {
+        let after_message_id = Some(message_id);
+        self.watch_as(pb::WatchConversationRequest {
+            after_message_id,
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// Watches with this request; the conversation's id is filled in.
+    pub async fn watch_as(&self, ask: pb::WatchConversationRequest) -> Watch {
+        let mut watch = self.open_watch(ask).await.expect("the watch is accepted");
+        let first = watch.next().await;
+        assert!(
+            matches!(first, Event::Started(_)),
+            "a watch begins with `started`, not with {first:?}"
+        );
+        watch
+    }
+
+    /// Marks a waiting job of this conversation as dead.
+    pub async fn give_up_job(&self, kind: JobKind) {
+        let store = &self.app.store;
+        let claimed = store
+            .claim_jobs(kind, 10, 10, TenantId(Uuid::nil()), "test", &[])
+            .await
+            .expect("jobs are claimed");
+        let job = claimed
+            .jobs
+            .iter()
+            .find(|job| job.conversation.to_string() == self.id)
+            .expect("the job is waiting");
+        store
+            .fail_job(job, "it cannot be done", 0, 1)
+            .await
+            .expect("the job is marked as failed");
+    }
+
+    /// Opens a watch without reading any event.
+    pub async fn open_watch(&self, ask: pb::WatchConversationRequest) -> Result<Watch, Status> {
+        Watch::open(
+            self.app,
+            pb::WatchConversationRequest {
+                conversation_id: self.id.clone(),
+                ..ask
+            },
+        )
+        .await
+    }
+}
+
+impl Watch {
+    /// Opens a watch without reading any event.
+    pub async fn open(
+        app: &TestApp,
+        ask: impl IntoRequest<pb::WatchConversationRequest>,
+    ) -> Result<Self, Status> {
+        Self::open_on(app.channel(), ask).await
+    }
+
+    /// The same on another channel.
+    pub async fn open_on(
+        channel: Channel,
+        ask: impl IntoRequest<pb::WatchConversationRequest>,
+    ) -> Result<Self, Status> {
+        let mut client = MessageServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+        let stream = client.watch_conversation(ask).await?.into_inner();
+        Ok(Self {
+            stream,
+            position: String::new(),
+        })
+    }
+
+    /// The next event. Panics after a minute without one. Its position must differ from the
+    /// previous one.
+    pub async fn next(&mut self) -> Event {
+        self.try_next().await.expect("the watch goes on")
+    }
+
+    /// The next event, or the status that ended the watch.
+    pub async fn try_next(&mut self) -> Result<Event, Status> {
+        let next = timeout(Duration::from_mins(1), self.stream.message())
+            .await
+            .expect("an event arrives in time");
+        let event = next?.expect("a watch ends only with an error");
+        assert!(
+            event.position.len() <= 128,
+            "{} bytes",
+            event.position.len()
+        );
+        let what = event.event.expect("every event is one");
+        assert!(
+            event.position != self.position || matches!(what, Event::Started(_)),
+            "it stands still"
+        );
+        self.position = event.position;
+        Ok(what)
+    }
+
+    /// Reads until the watch ends. Returns its status.
+    pub async fn read_to_end(&mut self) -> Status {
+        loop {
+            if let Err(status) = self.try_next().await {
+                return status;
+            }
+        }
+    }
+
+    /// Reads events until `says` returns true for one. Returns all of them.
+    pub async fn until(&mut self, mut says: impl FnMut(&Event) -> bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.next().await;
+            let is_it = says(&event);
+            events.push(event);
+            if is_it {
+                return events;
+            }
+        }
+    }
+}
+
+/// The ids of appended messages among these events.
+pub fn appended_ids(events: &[Event]) -> Vec<i64> {
+    let ids = events.iter().filter_map(|event| match event {
+        Event::MessageAppended(message) => Some(message.message_id),
+        _ => None,
+    });
+    ids.collect()
+}
+
+/// The value of a metric of a server process: the sum over its labels; 0 if the metric is missing.
+pub async fn metric_value(server: &Process, name: &str) -> f64 {
+    let line = server.wait_for_line("\"http\":\"127.0.0.1:").await;
+    let address = line
+        .split("\"http\":\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .expect("a valid address");
+    let mut stream = TcpStream::connect(address)
+        .await
+        .expect("the HTTP port is open");
+    let ask = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    stream
+        .write_all(ask.as_bytes())
+        .await
+        .expect("the request is sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .await
+        .expect("the query succeeds");
+    let lines = answer
+        .lines()
+        .filter(|line| line.split(['{', ' ']).next() == Some(name));
+    lines
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}

@@ -1,0 +1,297 @@
+//! Settings of agents: defaults of their conversations, and settings that are refused.
+
+use anneal_core::policy::Profile;
+use anneal_server::{AgentSettings, Agents};
+use anneal_tests::{
+    AnnealBinary, Folder, TestApp, assert_refused, direct_scope, empty_database, pb,
+};
+use tonic::Code;
+
+use crate::chat::BINARY;
+
+fn main_agent(profile: Profile, system_prompt: &str, model: &str) -> Agents {
+    let settings = AgentSettings {
+        profile: Some(profile),
+        system_prompt: system_prompt.into(),
+        model: model.into(),
+    };
+    Agents::from([("main".to_owned(), settings)])
+}
+
+fn create_request() -> pb::CreateConversationRequest {
+    pb::CreateConversationRequest {
+        agent_id: "main".into(),
+        ..Default::default()
+    }
+}
+
+/// Profile, model, system prompt and encoding.
+fn starting_settings(conversation: Option<pb::Conversation>) -> (String, String, String, String) {
+    let conversation = conversation.expect("a conversation");
+    let policy = conversation.policy.unwrap_or_default();
+    (
+        policy.profile,
+        policy.model,
+        conversation.system_prompt,
+        conversation.encoding,
+    )
+}
+
+fn owned_settings(parts: [&str; 4]) -> (String, String, String, String) {
+    let [profile, model, prompt, encoding] = parts.map(str::to_owned);
+    (profile, model, prompt, encoding)
+}
+
+#[tokio::test]
+async fn new_conversations_take_the_settings_of_their_agent() {
+    let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
+    let by_settings = owned_settings(["zeroclaw", "gpt-4", "You cook.", "cl100k_base"]);
+    let conversation = app.conversation_with(create_request()).await;
+    assert_eq!(
+        starting_settings(Some(conversation.conversation().await)),
+        by_settings
+    );
+    assert_eq!(
+        conversation
+            .append_all(vec![anneal_tests::call("c", "{}")])
+            .await
+            .messages
+            .len(),
+        0,
+        "zeroclaw keeps no tools"
+    );
+    let session = app.resolve(&direct_scope("anna")).await.expect("resolves");
+    assert_eq!(starting_settings(session.conversation), by_settings);
+    let ask = pb::RotateSessionRequest {
+        scope: Some(direct_scope("anna")),
+        defaults: Some(create_request()),
+        ..Default::default()
+    };
+    let rotated = app
+        .conversations()
+        .rotate_session(ask)
+        .await
+        .expect("rotates")
+        .into_inner();
+    assert_eq!(starting_settings(rotated.conversation), by_settings);
+    let other = app
+        .conversation_with(pb::CreateConversationRequest {
+            agent_id: "guide".into(),
+            ..create_request()
+        })
+        .await;
+    assert_eq!(
+        starting_settings(Some(other.conversation().await)),
+        owned_settings(["", "", "", "o200k_base"])
+    );
+}
+
+#[tokio::test]
+async fn fields_of_the_request_override_the_agents_settings() {
+    let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
+    let explicit = pb::CreateConversationRequest {
+        system_prompt: "You guide.".into(),
+        policy: Some(pb::Policy {
+            profile: "claw0".into(),
+            hot_zone_radius: Some(9),
+            ..Default::default()
+        }),
+        model: "gpt-4o".into(),
+        ..create_request()
+    };
+    let conversation = app.conversation_with(explicit).await;
+    assert_eq!(
+        starting_settings(Some(conversation.conversation().await)),
+        owned_settings(["claw0", "gpt-4o", "You guide.", "o200k_base"])
+    );
+    let policy = pb::Policy {
+        hot_zone_radius: Some(9),
+        ..Default::default()
+    };
+    let part = app
+        .conversation_with(pb::CreateConversationRequest {
+            policy: Some(policy),
+            ..create_request()
+        })
+        .await;
+    let part = part.conversation().await;
+    assert_eq!(
+        part.policy
+            .as_ref()
+            .and_then(|policy| policy.hot_zone_radius),
+        Some(9)
+    );
+    assert_eq!(
+        starting_settings(Some(part)),
+        owned_settings(["zeroclaw", "gpt-4", "You cook.", "cl100k_base"])
+    );
+    // A rotation without defaults takes the settings of the previous conversation, not those of the
+    // agent.
+    let own = pb::ResolveSessionRequest {
+        scope: Some(direct_scope("anna")),
+        defaults: Some(pb::CreateConversationRequest {
+            system_prompt: "Mine.".into(),
+            ..create_request()
+        }),
+        ..Default::default()
+    };
+    app.conversations()
+        .resolve_session(own)
+        .await
+        .expect("resolves");
+    let rotated = app
+        .rotate(&direct_scope("anna"), "")
+        .await
+        .expect("rotates");
+    assert_eq!(
+        rotated.conversation.expect("a conversation").system_prompt,
+        "Mine."
+    );
+}
+
+#[tokio::test]
+async fn a_changed_setting_does_not_change_the_answer_to_a_repeated_request() {
+    let app = TestApp::with_agents(main_agent(Profile::Zeroclaw, "You cook.", "gpt-4")).await;
+    let later = app
+        .second_server_with_agents(main_agent(Profile::Claw0, "You bake.", "gpt-4o"))
+        .await;
+    let ask = || pb::CreateConversationRequest {
+        request_id: "c1".into(),
+        ..create_request()
+    };
+    let created = app
+        .conversations()
+        .create_conversation(ask())
+        .await
+        .expect("creates")
+        .into_inner();
+    let again = later
+        .conversations()
+        .create_conversation(ask())
+        .await
+        .expect("repeats")
+        .into_inner();
+    assert_eq!(again, created);
+    let other = pb::CreateConversationRequest {
+        system_prompt: "You cook.".into(),
+        ..ask()
+    };
+    let refused = app.conversations().create_conversation(other).await;
+    assert_refused(refused, Code::AlreadyExists, "REQUEST_ID_REUSED", "");
+    let rotate = || pb::RotateSessionRequest {
+        scope: Some(direct_scope("anna")),
+        defaults: Some(pb::CreateConversationRequest {
+            title: "t".into(),
+            ..create_request()
+        }),
+        request_id: "r1".into(),
+    };
+    let created = app
+        .conversations()
+        .rotate_session(rotate())
+        .await
+        .expect("rotates")
+        .into_inner();
+    assert_eq!(
+        later
+            .conversations()
+            .rotate_session(rotate())
+            .await
+            .expect("repeats")
+            .into_inner(),
+        created
+    );
+    let fresh = later
+        .resolve(&direct_scope("bert"))
+        .await
+        .expect("resolves");
+    assert_eq!(
+        starting_settings(fresh.conversation),
+        owned_settings(["claw0", "gpt-4o", "You bake.", "o200k_base"])
+    );
+}
+
+#[tokio::test]
+async fn a_policy_is_checked_together_with_the_agents_settings() {
+    let app = TestApp::with_agents(main_agent(Profile::Agents, "", "")).await;
+    // The profile keeps 20,000 tokens. A threshold just above that would trigger a checkpoint after
+    // every few messages.
+    let tight = pb::Policy {
+        token_threshold: Some(21_000),
+        ..Default::default()
+    };
+    let ask = pb::CreateConversationRequest {
+        policy: Some(tight),
+        ..create_request()
+    };
+    let refused = app.conversations().create_conversation(ask.clone()).await;
+    assert_refused(
+        refused,
+        Code::InvalidArgument,
+        "INVALID_FIELD",
+        "policy.token_threshold",
+    );
+    app.conversation_with(pb::CreateConversationRequest {
+        agent_id: String::new(),
+        ..ask
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn invalid_agent_settings_stop_the_start() {
+    let (folder, url) = (Folder::new(), empty_database().await);
+    let anneal = AnnealBinary::new(BINARY, &folder, &url);
+    let long = "a".repeat(129);
+    let refused = [
+        (
+            "[agents.main]\nprofile = \"reckless\"".to_owned(),
+            ["reckless", "zeroclaw"],
+        ),
+        (
+            "[agents.main]\nprompt = \"Be brief.\"".to_owned(),
+            ["prompt", "system_prompt"],
+        ),
+        (
+            format!("[agents.main]\nmodel = \"{long}\""),
+            ["agents.\"main\"", "model has 129 bytes"],
+        ),
+        (
+            format!("[agents.\"{long}\"]\nmodel = \"m\""),
+            ["name has 129 bytes", "at most 128"],
+        ),
+        (
+            "[agents.\"\"]\nmodel = \"m\"".to_owned(),
+            ["agents.\"\"", "must not be empty"],
+        ),
+        (
+            "[agents.main]\nsystem_prompt = \"a\\u0000\"".to_owned(),
+            ["agents.\"main\"", "NUL"],
+        ),
+    ];
+    for (settings, says) in refused {
+        folder.file("anneal.toml", &settings);
+        for process in ["server", "worker", "config"] {
+            let ran = anneal.run(&[process]).await;
+            assert_eq!(ran.code, Some(1), "{process} with {settings}: {ran:?}");
+            for word in says {
+                assert!(
+                    ran.err.contains(word),
+                    "{settings}: {} lacks {word}",
+                    ran.err
+                );
+            }
+        }
+    }
+    folder.file(
+        "anneal.toml",
+        "[agents.\"my cook\"]\nprofile = \"zeroclaw\"\nsystem_prompt = \"You cook.\"",
+    );
+    let shown = anneal.run(&["config"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(
+        shown.out.contains("[agents.\"my cook\"]") && shown.out.contains("zeroclaw"),
+        "{}",
+        shown.out
+    );
+}

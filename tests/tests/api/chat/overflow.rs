@@ -1,0 +1,284 @@
+//! The overflow guard of Chat: if a model refuses a context as too long, a shorter one is sent, and
+//! the window named in the refusal is stored.
+
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
+use anneal_core::tokens::Encoding;
+use anneal_tests::{
+    MODEL, ModelRequest, ReportedUsage, Say, Script, ScriptedModel, TestApp, assert_refused,
+    assistant, pb, prose, status_details,
+};
+use pb::{AttemptReason, Pressure, chat_response::Event};
+use serde_json::json;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+const TRUNCATED: (i32, Pressure, AttemptReason) =
+    (1, Pressure::TruncateToolResults, AttemptReason::Overflow);
+const COMPACTED: (i32, Pressure, AttemptReason) = (2, Pressure::Compact, AttemptReason::Overflow);
+
+/// OpenAI's overflow error with this message.
+fn overflow(message: &str) -> Script {
+    let error = json!({"error": {
+        "message": message, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded",
+    }});
+    Script::status(400, &[], &error.to_string())
+}
+
+fn too_long(window: u64, sent: u64) -> Script {
+    overflow(&format!(
+        "This model's maximum context length is {window} tokens. However, your messages resulted in {sent} tokens. \
+         Please reduce the length of the messages."
+    ))
+}
+
+fn found_it(request: &ModelRequest) -> Script {
+    Script::says(request, [Say::text("Found it.")])
+}
+
+#[tokio::test]
+async fn row_C3_a_refused_context_is_retried_with_truncated_results_then_compacted() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 | 1 => overflow("Your input exceeds the context window of this model."),
+        _ => found_it(request),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let outcome = conversation.chat("And the thirteenth?").await;
+    assert_eq!(
+        (outcome.text().as_str(), outcome.done().attempts),
+        ("Found it.", 3)
+    );
+    assert_eq!(outcome.attempts(), [TRUNCATED, COMPACTED]);
+    let [whole, truncated, compacted] = model.requests().try_into().expect("three calls");
+    let messages = |request: &ModelRequest| request.body["messages"].as_array().map_or(0, Vec::len);
+    assert_eq!(messages(&whole), messages(&truncated));
+    assert!(
+        truncated.raw.len() * 2 < whole.raw.len() && messages(&compacted) < messages(&truncated)
+    );
+    assert!(compacted.texts()[0].starts_with("[Summary of the conversation up to message"));
+    assert!(
+        compacted
+            .texts()
+            .last()
+            .is_some_and(|last| last.ends_with("And the thirteenth?"))
+    );
+    app.run_jobs_until_idle().await;
+    assert_eq!(
+        conversation.checkpoints().await.len(),
+        1,
+        "the compaction is stored"
+    );
+    assert_eq!(conversation.messages().await.len(), 50);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_model_that_refuses_every_context_is_called_three_times_and_the_question_is_kept() {
+    let model =
+        ScriptedModel::start(|_| overflow("Your input exceeds the context window of this model."))
+            .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let outcome = conversation.chat("Anything?").request_id("r").await;
+    assert_eq!(outcome.attempts(), [TRUNCATED, COMPACTED]);
+    let status = outcome.end.expect_err("no context fits");
+    assert_refused(
+        Err::<(), _>(status.clone()),
+        Code::FailedPrecondition,
+        "CONTEXT_OVERFLOW",
+        "",
+    );
+    assert!(!status_details(&status).retry);
+    let facts = status
+        .get_error_details()
+        .error_info()
+        .expect("facts")
+        .metadata
+        .clone();
+    let fact = |name: &str| facts[name].parse::<u64>().expect("a number");
+    assert_eq!(
+        (
+            fact("window_tokens"),
+            fact("output_tokens"),
+            fact("attempts")
+        ),
+        (8_192, 2_048, 3)
+    );
+    assert!((1..=5_836).contains(&fact("context_tokens")));
+    assert_eq!(
+        (model.requests().len(), conversation.messages().await.len()),
+        (3, 49)
+    );
+}
+
+#[tokio::test]
+async fn a_window_named_in_a_refusal_applies_at_once_and_in_later_turns() {
+    let model = ScriptedModel::start(|request| {
+        if request.nth == 0 {
+            too_long(4_096, 15_000)
+        } else {
+            found_it(request)
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let skipped = (2, Pressure::Compact, AttemptReason::OverLearntWindow);
+    let first = conversation.chat("And the thirteenth?").await;
+    assert_eq!(first.attempts(), [TRUNCATED, skipped]);
+    assert_eq!(
+        (first.done().attempts, model.requests().len()),
+        (2, 2),
+        "a context known to exceed the window is not sent"
+    );
+    let fitting = |request: &ModelRequest| request.raw.len() / 4 < 4_096;
+    assert!(fitting(&model.requests()[1]));
+    let second = conversation.chat("And the fourteenth?").await;
+    assert_eq!(
+        second.attempts(),
+        [
+            (
+                1,
+                Pressure::TruncateToolResults,
+                AttemptReason::OverLearntWindow
+            ),
+            skipped
+        ]
+    );
+    assert_eq!((second.done().attempts, model.requests().len()), (1, 3));
+    assert!(fitting(&model.requests()[2]));
+}
+
+#[tokio::test]
+async fn an_overflow_within_an_answer_discards_the_partial_answer() {
+    let model = ScriptedModel::start(|request| match request.nth {
+        0 => {
+            let delta = json!({"choices": [{"index": 0, "delta": {"content": "Half an"}, "finish_reason": null}]});
+            let error =
+                json!({"error": {"message": "context size has been exceeded", "code": "context_length_exceeded"}});
+            Script::events([format!("data: {delta}\n\n"), format!("data: {error}\n\n")])
+        }
+        _ => found_it(request),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let outcome = conversation.chat("And the thirteenth?").await;
+    assert!(outcome.events.contains(&Event::TextDelta("Half an".into())));
+    assert_eq!(
+        (outcome.attempts(), outcome.text().as_str()),
+        (vec![TRUNCATED], "Found it.")
+    );
+    let answer = conversation.messages().await.pop().expect("the answer");
+    assert_eq!(answer.parts, assistant("Found it.").parts);
+}
+
+#[tokio::test]
+async fn a_refusal_that_counts_more_tokens_than_anneal_is_retried_smaller() {
+    // The provider counts about twice as many tokens as anneal.
+    let model = ScriptedModel::start(|request| match request.raw.len() as u64 / 2 {
+        counted @ 8_193.. => too_long(8_192, counted),
+        counted => Script::openai(
+            &["Found it."],
+            ReportedUsage {
+                input: counted,
+                output: 3,
+                ..ReportedUsage::default()
+            },
+        ),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation_with_tools().await;
+    let ask = pb::ClassifyErrorRequest {
+        status: 400,
+        body: br#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.","code":"context_length_exceeded"}}"#.to_vec(),
+        model: MODEL.into(),
+        ..Default::default()
+    };
+    app.contexts()
+        .classify_error(ask)
+        .await
+        .expect("learns the window");
+    let big = prose(900, 220);
+    let outcome = conversation.chat(&big).await;
+    let learnt = AttemptReason::OverLearntWindow;
+    let attempts = [
+        (1, Pressure::TruncateToolResults, learnt),
+        (2, Pressure::Compact, learnt),
+        (3, Pressure::Compact, AttemptReason::RetrySmaller),
+    ];
+    assert_eq!(outcome.attempts(), attempts);
+    assert_eq!(
+        (outcome.done().attempts, outcome.text().as_str()),
+        (2, "Found it.")
+    );
+    let [refused, smaller] = model.requests().try_into().expect("two calls");
+    assert!(
+        smaller.raw.len() * 2 < refused.raw.len(),
+        "{} and {} bytes",
+        smaller.raw.len(),
+        refused.raw.len()
+    );
+}
+
+#[tokio::test]
+async fn a_system_prompt_above_the_window_is_reported_as_an_overflow() {
+    let model =
+        ScriptedModel::start(|_| overflow("Your input exceeds the context window of this model."))
+            .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let mut request = conversation.chat("hello");
+    request.ask.system_prompt = Some(prose(0, 500));
+    assert_refused(
+        request.await.end,
+        Code::FailedPrecondition,
+        "CONTEXT_OVERFLOW",
+        "",
+    );
+    assert_eq!(
+        model.requests().len(),
+        2,
+        "the third context could not be built"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_calibration_ratio_does_not_make_answers_look_truncated() {
+    let model = ScriptedModel::start(|request| {
+        let count = |text: &String| Encoding::default().counter().count(text).get();
+        let counted = ReportedUsage {
+            input: request.texts().iter().map(count).sum(),
+            output: 3,
+            ..ReportedUsage::default()
+        };
+        Script::openai(&["Found it."], counted)
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app.conversation().await;
+    let report = pb::ReportUsageRequest {
+        conversation_id: conversation.id.clone(),
+        model: MODEL.into(),
+        input_tokens: 1_600,
+        context_tokens: 1_000,
+        ..Default::default()
+    };
+    let learnt = app
+        .contexts()
+        .report_usage(report)
+        .await
+        .expect("accepts the report")
+        .into_inner();
+    assert!((learnt.tokens_ratio - 1.6).abs() < 0.01, "{learnt:?}");
+    let outcome = conversation.chat(&prose(0, 120)).await;
+    assert_eq!(
+        (outcome.attempts(), outcome.done().attempts),
+        (Vec::new(), 1)
+    );
+    let usage = outcome.done().usage.expect("counted");
+    assert!(usage.input_tokens > 2_048, "{usage:?}");
+}

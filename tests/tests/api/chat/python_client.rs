@@ -1,0 +1,109 @@
+//! The Python examples run against a real server with a client generated from proto/.
+
+use std::{ffi::OsString, path::Path};
+
+use anneal_tests::{Say, Script, ScriptedModel, TestApp, python_path};
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+/// Runs an example to its end. Returns its output.
+async fn run_example(
+    app: &TestApp,
+    model: &ScriptedModel,
+    path: &OsString,
+    example: &str,
+    arguments: &[&str],
+) -> String {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/python");
+    let ran = Command::new("python3")
+        .arg(examples.join(example))
+        .args(arguments)
+        .env("PYTHONPATH", path)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("ANNEAL_GRPC", app.addresses.grpc.to_string())
+        .env("OPENAI_BASE_URL", model.url())
+        .output()
+        .await
+        .expect("python3 runs");
+    let (out, err) = (
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr),
+    );
+    assert!(ran.status.success(), "{example}: {err}\n{out}");
+    out.into_owned()
+}
+
+/// A model that gives the same answer as a stream and as a whole.
+async fn start_model() -> ScriptedModel {
+    ScriptedModel::start(|request| {
+        if request.body["stream"] == true {
+            return Script::says(request, [Say::text("At 16:45 "), Say::text("from berth 2.")]);
+        }
+        let answer = serde_json::json!({"id": "chatcmpl-1", "object": "chat.completion", "model": "scripted",
+            "choices": [{"index": 0, "finish_reason": "stop",
+                "message": {"role": "assistant", "content": "At 16:45 from berth 2."}}],
+            "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29}});
+        Script::status(200, &[("content-type", "application/json")], &answer.to_string())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn every_python_example_runs_and_prints_the_expected_output() {
+    let Some(path) = python_path() else { return };
+    let model = start_model().await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let stop = CancellationToken::new();
+    let working = tokio::spawn({
+        let (worker, stop) = (app.worker(), stop.clone());
+        async move { worker.run(stop).await }
+    });
+    let address = app.addresses.grpc.to_string();
+    let expected = [
+        (
+            "first_session.py",
+            address.as_str(),
+            "And the one after that?",
+        ),
+        (
+            "conversations.py",
+            "",
+            "3 conversations made, listed and deleted",
+        ),
+        ("messages.py", "", "messages [1, 2, 3] appended"),
+        ("contexts.py", "", "compaction: COMPACT_OUTCOME_CREATED"),
+        (
+            "chat.py",
+            "When does the next ferry leave?",
+            "At 16:45 from berth 2.",
+        ),
+        (
+            "model_call.py",
+            "When does the next ferry leave?",
+            "At 16:45 from berth 2.",
+        ),
+    ];
+    let mut last = String::new();
+    for (example, argument, says) in expected {
+        let arguments = [argument];
+        let arguments: &[&str] = if argument.is_empty() { &[] } else { &arguments };
+        last = run_example(&app, &model, &path, example, arguments).await;
+        assert!(last.contains(says), "{example} printed\n{last}");
+    }
+    let conversation = last
+        .rsplit(' ')
+        .next()
+        .expect("it ends with the conversation")
+        .trim();
+    let proof = run_example(&app, &model, &path, "operators.py", &[conversation]).await;
+    assert!(
+        proof.contains("2 messages checked, 0 violations"),
+        "{proof}"
+    );
+    assert!(
+        proof.contains("scripted-model: 1 calls today, 0 failed"),
+        "{proof}"
+    );
+    stop.cancel();
+    working.await.expect("the worker stops");
+}

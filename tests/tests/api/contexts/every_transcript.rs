@@ -1,0 +1,484 @@
+//! Contexts of every real conversation with every profile, budget and format. Each obeys the
+//! provider's rules, is not empty, fits its budget and has a complete manifest.
+
+use std::collections::BTreeMap;
+
+use anneal_tests::{
+    AppendedChat, Built, Chat, Recount, Rendered, TestApp, TranscriptFolder, pb, status_details,
+    user,
+};
+use futures::StreamExt as _;
+use pb::{Format, part::Part};
+
+use crate::contexts::FORMATS;
+
+const BUDGETS: [Option<u64>; 5] = [None, Some(128_000), Some(16_000), Some(4_000), Some(2_048)];
+const PROFILES: [&str; 6] = [
+    "default", "agents", "zeroclaw", "claw0", "ai-panel", "openclaw",
+];
+
+/// Current input that is not stored.
+const CURRENT_INPUT: &str = "And what would you do next?";
+/// Tokens around a text: the framing of a message, the mark of a clip or of a checkpoint.
+const MIN_TOKENS_BESIDE_PROMPT: u64 = 4 + 64;
+/// Conversations whose contexts are built at the same time.
+const CONCURRENT_CONVERSATIONS: usize = 4;
+/// Faults that are printed. Further ones are only counted.
+const MAX_PRINTED_FAULTS: usize = 12;
+
+/// Counts of checked contexts, and their faults.
+#[derive(Default)]
+struct Tally {
+    checked: BTreeMap<&'static str, usize>,
+    too_small: usize,
+    clipped: usize,
+    summarised: usize,
+    checkpointed: usize,
+    faults: Vec<String>,
+    recount: Recount,
+}
+
+impl Tally {
+    fn print_summary(&self, family: &str) {
+        let all: usize = self.checked.values().sum();
+        println!(
+            "{family}: {all} contexts ({:?}), of them {} after a checkpoint, {} with summaries, {} with clips; \
+             {} refused because the system prompt alone is too large; {} faults",
+            self.checked,
+            self.checkpointed,
+            self.summarised,
+            self.clipped,
+            self.too_small,
+            self.faults.len()
+        );
+        let printed = self
+            .faults
+            .iter()
+            .take(MAX_PRINTED_FAULTS)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n");
+        assert!(
+            self.faults.is_empty(),
+            "{} faults in {family}:\n{printed}",
+            self.faults.len()
+        );
+        assert!(all > 0, "nothing was checked");
+    }
+}
+
+/// One context to build.
+#[derive(Clone)]
+struct ContextCase {
+    profile: &'static str,
+    /// Whether the profile is applied as a dry run over the conversation's own profile.
+    dry_run: bool,
+    format: Format,
+    budget: Option<u64>,
+    input: Option<&'static str>,
+    /// Whether the context is built twice and compared.
+    twice: bool,
+}
+
+impl ContextCase {
+    fn ask(&self) -> pb::BuildContextRequest {
+        let policy = self.dry_run.then(|| policy_with_profile(self.profile));
+        pb::BuildContextRequest {
+            current_input: self.input.map(user).into_iter().collect(),
+            budget_tokens: self.budget,
+            format: self.format.into(),
+            dry_run: self.dry_run,
+            policy,
+            ..Default::default()
+        }
+    }
+}
+
+impl std::fmt::Display for ContextCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            profile,
+            format,
+            budget,
+            input,
+            ..
+        } = self;
+        write!(
+            f,
+            "under {profile}, as {}, within {budget:?}",
+            format.as_str_name()
+        )?;
+        if input.is_some() {
+            f.write_str(", with input")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn policy_with_profile(profile: &str) -> pb::Policy {
+    pb::Policy {
+        profile: profile.into(),
+        ..Default::default()
+    }
+}
+
+/// All cases of a conversation with this profile: each budget in each format, one format of each
+/// budget twice.
+fn all_cases(profile: &'static str, with_input: bool) -> Vec<ContextCase> {
+    let inputs: &[Option<&'static str>] = if with_input {
+        &[None, Some(CURRENT_INPUT)]
+    } else {
+        &[None]
+    };
+    let mut cases = Vec::new();
+    for (b, budget) in BUDGETS.into_iter().enumerate() {
+        for (f, format) in FORMATS.into_iter().enumerate() {
+            let twice = f == b % FORMATS.len();
+            cases.extend(inputs.iter().map(|&input| ContextCase {
+                profile,
+                dry_run: false,
+                format,
+                budget,
+                input,
+                twice,
+            }));
+        }
+    }
+    cases
+}
+
+/// One in how many small conversations gets all cases: 50, or the value of `ANNEAL_TEST_EVERY`.
+/// With 1 the test takes ten minutes.
+fn sampling_interval() -> usize {
+    std::env::var("ANNEAL_TEST_EVERY").map_or(50, |nth| {
+        nth.parse().expect("ANNEAL_TEST_EVERY is a number above 0")
+    })
+}
+
+/// Cases of the nth small conversation: every profile in every format, each with one budget.
+/// Budgets rotate, so that five neighbouring conversations cover all of them. Every `nth`
+/// conversation gets all cases, with and without input.
+fn sampled_cases(n: usize, nth: usize) -> Vec<ContextCase> {
+    let mut cases = Vec::new();
+    for (p, profile) in PROFILES.into_iter().enumerate() {
+        if n.is_multiple_of(nth) {
+            cases.extend(all_cases(profile, true));
+            continue;
+        }
+        for (f, format) in FORMATS.into_iter().enumerate() {
+            let budget = BUDGETS[(n + p + f) % BUDGETS.len()];
+            let twice = f == (n + p) % FORMATS.len();
+            cases.push(ContextCase {
+                profile,
+                dry_run: true,
+                format,
+                budget,
+                input: None,
+                twice,
+            });
+        }
+    }
+    cases
+        .into_iter()
+        .map(|case| ContextCase {
+            dry_run: true,
+            ..case
+        })
+        .collect()
+}
+
+/// Appends each conversation once per profile and checks its contexts. Every `nth` one is also
+/// built with current input.
+async fn append_under_every_profile(family: &str, chats: &[Chat], nth: usize) {
+    let app = TestApp::start().await;
+    let mut tally = Tally::default();
+    for profile in PROFILES {
+        let appended = app.append_chats(chats, &policy_with_profile(profile)).await;
+        let asks = appended
+            .iter()
+            .enumerate()
+            .map(|(n, conversation)| (conversation, all_cases(profile, n % nth == 0)));
+        check_contexts(asks.collect(), &mut tally).await;
+    }
+    tally.print_summary(family);
+}
+
+/// Appends each conversation once and checks dry-run contexts with every profile.
+async fn preview_every_profile(family: &str, chats: &[Chat]) {
+    if chats.is_empty() {
+        return;
+    }
+    let app = TestApp::start().await;
+    let mut tally = Tally::default();
+    let appended = app
+        .append_chats(chats, &policy_with_profile("default"))
+        .await;
+    let nth = sampling_interval();
+    check_contexts(
+        appended
+            .iter()
+            .enumerate()
+            .map(|(n, conversation)| (conversation, sampled_cases(n, nth)))
+            .collect(),
+        &mut tally,
+    )
+    .await;
+    tally.print_summary(family);
+}
+
+async fn check_contexts(asks: Vec<(&AppendedChat<'_>, Vec<ContextCase>)>, tally: &mut Tally) {
+    let building = asks.into_iter().map(async |(chat, cases)| {
+        let mut built = Vec::with_capacity(cases.len());
+        for case in cases {
+            let first = chat.conversation.build(case.ask()).await;
+            let again = if case.twice {
+                Some(chat.conversation.build(case.ask()).await)
+            } else {
+                None
+            };
+            built.push((case, first, again));
+        }
+        (chat, built)
+    });
+    let mut building = futures::stream::iter(building).buffer_unordered(CONCURRENT_CONVERSATIONS);
+    while let Some((chat, built)) = building.next().await {
+        for (case, first, again) in built {
+            check_context(chat, &case, first, again, tally);
+        }
+    }
+}
+
+fn check_context(
+    chat: &AppendedChat<'_>,
+    case: &ContextCase,
+    first: Result<Built, tonic::Status>,
+    again: Option<Result<Built, tonic::Status>>,
+    tally: &mut Tally,
+) {
+    let same = again.is_none_or(|again| match (&first, again) {
+        (Ok(built), Ok(again)) => {
+            built.0.rendered == again.0.rendered && built.0.messages == again.0.messages
+        }
+        (Err(first), Err(again)) => first.message() == again.message(),
+        _ => false,
+    });
+    let mut faults = match first {
+        Ok(built) => {
+            tally.count(&built, case.format);
+            faults_of(chat, case, &built, &mut tally.recount)
+        }
+        Err(status) => tally.check_refusal(chat, case, &status),
+    };
+    if !same {
+        faults.push("a second context differs".into());
+    }
+    tally.faults.extend(
+        faults
+            .into_iter()
+            .map(|fault| format!("{} {case}: {fault}", chat.name)),
+    );
+}
+
+impl Tally {
+    fn count(&mut self, built: &Built, format: Format) {
+        *self
+            .checked
+            .entry(format.as_str_name().trim_start_matches("FORMAT_"))
+            .or_default() += 1;
+        let shows = |representation| {
+            built
+                .0
+                .manifest
+                .iter()
+                .any(|entry| entry.representation() == representation)
+        };
+        self.checkpointed += usize::from(shows(pb::Representation::Checkpoint));
+        self.summarised += usize::from(shows(pb::Representation::Summary));
+        self.clipped += usize::from(shows(pb::Representation::Clipped));
+    }
+
+    /// A budget may be refused only if the system prompt leaves fewer than
+    /// [`MIN_TOKENS_BESIDE_PROMPT`] tokens. Returns a fault otherwise.
+    fn check_refusal(
+        &mut self,
+        chat: &AppendedChat<'_>,
+        case: &ContextCase,
+        status: &tonic::Status,
+    ) -> Vec<String> {
+        let prompt = self.recount.text(&chat.system_prompt) + 4;
+        let budget = case.budget.unwrap_or(u64::MAX);
+        if status_details(status).reason == "BUDGET_TOO_SMALL"
+            && prompt + MIN_TOKENS_BESIDE_PROMPT > budget
+        {
+            self.too_small += 1;
+            return Vec::new();
+        }
+        vec![format!(
+            "refused, with a system prompt of {prompt} tokens: {}",
+            status.message()
+        )]
+    }
+}
+
+/// The faults of a context.
+fn faults_of(
+    chat: &AppendedChat<'_>,
+    case: &ContextCase,
+    built: &Built,
+    recount: &mut Recount,
+) -> Vec<String> {
+    let rendered = match Rendered::read(built, case.format) {
+        Ok(rendered) => rendered,
+        Err(fault) => return vec![fault],
+    };
+    let mut faults = rendered.refusals();
+    let mut must = |holds: bool, fault: String| {
+        if !holds {
+            faults.push(fault);
+        }
+    };
+    let total = built.0.total_tokens;
+    must(
+        case.budget.is_none_or(|budget| total <= budget),
+        format!("{total} tokens are over the budget"),
+    );
+    let counted = recount.tokens(&rendered);
+    must(
+        counted <= total,
+        format!("{counted} tokens where {total} are told of"),
+    );
+    must(
+        rendered.messages > 0 && !rendered.texts.iter().all(String::is_empty),
+        "it is empty".into(),
+    );
+    must(
+        rendered.format != Format::Unspecified || is_well_formed(built),
+        "a message without a part or a role".into(),
+    );
+    must(!built.0.estimated, "a count is an estimate".into());
+    let newest = case.input.map_or_else(
+        || newest_user_text(&chat.kept),
+        |input| Some(input.to_owned()),
+    );
+    let beginning: String = newest.unwrap_or_default().trim().chars().take(20).collect();
+    must(
+        rendered.says(&beginning),
+        format!("the newest user message is missing: {beginning:?}"),
+    );
+    must(
+        chat.system_prompt.is_empty() || rendered.says(&chat.system_prompt),
+        "the system prompt is missing".into(),
+    );
+    built.assert_covers(chat.kept.len() as i64);
+    built.assert_tools_paired();
+    faults
+}
+
+fn is_well_formed(built: &Built) -> bool {
+    let messages = &built.0.messages;
+    messages
+        .iter()
+        .all(|message| !message.parts.is_empty() && message.role() != pb::Role::Unspecified)
+        && built.0.total_tokens == messages.iter().map(|message| message.tokens).sum::<u64>()
+}
+
+/// The newest text with the role user.
+fn newest_user_text(kept: &[pb::NewMessage]) -> Option<String> {
+    let asked = kept
+        .iter()
+        .rev()
+        .filter(|message| message.role() == pb::Role::User);
+    asked
+        .flat_map(|message| message.parts.iter().rev())
+        .find_map(|part| match part.part.as_ref()? {
+            Part::Text(part) if !part.text.trim().is_empty() => Some(part.text.clone()),
+            _ => None,
+        })
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_session_of_pi() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    append_under_every_profile("pi", &data.pi_sessions(), 2).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_run_of_mini_swe_agent() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    append_under_every_profile("mini-swe-agent", &data.mini_swe_agent(), 5).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_run_of_swe_agent() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    append_under_every_profile("SWE-agent", &data.swe_agent(), 4).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_run_of_tau_bench() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    append_under_every_profile("tau-bench", &data.tau_bench(), 10).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_dialogue_of_locomo() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    append_under_every_profile("LoCoMo", &data.locomo(), 4).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_dialogue_of_crosswoz() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    preview_every_profile("CrossWOZ", &data.crosswoz(usize::MAX)).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_dialogue_of_kdconv() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    preview_every_profile("KdConv", &data.kdconv(usize::MAX)).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_a_dialogue_of_xpersona() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    preview_every_profile("XPersona", &data.xpersona()).await;
+}
+
+#[tokio::test]
+async fn no_provider_refuses_small_dialogues_joined_into_one() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    let families = [
+        ("CrossWOZ", data.crosswoz(60)),
+        ("KdConv", data.kdconv(60)),
+        ("XPersona", data.xpersona()),
+    ];
+    let long = families.map(|(name, chats)| {
+        // At most 60 dialogues, spread over all languages.
+        let some: Vec<Chat> = chats
+            .iter()
+            .step_by(chats.len().div_ceil(60).max(1))
+            .cloned()
+            .collect();
+        Chat::joined(name, &some)
+    });
+    append_under_every_profile("small dialogues as one", &long, 3).await;
+}

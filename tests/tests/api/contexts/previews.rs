@@ -1,0 +1,234 @@
+//! Dry runs: contexts and compactions under other settings, and the costs of a conversation.
+
+use anneal_tests::{TestApp, TestConversation, assert_refused, call, pb, prose, result, user};
+use pb::{CompactOutcome, Reason, Representation};
+use tonic::Code;
+
+async fn long_conversation(app: &TestApp) -> TestConversation<'_> {
+    let conversation = app
+        .conversation_with_policy(pb::Policy {
+            max_message_count: Some(0),
+            ..Default::default()
+        })
+        .await;
+    conversation.turn(&prose(0, 60), "I have read it.").await;
+    for n in 1..12 {
+        conversation
+            .turn(&prose(n * 60, 3), &prose(n * 60 + 3, 3))
+            .await;
+    }
+    app.run_jobs_until_idle().await;
+    conversation
+}
+
+#[tokio::test]
+async fn a_preview_shows_the_effect_of_other_settings_and_changes_nothing() {
+    let app = TestApp::start().await;
+    let conversation = long_conversation(&app).await;
+    let plain = conversation.context().await;
+    assert_eq!(
+        plain.representation(1),
+        (Representation::Original, Reason::Small)
+    );
+    let policy = pb::Policy {
+        large_message_threshold: Some(200),
+        max_message_count: Some(20),
+        ..Default::default()
+    };
+    let ask = pb::BuildContextRequest {
+        dry_run: true,
+        policy: Some(policy),
+        ..Default::default()
+    };
+    let previewed = conversation.build(ask.clone()).await.expect("builds");
+    assert_eq!(
+        previewed.representation(1),
+        (Representation::Original, Reason::SummaryPending),
+        "the message would be summarised"
+    );
+    let due = previewed.0.due.as_ref().expect("24 of 20 messages");
+    assert_eq!(due.trigger(), pb::CheckpointTrigger::Messages);
+    assert_eq!(
+        (
+            due.last_message_id,
+            due.kept_messages,
+            due.summarized_messages
+        ),
+        (14, 10, 14)
+    );
+    assert!(due.tokens_before > due.kept_tokens);
+    app.run_jobs_until_idle().await;
+    assert_eq!(conversation.context().await, plain);
+    assert!(conversation.checkpoints().await.is_empty() && conversation.jobs().await.is_empty());
+    let loud = conversation
+        .build(pb::BuildContextRequest {
+            dry_run: false,
+            ..ask
+        })
+        .await;
+    assert_refused(loud, Code::InvalidArgument, "INVALID_FIELD", "policy");
+}
+
+#[tokio::test]
+async fn a_compaction_preview_equals_the_compaction_that_follows() {
+    let app = TestApp::start().await;
+    let conversation = long_conversation(&app).await;
+    let look = async |policy| {
+        let ask = pb::CompactRequest {
+            conversation_id: conversation.id.clone(),
+            dry_run: true,
+            policy,
+            ..Default::default()
+        };
+        app.contexts()
+            .compact(ask)
+            .await
+            .expect("looks")
+            .into_inner()
+    };
+    let other = look(Some(pb::Policy {
+        keep_recent_turns: Some(2),
+        ..Default::default()
+    }))
+    .await;
+    assert_eq!(
+        (
+            other.outcome(),
+            other.preview.expect("a cut").last_message_id
+        ),
+        (CompactOutcome::WouldCreate, 20)
+    );
+    let own = look(None).await.preview.expect("a cut");
+    assert!(conversation.jobs().await.is_empty());
+    let done = conversation.compact("k1", "").await;
+    assert_eq!(done.outcome(), CompactOutcome::Created);
+    let checkpoint = done.checkpoint.expect("made");
+    assert_eq!(checkpoint.last_message_id, own.last_message_id);
+    assert_eq!(checkpoint.tokens_before, own.tokens_before);
+    let empty = app.conversation().await;
+    let ask = pb::CompactRequest {
+        conversation_id: empty.id.clone(),
+        dry_run: true,
+        ..Default::default()
+    };
+    let nothing = app
+        .contexts()
+        .compact(ask)
+        .await
+        .expect("looks")
+        .into_inner();
+    assert_eq!(nothing.outcome(), CompactOutcome::NoProgress);
+}
+
+#[tokio::test]
+async fn usage_reports_what_a_step_would_save() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        profile: "agents".into(),
+        large_message_threshold: Some(200),
+        token_threshold: Some(10_000_000),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation.append("What was inspected?").await;
+    for n in 0..13 {
+        let id = format!("c{n}");
+        conversation
+            .append_all(vec![call(&id, "{}"), result(&id, &prose(n * 50, 50))])
+            .await;
+        app.run_jobs_until_idle().await;
+        if n == 1 {
+            conversation.context().await;
+        }
+    }
+    let usage = conversation.usage().await;
+    let built = conversation.context().await;
+    assert_eq!(
+        usage.total_tokens, built.0.total_tokens,
+        "the context as it is sent"
+    );
+    let pending: u64 = built
+        .0
+        .manifest
+        .iter()
+        .filter(|entry| entry.reason() == Reason::StepPending)
+        .map(|entry| entry.original_tokens)
+        .sum();
+    assert!(
+        usage.pending_saved_tokens > pending * 8 / 10 && usage.pending_saved_tokens < pending,
+        "{usage:?}"
+    );
+}
+
+#[tokio::test]
+async fn economics_compare_three_cooling_variants() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        profile: "agents".into(),
+        token_threshold: Some(10_000_000),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation.append("What was inspected?").await;
+    for n in 0..100 {
+        let id = format!("c{n}");
+        conversation
+            .append_all(vec![call(&id, "{}"), result(&id, &prose(n * 60, 60))])
+            .await;
+    }
+    app.run_jobs_until_idle().await;
+    let ask = pb::GetContextUsageRequest {
+        conversation_id: conversation.id.clone(),
+        economics: true,
+        ..Default::default()
+    };
+    let economics = app
+        .contexts()
+        .get_context_usage(ask)
+        .await
+        .expect("says")
+        .into_inner()
+        .economics;
+    let economics = economics.expect("asked for");
+    let (none, strict, stepped) = (
+        economics.none.expect("one"),
+        economics.strict.expect("one"),
+        economics.stepped.expect("one"),
+    );
+    assert_eq!(economics.calls, 100);
+    assert_eq!(none.cache_breaks, 0);
+    assert_eq!(
+        strict.sent_tokens, none.sent_tokens,
+        "no turn passes in a tool run"
+    );
+    assert!(
+        stepped.billed_units < none.billed_units * 0.9,
+        "{stepped:?} {none:?}"
+    );
+    assert!((1..12).contains(&stepped.cache_breaks));
+    let spend = economics.summarizer.expect("some");
+    assert!(
+        spend.summaries > 0 && spend.model_read_tokens == 0,
+        "the built-in summariser costs nothing: {spend:?}"
+    );
+    assert!(
+        conversation.usage().await.economics.is_none(),
+        "only if requested"
+    );
+}
+
+#[tokio::test]
+async fn a_preview_with_current_input_changes_nothing() {
+    let app = TestApp::start().await;
+    let conversation = long_conversation(&app).await;
+    let ask = pb::BuildContextRequest {
+        dry_run: true,
+        current_input: vec![user("and now?")],
+        ..Default::default()
+    };
+    assert_eq!(
+        conversation.build(ask.clone()).await.expect("builds"),
+        conversation.build(ask).await.expect("builds")
+    );
+    assert_eq!(conversation.conversation().await.message_count, 24);
+}

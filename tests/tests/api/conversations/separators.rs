@@ -1,0 +1,458 @@
+//! Separators of the user. The context starts after the newest one. Deleting it restores the
+//! previous boundary.
+
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
+use anneal_tests::{TestApp, TestConversation, assistant, pb, sentence, status_details, user};
+use pb::{BoundaryKind, Reason, Representation};
+use tonic::Code;
+
+/// A checkpoint at 10 messages that keeps one turn.
+fn policy() -> pb::Policy {
+    pb::Policy {
+        max_message_count: Some(10),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    }
+}
+
+/// Appends `turns` turns and runs the jobs that they queue.
+async fn append_turns(conversation: &TestConversation<'_>, from: usize, turns: usize) {
+    for n in from..from + turns {
+        conversation
+            .append_all(vec![
+                user(&sentence(2 * n)),
+                assistant(&sentence(2 * n + 1)),
+            ])
+            .await;
+    }
+    conversation.app.run_jobs_until_idle().await;
+}
+
+/// Verifies the conversation and its context. Returns where the context starts.
+async fn boundary(conversation: &TestConversation<'_>) -> (BoundaryKind, i64) {
+    let built = conversation.context().await;
+    built.assert_covers(conversation.conversation().await.message_count);
+    conversation.verify().await;
+    (built.0.boundary_kind(), built.0.boundary_message_id)
+}
+
+async fn insert(
+    conversation: &TestConversation<'_>,
+    request_id: &str,
+    expected: Option<i64>,
+) -> Result<pb::Separator, tonic::Status> {
+    let ask = pb::InsertSeparatorRequest {
+        conversation_id: conversation.id.clone(),
+        request_id: request_id.into(),
+        expected_last_message_id: expected,
+    };
+    Ok(conversation
+        .app
+        .messages()
+        .insert_separator(ask)
+        .await?
+        .into_inner())
+}
+
+async fn delete(
+    conversation: &TestConversation<'_>,
+    request_id: &str,
+    after_message_id: i64,
+) -> Result<i64, tonic::Status> {
+    let ask = pb::DeleteSeparatorRequest {
+        conversation_id: conversation.id.clone(),
+        after_message_id,
+        request_id: request_id.into(),
+    };
+    Ok(conversation
+        .app
+        .messages()
+        .delete_separator(ask)
+        .await?
+        .into_inner()
+        .boundary_message_id)
+}
+
+#[tokio::test]
+async fn the_context_starts_after_a_separator() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation_with_policy(policy()).await;
+    append_turns(&conversation, 0, 3).await;
+    assert_eq!(conversation.insert_separator().await.after_message_id, 6);
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 6));
+    assert!(
+        conversation.context().await.0.messages.is_empty(),
+        "no message follows"
+    );
+    append_turns(&conversation, 3, 1).await;
+    let built = conversation.context().await;
+    assert_eq!(
+        built
+            .texts_by_role()
+            .iter()
+            .map(|(_, text)| text.clone())
+            .collect::<Vec<_>>(),
+        [sentence(6), sentence(7)]
+    );
+    assert_eq!(
+        built.representation(6),
+        (Representation::BeforeSeparator, Reason::Separated)
+    );
+    assert_eq!(
+        built.representation(7),
+        (Representation::Original, Reason::Small)
+    );
+    assert_eq!(
+        conversation.messages().await.len(),
+        8,
+        "a separator is not a message"
+    );
+    boundary(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_covers_messages_after_the_separator() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation_with_policy(policy()).await;
+    append_turns(&conversation, 0, 4).await;
+    conversation.insert_separator().await;
+    append_turns(&conversation, 4, 5).await;
+    let checkpoints = conversation.checkpoints().await;
+    assert_eq!(checkpoints.len(), 1, "ten messages after the separator");
+    assert_eq!(
+        (
+            checkpoints[0].first_message_id,
+            checkpoints[0].last_message_id
+        ),
+        (9, 16)
+    );
+    assert_eq!(
+        (
+            checkpoints[0].source_first_message_id,
+            checkpoints[0].generation
+        ),
+        (9, 1)
+    );
+    assert!(!checkpoints[0].summary.contains(&sentence(0)));
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Checkpoint, 16)
+    );
+    let built = conversation.context().await;
+    assert_eq!(
+        built.representation(8),
+        (Representation::BeforeSeparator, Reason::Separated)
+    );
+    assert_eq!(
+        built.representation(9),
+        (Representation::Checkpoint, Reason::Checkpointed)
+    );
+}
+
+#[tokio::test]
+async fn row_D5_a_separator_after_a_checkpoint_discards_it_and_deleting_the_separator_revives_it() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation_with_policy(policy()).await;
+    append_turns(&conversation, 0, 5).await;
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Checkpoint, 8));
+    let before = conversation.context().await;
+    conversation.insert_separator().await;
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 10));
+    assert!(
+        !conversation.checkpoints().await[0].valid,
+        "the checkpoint is discarded"
+    );
+    append_turns(&conversation, 5, 1).await;
+    let separated = conversation.context().await;
+    assert_eq!(
+        separated.0.messages.len(),
+        2,
+        "no summary: {:#?}",
+        separated.texts_by_role()
+    );
+    assert_eq!(
+        conversation.delete_separator(10).await,
+        8,
+        "contexts now start at the separator"
+    );
+    app.run_jobs_until_idle().await;
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Checkpoint, 8));
+    assert!(conversation.checkpoints().await[0].valid);
+    let after = conversation.context().await;
+    assert_eq!(
+        after.0.messages[..before.0.messages.len()],
+        before.0.messages[..],
+        "the previous context and two more messages"
+    );
+}
+
+#[tokio::test]
+async fn a_checkpoint_after_a_separator_is_invalid_without_it() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation_with_policy(policy()).await;
+    append_turns(&conversation, 0, 2).await;
+    conversation.insert_separator().await;
+    append_turns(&conversation, 2, 5).await;
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Checkpoint, 12)
+    );
+    conversation.delete_separator(4).await;
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Unspecified, 0),
+        "the checkpoint does not cover message 1"
+    );
+    let built = conversation.context().await;
+    assert_eq!(
+        built.representation(1),
+        (Representation::Original, Reason::Small)
+    );
+    assert_eq!(built.0.messages.len(), 14);
+    assert!(!conversation.checkpoints().await[0].valid);
+    app.run_jobs_until_idle().await;
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Checkpoint, 12),
+        "fourteen messages exceed the threshold"
+    );
+    let checkpoints = conversation.checkpoints().await;
+    assert_eq!(
+        checkpoints.len(),
+        2,
+        "the boundary is the same, the start differs"
+    );
+    let valid: Vec<_> = checkpoints
+        .iter()
+        .filter(|checkpoint| checkpoint.valid)
+        .collect();
+    assert_eq!(valid.len(), 1);
+    assert_eq!((valid[0].first_message_id, valid[0].generation), (1, 1));
+}
+
+#[tokio::test]
+async fn the_newest_separator_is_the_boundary_and_older_ones_may_be_deleted() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation_with_policy(policy()).await;
+    for turn in 0..3 {
+        append_turns(&conversation, turn, 1).await;
+        conversation.insert_separator().await;
+    }
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 6));
+    assert_eq!(
+        conversation.delete_separator(4).await,
+        6,
+        "deleting an older separator does not move the boundary"
+    );
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 6));
+    assert_eq!(conversation.delete_separator(6).await, 2);
+    assert_eq!(boundary(&conversation).await, (BoundaryKind::Separator, 2));
+    assert_eq!(conversation.delete_separator(2).await, 0);
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Unspecified, 0)
+    );
+}
+
+#[tokio::test]
+async fn an_empty_conversation_accepts_a_separator() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    assert_eq!(conversation.insert_separator().await.after_message_id, 0);
+    conversation.context().await.assert_covers(0);
+    conversation.verify().await;
+    append_turns(&conversation, 0, 2).await;
+    assert_eq!(boundary(&conversation).await.1, 0);
+    assert_eq!(conversation.context().await.0.messages.len(), 4);
+    assert_eq!(conversation.delete_separator(0).await, 0);
+    boundary(&conversation).await;
+}
+
+#[tokio::test]
+async fn a_second_separator_at_one_position_returns_the_first() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_turns(&conversation, 0, 1).await;
+    let first = conversation.insert_separator().await;
+    assert_eq!(
+        conversation.insert_separator().await,
+        first,
+        "position and time of the separator"
+    );
+    assert_eq!(
+        conversation.delete_separator(2).await,
+        0,
+        "the separator was deleted"
+    );
+    assert_eq!(
+        status_details(&delete(&conversation, "", 2).await.expect_err("gone")).code,
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_insert_returns_the_first_answer() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_turns(&conversation, 0, 1).await;
+    let first = insert(&conversation, "r1", None).await.expect("separates");
+    append_turns(&conversation, 1, 1).await;
+    assert_eq!(
+        insert(&conversation, "r1", None).await.expect("replays"),
+        first
+    );
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Separator, 2),
+        "no second separator at 4"
+    );
+    assert_eq!(
+        insert(&conversation, "r2", None)
+            .await
+            .expect("separates")
+            .after_message_id,
+        4
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_delete_deletes_once() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_turns(&conversation, 0, 1).await;
+    conversation.insert_separator().await;
+    assert_eq!(delete(&conversation, "d1", 2).await.expect("joins"), 0);
+    assert_eq!(delete(&conversation, "d1", 2).await.expect("replays"), 0);
+    conversation.insert_separator().await;
+    delete(&conversation, "d1", 2).await.expect("replays");
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Separator, 2),
+        "the new separator stays"
+    );
+    let reused = status_details(
+        &delete(&conversation, "d1", 0)
+            .await
+            .expect_err("another request"),
+    );
+    assert_eq!(reused.reason, "REQUEST_ID_REUSED");
+}
+
+#[tokio::test]
+async fn a_separator_is_refused_when_newer_messages_exist_than_the_caller_expects() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_turns(&conversation, 0, 2).await;
+    let refused = status_details(
+        &insert(&conversation, "", Some(3))
+            .await
+            .expect_err("4 is the newest"),
+    );
+    assert_eq!(refused.code, Code::Aborted);
+    assert_eq!(
+        boundary(&conversation).await,
+        (BoundaryKind::Unspecified, 0)
+    );
+    assert_eq!(
+        insert(&conversation, "", Some(4))
+            .await
+            .expect("separates")
+            .after_message_id,
+        4
+    );
+}
+
+#[tokio::test]
+async fn a_missing_separator_and_a_missing_conversation_are_not_found() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_turns(&conversation, 0, 1).await;
+    let missing = status_details(
+        &delete(&conversation, "", 1)
+            .await
+            .expect_err("no separator is there"),
+    );
+    assert_eq!(
+        (missing.code, missing.reason.as_str()),
+        (Code::NotFound, "SEPARATOR_NOT_FOUND")
+    );
+    let ask = pb::InsertSeparatorRequest {
+        conversation_id: uuid::Uuid::new_v4().to_string(),
+        ..Default::default()
+    };
+    let missing = status_details(
+        &app.messages()
+            .insert_separator(ask)
+            .await
+            .expect_err("nobody's"),
+    );
+    assert_eq!(
+        (missing.code, missing.reason.as_str()),
+        (Code::NotFound, "CONVERSATION_NOT_FOUND")
+    );
+}
+
+#[tokio::test]
+async fn lists_of_messages_show_the_separators_within_a_page() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    for turn in 0..3 {
+        conversation.insert_separator().await;
+        append_turns(&conversation, turn, 1).await;
+    }
+    assert_eq!(
+        list_separators(&conversation, 500, false).await,
+        [vec![0, 2, 4]]
+    );
+    assert_eq!(
+        list_separators(&conversation, 2, false).await,
+        [vec![0, 2], vec![4], vec![]],
+        "each separator once, on the page of the message before it"
+    );
+    assert_eq!(
+        list_separators(&conversation, 2, true).await,
+        [vec![], vec![4], vec![0, 2]]
+    );
+    let empty = app.conversation().await;
+    assert_eq!(list_separators(&empty, 2, false).await, [Vec::<i64>::new()]);
+    empty.insert_separator().await;
+    assert_eq!(list_separators(&empty, 2, false).await, [vec![0]]);
+}
+
+/// Positions of the separators, page by page.
+async fn list_separators(
+    conversation: &TestConversation<'_>,
+    page_size: i32,
+    newest_first: bool,
+) -> Vec<Vec<i64>> {
+    let mut pages = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let conversation_id = conversation.id.clone();
+        let ask = pb::ListMessagesRequest {
+            conversation_id,
+            page_size,
+            page_token,
+            newest_first,
+            ..Default::default()
+        };
+        let page = conversation
+            .app
+            .messages()
+            .list_messages(ask)
+            .await
+            .expect("lists")
+            .into_inner();
+        pages.push(
+            page.separators
+                .iter()
+                .map(|separator| separator.after_message_id)
+                .collect(),
+        );
+        if page.next_page_token.is_empty() {
+            return pages;
+        }
+        page_token = page.next_page_token;
+    }
+}

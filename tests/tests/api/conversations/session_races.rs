@@ -1,0 +1,166 @@
+//! Concurrent calls on one session, and the number of statements that resolving takes.
+
+use std::collections::HashSet;
+
+use anneal_tests::{OwnPostgres, TestApp, direct_scope, pb};
+use futures::future::join_all;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::conversations::sessions::conversation_id;
+
+const CALLERS: usize = 32;
+
+/// The number of conversations and the number of sessions.
+async fn count_rows(db: &mut PgConnection) -> (i64, i64) {
+    sqlx::query_as(
+        "select (select count(*) from ai_conversation), (select count(*) from ai_session)",
+    )
+    .fetch_one(db)
+    .await
+    .expect("counts")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_two_first_messages_at_two_servers_create_one_conversation() {
+    let app = TestApp::start().await;
+    let second = app.second_server().await;
+    let mut db = app.db().await;
+    for scope in (0..10).map(|person| direct_scope(&format!("person {person}"))) {
+        let before = count_rows(&mut db).await;
+        let calls = (0..CALLERS).map(|caller| if caller % 2 == 0 { &app } else { &second });
+        let sessions = join_all(calls.map(|app| app.resolve(&scope))).await;
+        let sessions: Vec<_> = sessions
+            .into_iter()
+            .map(|session| session.expect("resolves"))
+            .collect();
+        let ids: HashSet<_> = sessions.iter().map(conversation_id).collect();
+        assert_eq!(ids.len(), 1, "all calls resolve to the same conversation");
+        assert_eq!(
+            sessions.iter().filter(|session| session.created).count(),
+            1,
+            "one call created it"
+        );
+        assert_eq!(
+            count_rows(&mut db).await,
+            (before.0 + 1, before.1 + 1),
+            "no conversation is left over"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_repeated_by_thirty_two_callers_happens_once() {
+    let app = TestApp::start().await;
+    let second = app.second_server().await;
+    let mut db = app.db().await;
+    for (round, begun) in [false, true].into_iter().enumerate() {
+        let scope = direct_scope(&format!("person {round}"));
+        if begun {
+            app.resolve(&scope).await.expect("resolves");
+        }
+        let before = count_rows(&mut db).await;
+        let calls = (0..CALLERS).map(|caller| if caller % 2 == 0 { &app } else { &second });
+        let rotated = join_all(calls.map(|app| app.rotate(&scope, "again"))).await;
+        let ids: HashSet<_> = rotated
+            .into_iter()
+            .map(|session| conversation_id(&session.expect("rotates")))
+            .collect();
+        assert_eq!(ids.len(), 1);
+        assert_eq!(
+            count_rows(&mut db).await,
+            (before.0 + 1, before.1 + i64::from(!begun))
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_rotations_appends_and_deletions_leave_one_active_conversation() {
+    let app = TestApp::start().await;
+    let second = app.second_server().await;
+    let scope = direct_scope("anna");
+    app.resolve(&scope).await.expect("resolves");
+    let calls = (0..CALLERS).map(|caller| {
+        let (app, scope) = (if caller % 2 == 0 { &app } else { &second }, &scope);
+        async move {
+            match caller % 4 {
+                0 | 1 => {
+                    app.rotate(scope, "").await.expect("rotates");
+                }
+                2 => {
+                    let session = app.resolve(scope).await.expect("resolves");
+                    let _ = app.conversation_of(&session).append("hello").send().await;
+                }
+                _ => {
+                    let session = app.resolve(scope).await.expect("resolves");
+                    let ask = pb::DeleteConversationRequest {
+                        conversation_id: conversation_id(&session),
+                        ..Default::default()
+                    };
+                    let _ = app.conversations().delete_conversation(ask).await;
+                }
+            }
+        }
+    });
+    join_all(calls).await;
+    let active = app.resolve(&scope).await.expect("resolves");
+    let listed = app.list(pb::ListConversationsRequest::default()).await;
+    let in_use: Vec<_> = listed
+        .iter()
+        .filter(|row| row.status() == pb::ConversationStatus::Active)
+        .collect();
+    assert_eq!(
+        in_use.len(),
+        1,
+        "rotated conversations are archived: {listed:#?}"
+    );
+    assert_eq!(in_use[0].conversation_id, conversation_id(&active));
+}
+
+#[tokio::test]
+async fn finding_a_session_takes_one_statement() {
+    let postgres = OwnPostgres::start().await;
+    let mut db = PgConnection::connect(&postgres.url)
+        .await
+        .expect("connects");
+    // Connections made after this log every statement that they run.
+    sqlx::raw_sql("alter database anneal set log_statement = 'all'")
+        .execute(&mut db)
+        .await
+        .expect("logs");
+    db.close().await.expect("closes");
+    let app = TestApp::on_database(&postgres.url).await;
+    let scope = direct_scope("anna");
+    let first = app.resolve(&scope).await.expect("makes it");
+    let about = |statement: &String| {
+        let statement = statement.to_lowercase();
+        ["ai_", "begin", "commit", "rollback"]
+            .iter()
+            .any(|word| statement.contains(word))
+    };
+    let ran = || {
+        postgres
+            .statements()
+            .into_iter()
+            .filter(about)
+            .collect::<Vec<_>>()
+    };
+    let before = ran().len();
+    assert!(before > 0, "statements are logged");
+    for _ in 0..10 {
+        assert_eq!(
+            conversation_id(&app.resolve(&scope).await.expect("finds it")),
+            conversation_id(&first)
+        );
+    }
+    let ran = ran().split_off(before);
+    println!(
+        "10 resolves of a session that is there ran {} statements",
+        ran.len()
+    );
+    assert_eq!(ran.len(), 10, "{ran:#?}");
+    assert!(
+        ran.iter()
+            .all(|statement| statement.contains("from ai_session as s")),
+        "{ran:#?}"
+    );
+}

@@ -1,0 +1,201 @@
+//! Sessions whose scope or defaults are invalid.
+
+use anneal_tests::{TestApp, assert_refused, direct_scope, pb};
+use tonic::Code;
+
+use crate::conversations::sessions::group_scope;
+
+const FIELD: &str = "INVALID_FIELD";
+const LIMIT: &str = "LIMIT_EXCEEDED";
+
+/// Scopes, each with the reason of its refusal and the field that the refusal names. `long` is
+/// above the limit of every field.
+fn invalid_scopes(long: &str) -> [(pb::SessionScope, &'static str, &'static str); 16] {
+    [
+        (
+            pb::SessionScope {
+                agent_id: String::new(),
+                ..direct_scope("u")
+            },
+            FIELD,
+            "scope.agent_id",
+        ),
+        (pb::SessionScope::default(), FIELD, "scope.agent_id"),
+        (direct_scope(""), FIELD, "scope.sender_id"),
+        (
+            pb::SessionScope {
+                thread_id: "1".into(),
+                ..direct_scope("")
+            },
+            FIELD,
+            "scope.sender_id",
+        ),
+        (
+            pb::SessionScope {
+                chat_type: "dm".into(),
+                ..group_scope("g", "")
+            },
+            FIELD,
+            "scope.sender_id",
+        ),
+        (group_scope("", "u"), FIELD, "scope.group_id"),
+        (
+            pb::SessionScope {
+                chat_type: "Forum-Topic".into(),
+                ..direct_scope("u")
+            },
+            FIELD,
+            "scope.group_id",
+        ),
+        (
+            pb::SessionScope {
+                agent_id: long.to_owned(),
+                ..direct_scope("u")
+            },
+            LIMIT,
+            "scope.agent_id",
+        ),
+        (
+            pb::SessionScope {
+                channel: long.to_owned(),
+                ..direct_scope("u")
+            },
+            LIMIT,
+            "scope.channel",
+        ),
+        (
+            pb::SessionScope {
+                account_id: long.to_owned(),
+                ..direct_scope("u")
+            },
+            LIMIT,
+            "scope.account_id",
+        ),
+        (
+            pb::SessionScope {
+                chat_type: long.to_owned(),
+                ..direct_scope("u")
+            },
+            LIMIT,
+            "scope.chat_type",
+        ),
+        (
+            pb::SessionScope {
+                thread_id: long.to_owned(),
+                ..direct_scope("u")
+            },
+            LIMIT,
+            "scope.thread_id",
+        ),
+        (group_scope(long, "u"), LIMIT, "scope.group_id"),
+        (direct_scope(long), LIMIT, "scope.sender_id"),
+        (direct_scope("u\0"), FIELD, "scope.sender_id"),
+        (
+            pb::SessionScope {
+                channel: "\0".into(),
+                ..direct_scope("u")
+            },
+            FIELD,
+            "scope.channel",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn invalid_scopes_are_refused_and_name_their_field() {
+    let app = TestApp::start().await;
+    for (scope, reason, blamed) in invalid_scopes(&"a".repeat(129)) {
+        assert_refused(
+            app.resolve(&scope).await,
+            Code::InvalidArgument,
+            reason,
+            blamed,
+        );
+        assert_refused(
+            app.rotate(&scope, "").await,
+            Code::InvalidArgument,
+            reason,
+            blamed,
+        );
+    }
+    let none = app
+        .conversations()
+        .resolve_session(pb::ResolveSessionRequest::default())
+        .await;
+    assert_refused(none, Code::InvalidArgument, FIELD, "scope");
+    assert_no_conversations(&app).await;
+}
+
+#[tokio::test]
+async fn invalid_defaults_are_refused_and_name_their_field() {
+    let app = TestApp::start().await;
+    let defaults = |defaults: pb::CreateConversationRequest| pb::ResolveSessionRequest {
+        scope: Some(direct_scope("u")),
+        defaults: Some(defaults),
+        ..Default::default()
+    };
+    let new = pb::CreateConversationRequest::default;
+    let bad = pb::Policy {
+        keep_recent_turns: Some(0),
+        ..Default::default()
+    };
+    for (ask, reason, blamed) in [
+        (
+            pb::CreateConversationRequest {
+                request_id: "r".into(),
+                ..new()
+            },
+            FIELD,
+            "defaults.request_id",
+        ),
+        (
+            pb::CreateConversationRequest {
+                agent_id: "other".into(),
+                ..new()
+            },
+            FIELD,
+            "defaults.agent_id",
+        ),
+        (
+            pb::CreateConversationRequest {
+                user_id: "a".repeat(129),
+                ..new()
+            },
+            LIMIT,
+            "defaults.user_id",
+        ),
+        (
+            pb::CreateConversationRequest {
+                policy: Some(bad),
+                ..new()
+            },
+            FIELD,
+            "defaults.policy.keep_recent_turns",
+        ),
+    ] {
+        let refused = app.conversations().resolve_session(defaults(ask)).await;
+        assert_refused(refused, Code::InvalidArgument, reason, blamed);
+    }
+    assert_no_conversations(&app).await;
+    let named = pb::CreateConversationRequest {
+        agent_id: "main".into(),
+        user_id: "owner".into(),
+        ..new()
+    };
+    let created = app
+        .conversations()
+        .resolve_session(defaults(named))
+        .await
+        .expect("resolves")
+        .into_inner();
+    assert_eq!(
+        created.conversation.expect("a conversation").user_id,
+        "owner"
+    );
+}
+
+/// A refused request creates nothing.
+async fn assert_no_conversations(app: &TestApp) {
+    let all = app.list(pb::ListConversationsRequest::default()).await;
+    assert_eq!(all.len(), 0, "a refused request creates nothing");
+}

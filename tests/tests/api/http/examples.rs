@@ -1,0 +1,174 @@
+//! The scripts in `examples/http/` run and print the expected output.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::{Output, Stdio},
+};
+
+use anneal_tests::{ScriptedModel, TcpProxy, TestApp, pb};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+};
+
+/// A command that runs the script against this address. `None` if curl is not installed.
+async fn script_command(address: SocketAddr, script: &str, arguments: &[&str]) -> Option<Command> {
+    if Command::new("curl")
+        .arg("--version")
+        .output()
+        .await
+        .is_err()
+    {
+        println!("skipped: there is no curl here");
+        return None;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../examples/http")
+        .join(script);
+    let mut command = Command::new("bash");
+    command
+        .arg(script)
+        .args(arguments)
+        .kill_on_drop(true)
+        .env("NO_PROXY", "*");
+    command.env("ANNEAL_HTTP", format!("http://{address}"));
+    Some(command)
+}
+
+/// Runs a script against the app. `None` if curl is not installed.
+async fn run_script(app: &TestApp, script: &str, arguments: &[&str]) -> Option<Output> {
+    Some(
+        script_command(app.addresses.http, script, arguments)
+            .await?
+            .output()
+            .await
+            .expect("bash is installed"),
+    )
+}
+
+fn json_lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_scripts_chat_list_rename_and_delete() {
+    let model = ScriptedModel::saying("A race is …").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let Some(chat) = run_script(&app, "chat.sh", &["What is a \"race\"?\nSay."]).await else {
+        return;
+    };
+    assert!(chat.status.success(), "{chat:?}");
+    let received = json_lines(&chat);
+    assert_eq!(received.last().expect("told")["type"], "done");
+    let session = received[0]["sessionId"]
+        .as_str()
+        .expect("`started` names the session");
+    assert!(received[0]["requestId"].is_string());
+    let mut repeated = Vec::new();
+    for _ in 0..2 {
+        let chat = script_command(app.addresses.http, "chat.sh", &["Once."]).await;
+        let chat = chat
+            .expect("curl is installed")
+            .env("REQUEST_ID", "r1")
+            .env("AGENT", "b")
+            .output()
+            .await;
+        repeated.push(json_lines(&chat.expect("bash is installed")));
+    }
+    assert_eq!(
+        repeated[0][0], repeated[1][0],
+        "one question in one session: {repeated:?}"
+    );
+    assert_eq!(repeated[1].last().expect("told")["replayed"], true);
+    let again = run_script(&app, "chat.sh", &["And now?", session])
+        .await
+        .expect("curl is installed");
+    assert_eq!(
+        json_lines(&again).last().expect("told")["messageIds"],
+        json!([3, 4])
+    );
+    let listed = run_script(&app, "sessions.sh", &[])
+        .await
+        .expect("curl is installed");
+    assert_eq!(json_lines(&listed)[0]["sessions"][0]["messageCount"], 4);
+    let renamed = run_script(&app, "sessions.sh", &[session, "\"Races\""])
+        .await
+        .expect("curl is installed");
+    assert_eq!(json_lines(&renamed)[0]["title"], "\"Races\"");
+    let read = run_script(&app, "sessions.sh", &[session])
+        .await
+        .expect("curl is installed");
+    assert_eq!(
+        json_lines(&read)[0]["messages"][0]["content"][0]["text"],
+        "What is a \"race\"?\nSay."
+    );
+    assert!(
+        run_script(&app, "sessions.sh", &[session, "--delete"])
+            .await
+            .expect("curl is installed")
+            .status
+            .success()
+    );
+    let refused = run_script(&app, "watch.sh", &[session])
+        .await
+        .expect("curl is installed");
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("CONVERSATION_NOT_FOUND"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_watch_script_resumes_after_a_lost_connection() {
+    let app = TestApp::start().await;
+    let ask = pb::CreateConversationRequest {
+        agent_id: "example".into(),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with(ask).await;
+    let line = TcpProxy::to_port(app.addresses.http.port()).await;
+    let Some(mut watch) = script_command(
+        SocketAddr::from(([127, 0, 0, 1], line.port())),
+        "watch.sh",
+        &[&conversation.id],
+    )
+    .await
+    else {
+        return;
+    };
+    let mut watch = watch
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bash is installed");
+    let mut events = BufReader::new(watch.stdout.take().expect("is piped")).lines();
+    let mut appended = Vec::new();
+    for id in 1..=6 {
+        conversation.append("more").await;
+        while appended.last() != Some(&json!(id)) {
+            let event = events
+                .next_line()
+                .await
+                .expect("is text")
+                .expect("the watch continues");
+            let event: Value = serde_json::from_str(&event).expect("JSON");
+            if event["type"] == "message_appended" {
+                appended.push(event["message"]["id"].clone());
+            }
+        }
+        if id % 2 == 0 {
+            line.close_connections();
+        }
+    }
+    assert_eq!(
+        appended,
+        [1, 2, 3, 4, 5, 6],
+        "each event once in spite of the lost connection"
+    );
+}

@@ -1,0 +1,266 @@
+//! Refusals over HTTP: each is a problem document with a reason. Security headers, hosts and
+//! origins.
+
+use anneal_tests::{AnnealBinary, Folder, HttpClient, HttpResponse, ScriptedModel, TestApp};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::http::{BINARY, CHAT};
+
+const MISSING: &str = "/api/agents/a/sessions/00000000-0000-4000-8000-000000000000";
+const JSON: &str = "application/json";
+
+async fn post(web: &HttpClient, kind: &str, body: impl Into<Vec<u8>>) -> HttpResponse {
+    HttpResponse::send(
+        web.request("POST", CHAT)
+            .header("content-type", kind)
+            .body(body.into()),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn missing_paths_and_sessions_answer_with_a_problem() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    for path in [
+        "/",
+        "/api",
+        "/api/agents/a",
+        "/api/agents/a/sessions/",
+        "/nothing",
+    ] {
+        web.get(path)
+            .await
+            .assert_problem(404, "MALFORMED_REQUEST", "");
+    }
+    for (method, path, allow) in [
+        ("GET", CHAT, "POST"),
+        ("PUT", MISSING, "DELETE,GET,HEAD,PATCH"),
+        ("POST", "/api/agents/a/sessions", "GET,HEAD"),
+        ("DELETE", "/healthz", "GET,HEAD"),
+    ] {
+        let refused = HttpResponse::send(web.request(method, path)).await;
+        refused.assert_problem(405, "MALFORMED_REQUEST", "");
+        let mut allowed: Vec<&str> = refused.header("allow").split(',').map(str::trim).collect();
+        allowed.sort_unstable();
+        assert_eq!(allowed.join(","), allow, "{method} {path}");
+    }
+    web.get(MISSING)
+        .await
+        .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+    web.get("/api/agents/a/sessions/not-a-uuid")
+        .await
+        .assert_problem(400, "INVALID_FIELD", "sessionId");
+}
+
+#[tokio::test]
+async fn every_answer_forbids_content_type_sniffing() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let web = app.http_client();
+    let body = json!({"message": "Hello."});
+    let received = web.chat("a", &body).await;
+    let session = received[0].data["sessionId"]
+        .as_str()
+        .expect("named")
+        .to_owned();
+    let events = format!("/api/agents/a/sessions/{session}/events");
+    for request in [
+        web.request("GET", "/healthz"),
+        web.request("GET", "/readyz"),
+        web.request("GET", "/metrics"),
+        web.request("GET", "/openapi.json"),
+        web.request("GET", "/nothing"),
+        web.request("DELETE", "/healthz"),
+        web.request("OPTIONS", CHAT)
+            .header("origin", "https://panel.example"),
+        web.request("GET", MISSING),
+        web.request("GET", &format!("/api/agents/a/sessions/{session}")),
+        web.request("GET", &events),
+        web.json("POST", CHAT, &body),
+        web.request("POST", CHAT)
+            .header("last-event-id", &received.last().expect("done").id),
+        web.request("GET", "/api/agents/a/sessions")
+            .header("host", "elsewhere.example"),
+    ] {
+        let answer = request.send().await.expect("answers");
+        let header = answer
+            .headers()
+            .get("x-content-type-options")
+            .map(|value| value.as_bytes().to_vec());
+        assert_eq!(header.as_deref(), Some(&b"nosniff"[..]), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_refused_with_or_without_a_content_length() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    let large = json!({"message": "x".repeat(4 * 1024 * 1024)}).to_string();
+    let refused = post(&web, JSON, large).await;
+    refused.assert_problem(413, "LIMIT_EXCEEDED", "body");
+    let mut stream = TcpStream::connect(app.addresses.http)
+        .await
+        .expect("connects");
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("asks");
+    let chunk = format!("100000\r\n{}\r\n", "x".repeat(0x10_0000));
+    for _ in 0..5 {
+        // The server may have closed the connection before everything was sent.
+        if stream.write_all(chunk.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = [0; 16];
+    let read = stream.read(&mut answer).await.expect("answers");
+    assert!(String::from_utf8_lossy(&answer[..read]).starts_with("HTTP/1.1 413"));
+}
+
+#[tokio::test]
+async fn a_host_name_that_is_not_allowed_is_refused_against_dns_rebinding() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    let sessions = "/api/agents/a/sessions";
+    for host in [
+        "evil.example",
+        "evil.example:8080",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+    ] {
+        for path in [sessions, "/openapi.json"] {
+            let refused = HttpResponse::send(web.request("GET", path).header("host", host)).await;
+            refused.assert_problem(421, "MALFORMED_REQUEST", "");
+        }
+    }
+    for host in [
+        "localhost",
+        "LocalHost:1",
+        "127.0.0.1:99",
+        "[::1]:8080",
+        "panel.localhost",
+    ] {
+        assert_eq!(
+            HttpResponse::send(web.request("GET", sessions).header("host", host))
+                .await
+                .status,
+            200,
+            "{host}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn cross_origin_requests_are_refused_by_default() {
+    let app = TestApp::start().await;
+    let web = app.http_client();
+    let request = web
+        .request("OPTIONS", CHAT)
+        .header("origin", "https://evil.example");
+    let preflight =
+        HttpResponse::send(request.header("access-control-request-method", "POST")).await;
+    let read = web
+        .request("GET", "/api/agents/a/sessions")
+        .header("origin", "https://evil.example");
+    for answered in [preflight, HttpResponse::send(read).await] {
+        assert!(
+            !answered
+                .headers
+                .keys()
+                .any(|name| name.as_str().starts_with("access-control")),
+            "{answered:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn configured_origins_are_allowed_and_invalid_origins_stop_the_start() {
+    let (folder, app) = (Folder::new(), TestApp::start().await);
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    for (origins, says) in [
+        (r#"["*", "https://panel.example"]"#, "stands alone"),
+        (r#"["panel.example"]"#, "is no origin"),
+        (r#"["https://panel.example/"]"#, "is no origin"),
+    ] {
+        folder.file(
+            "anneal.toml",
+            &format!("[server]\ncors_origins = {origins}\n"),
+        );
+        let refused = anneal.run(&["server"]).await;
+        assert!(
+            refused.code == Some(1) && refused.err.contains(says),
+            "{origins}: {refused:?}"
+        );
+    }
+    folder.file(
+        "anneal.toml",
+        "[server]\ncors_origins = [\"https://panel.example\"]\n",
+    );
+    let (server, _) = anneal.server().await;
+    let line = server.wait_for_line("\"http\":\"").await;
+    let address = line
+        .split("\"http\":\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .expect("an address");
+    let web = HttpClient::at(address.parse().expect("an address"));
+    for (origin, allowed) in [
+        ("https://panel.example", "https://panel.example"),
+        ("https://evil.example", ""),
+    ] {
+        let request = web.request("OPTIONS", CHAT).header("origin", origin);
+        let request = request.header("access-control-request-method", "POST");
+        let preflight = HttpResponse::send(request.header(
+            "access-control-request-headers",
+            "content-type,last-event-id",
+        ))
+        .await;
+        assert_eq!(
+            (
+                preflight.status,
+                preflight.header("access-control-allow-origin")
+            ),
+            (200, allowed),
+            "{origin}"
+        );
+        let refused =
+            HttpResponse::send(web.request("GET", MISSING).header("origin", origin)).await;
+        refused.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+        assert_eq!(
+            refused.header("access-control-allow-origin"),
+            allowed,
+            "{origin}"
+        );
+        let missing =
+            HttpResponse::send(web.request("GET", "/nothing").header("origin", origin)).await;
+        missing.assert_problem(404, "MALFORMED_REQUEST", "");
+        let renamed = web
+            .request("GET", MISSING)
+            .header("origin", origin)
+            .header("host", "evil.example");
+        let renamed = HttpResponse::send(renamed).await;
+        renamed.assert_problem(421, "MALFORMED_REQUEST", "");
+        for refused in [missing, renamed] {
+            assert_eq!(
+                refused.header("access-control-allow-origin"),
+                allowed,
+                "{origin}: {refused:?}"
+            );
+        }
+        let figures =
+            HttpResponse::send(web.request("GET", "/metrics").header("origin", origin)).await;
+        assert_eq!(
+            figures.header("access-control-allow-origin"),
+            "",
+            "pages may not read metrics"
+        );
+    }
+    server.terminate().await;
+    assert_eq!(server.wait_for_exit().await, Some(0));
+}

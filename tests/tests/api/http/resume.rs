@@ -1,0 +1,553 @@
+//! Resuming a turn over HTTP: wherever the stream was cut off, the reader loses nothing and gets
+//! nothing twice.
+
+use anneal_tests::{
+    Gate, HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, TestConversation, call,
+    eventually, result, text_of, user,
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+/// The events that a reader received, joined: text, reasoning and tool calls, and the numbers of
+/// `started` and `done` events.
+#[derive(Debug, Default, PartialEq, Eq, Clone)]
+struct ReceivedAnswer {
+    text: String,
+    reasoning: String,
+    calls: Vec<String>,
+    started: usize,
+    done: usize,
+}
+
+impl ReceivedAnswer {
+    fn of<'t>(received: impl IntoIterator<Item = &'t SseEvent>) -> Self {
+        let mut had = Self::default();
+        for event in received {
+            let text = || event.data["text"].as_str().unwrap_or_default();
+            match event.kind() {
+                "started" => had.started += 1,
+                "text" => had.text.push_str(text()),
+                "reasoning" => had.reasoning.push_str(text()),
+                "tool_call" => had.calls.push(event.data["input"].to_string()),
+                "attempt" => (had.text, had.reasoning, had.calls) = Default::default(),
+                "done" => had.done += 1,
+                other => panic!("an event {other}: {event:?}"),
+            }
+        }
+        had
+    }
+}
+
+/// An answer with reasoning, text in several scripts and tool calls, in small pieces.
+fn mixed_answer() -> Vec<Say> {
+    let words = [
+        "Grüße, ",
+        "世界",
+        "! ",
+        "👩‍👩‍👧 ",
+        "and\n\n",
+        "more.",
+        "data: not an event\n\n",
+    ];
+    let mut says = vec![Say::thought("Let me "), Say::thought("think… ")];
+    says.extend(Say::texts(&words));
+    says.extend([
+        Say::tool("1", "look", r#"{"q":"世"}"#),
+        Say::tool("2", "look", "{}"),
+    ]);
+    says
+}
+
+/// A model that sends three words, each after the gate has been opened for it.
+async fn gated_three_words() -> (Gate, ScriptedModel) {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |sent_request| {
+            Script::says(sent_request, Say::texts(&["one ", "two ", "three"])).gated(&gate)
+        }
+    })
+    .await;
+    (gate, model)
+}
+
+const MESSAGE: &str = "Tell me.";
+
+fn request_body() -> Value {
+    json!({"message": MESSAGE})
+}
+
+#[tokio::test]
+async fn a_reader_cut_off_at_any_event_gets_exactly_the_rest_at_both_servers() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |sent_request| Script::says(sent_request, mixed_answer()).gated(&gate)
+    })
+    .await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let second_server = app.second_server().await;
+    let mut events = app.http_client().open_chat("a", &request_body()).await;
+    let mut received = events.take(1).await;
+    // One piece at a time, so that each is an event of its own.
+    while received.last().is_none_or(|event| event.kind() != "done") {
+        gate.open(1);
+        if let Ok(event) =
+            tokio::time::timeout(std::time::Duration::from_secs(1), events.next()).await
+        {
+            received.push(event.expect("`done` comes last"));
+        }
+    }
+    let whole = ReceivedAnswer::of(&received);
+    assert!(
+        received.len() > 9 && whole.started == 1 && whole.done == 1,
+        "{received:?}"
+    );
+    for cut in 0..received.len() - 1 {
+        for (web, place) in [
+            (app.http_client(), "here"),
+            (second_server.http_client(), "elsewhere"),
+        ] {
+            let given = request_body();
+            let given = (cut % 2 == 0).then_some(&given);
+            let rest = web.resume("a", &received[cut].id, given).await.rest().await;
+            assert!(
+                rest.iter().all(|event| event.kind() != "attempt"),
+                "it is the same answer: {rest:?}"
+            );
+            let had = ReceivedAnswer::of(received[..=cut].iter().chain(&rest));
+            // Reasoning without a provider's signature is not stored and cannot be replayed.
+            let kept = ReceivedAnswer {
+                reasoning: had.reasoning.clone(),
+                ..whole.clone()
+            };
+            assert_eq!(had, kept, "{place}, cut off after {cut}");
+            assert!(
+                whole.reasoning.starts_with(&had.reasoning),
+                "{place}, cut off after {cut}: {had:?}"
+            );
+        }
+    }
+    let last = received.last().expect("done").id.clone();
+    let path = "/api/agents/a/chat";
+    let nothing = HttpResponse::send(
+        app.http_client()
+            .request("POST", path)
+            .header("last-event-id", last),
+    )
+    .await;
+    assert_eq!((nothing.status, nothing.text.as_str()), (204, ""));
+    assert_eq!(model.requests().len(), 1, "the model was called once");
+}
+
+#[tokio::test]
+async fn resuming_a_running_turn_streams_the_rest_as_it_arrives() {
+    let (gate, model) = gated_three_words().await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let mut events = app.http_client().open_chat("a", &request_body()).await;
+    let mut received = events.take(1).await;
+    gate.open(2);
+    while text_of(&received) != "one " {
+        received.extend(events.take(1).await);
+        if text_of(&received).is_empty() {
+            gate.open(1);
+        }
+    }
+    drop(events);
+    let mut back = app
+        .http_client()
+        .resume("a", &received.last().expect("some").id, None)
+        .await;
+    let mut readers = vec![
+        app.http_client()
+            .resume("a", &received[0].id, Some(&request_body()))
+            .await,
+    ];
+    gate.open_for_ever();
+    let first = back.take(1).await;
+    assert_eq!(first[0].kind(), "text", "{first:?}");
+    received.extend(first);
+    received.extend(back.rest().await);
+    let had = ReceivedAnswer::of(&received);
+    assert_eq!(
+        (had.text.as_str(), had.started, had.done),
+        ("one two three", 1, 1)
+    );
+    let other = readers.remove(0).rest().await;
+    assert_eq!(
+        text_of(&other),
+        "one two three",
+        "two readers both get all events"
+    );
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn resuming_at_another_process_waits_for_the_end_of_the_turn() {
+    let (gate, model) = gated_three_words().await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let second_server = app.second_server().await;
+    let mut events = app.http_client().open_chat("a", &request_body()).await;
+    let mut received = events.take(1).await;
+    gate.open(3);
+    while text_of(&received).is_empty() {
+        received.extend(events.take(1).await);
+    }
+    drop(events);
+    let back = second_server
+        .http_client()
+        .resume("a", &received.last().expect("some").id, None)
+        .await;
+    gate.open_for_ever();
+    received.extend(back.rest().await);
+    let had = ReceivedAnswer::of(&received);
+    assert_eq!(
+        (
+            had.text.as_str(),
+            had.started,
+            had.done,
+            model.requests().len()
+        ),
+        ("one two three", 1, 1, 1)
+    );
+}
+
+#[tokio::test]
+async fn reasoning_that_is_not_stored_stays_valid_when_resuming_at_another_process() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |sent_request| {
+            Script::says(
+                sent_request,
+                [
+                    Say::thought("Let me "),
+                    Say::thought("think."),
+                    Say::text("one "),
+                    Say::text("two"),
+                ],
+            )
+            .gated(&gate)
+        }
+    })
+    .await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let second_server = app.second_server().await;
+    let mut events = app.http_client().open_chat("a", &request_body()).await;
+    let mut received = events.take(1).await;
+    gate.open(4);
+    while text_of(&received).is_empty() {
+        received.extend(events.take(1).await);
+    }
+    drop(events);
+    let back = second_server
+        .http_client()
+        .resume("a", &received.last().expect("some").id, None)
+        .await;
+    // The turn still runs when the second server is asked for it. That server accepts the reader
+    // and answers other calls before the turn ends.
+    second_server
+        .http_client()
+        .get("/api/agents/a/sessions")
+        .await;
+    gate.open_for_ever();
+    let rest = back.rest().await;
+    assert!(
+        rest.iter().all(|event| event.kind() != "attempt"),
+        "it is the same answer: {rest:?}"
+    );
+    received.extend(rest);
+    let had = ReceivedAnswer::of(&received);
+    assert_eq!(
+        (had.text.as_str(), had.done, model.requests().len()),
+        ("one two", 1, 1)
+    );
+    assert!(had.reasoning.starts_with("Let me "), "{had:?}");
+}
+
+#[tokio::test]
+async fn a_regenerated_answer_declares_the_earlier_events_void() {
+    let model = ScriptedModel::start(|sent_request| match sent_request.nth {
+        0 => Script::says(sent_request, Say::texts(&["The first ", "answer"])).cut_after(3),
+        _ => Script::says(sent_request, Say::texts(&["Quite ", "another one."])),
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let mut received = app.http_client().chat("a", &request_body()).await;
+    let error = received.pop().expect("it failed");
+    assert_eq!(
+        (error.kind(), text_of(&received).as_str()),
+        ("error", "The first answer"),
+        "{error:?}"
+    );
+    let rest = app
+        .http_client()
+        .resume("a", &error.id, None)
+        .await
+        .rest()
+        .await;
+    assert_eq!(
+        (rest[0].kind(), &rest[0].data["reason"]),
+        ("attempt", &json!("answered_anew"))
+    );
+    received.extend(rest);
+    let had = ReceivedAnswer::of(&received);
+    assert_eq!(
+        (had.text.as_str(), had.started, had.done),
+        ("Quite another one.", 1, 1)
+    );
+}
+
+#[tokio::test]
+async fn forged_event_ids_are_refused_or_harmless() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let received = app.http_client().chat("a", &request_body()).await;
+    let path = "/api/agents/a/chat";
+    let long = "A".repeat(4_000);
+    for forged in [
+        "",
+        "1",
+        "null",
+        "W10",
+        long.as_str(),
+        &received[0].id[2..],
+        "..%00",
+    ] {
+        let refused = HttpResponse::send(
+            app.http_client()
+                .json("POST", path, &request_body())
+                .header("last-event-id", forged),
+        )
+        .await;
+        refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
+    }
+    let other = json!({"message": MESSAGE, "sessionId": "00000000-0000-4000-8000-000000000000"});
+    let refused = HttpResponse::send(
+        app.http_client()
+            .json("POST", path, &other)
+            .header("last-event-id", &received[0].id),
+    )
+    .await;
+    refused.assert_problem(400, "INVALID_FIELD", "sessionId");
+    let elsewhere = app
+        .http_client()
+        .request("POST", "/api/agents/b/chat")
+        .header("last-event-id", &received[0].id);
+    HttpResponse::send(elsewhere)
+        .await
+        .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+    assert_eq!(model.requests().len(), 1);
+}
+
+/// The event id with another request id and message id.
+fn forge_id(id: &str, request: &Value, message: i64) -> String {
+    let text = URL_SAFE_NO_PAD.decode(id).expect("an id is base64");
+    let mut fields: Value = serde_json::from_slice(&text).expect("of JSON");
+    (fields[1], fields[2]) = (request.clone(), json!(message));
+    URL_SAFE_NO_PAD.encode(fields.to_string())
+}
+
+#[tokio::test]
+async fn a_well_formed_forged_id_stores_nothing_and_calls_no_model() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let received = app
+        .http_client()
+        .chat("a", &json!({"message": MESSAGE, "requestId": "one"}))
+        .await;
+    let session = received[0].data["sessionId"]
+        .as_str()
+        .expect("named")
+        .to_owned();
+    app.http_client()
+        .chat(
+            "a",
+            &json!({"message": MESSAGE, "requestId": "two", "sessionId": session}),
+        )
+        .await;
+    let conversation = TestConversation {
+        app: &app,
+        id: session,
+    };
+    conversation
+        .append_all(vec![user("look"), call("c1", "{}"), result("c1", "42")])
+        .request_id("plain")
+        .await;
+    conversation.append("alone").request_id("alone").await;
+    let (id, before) = (&received[0].id, conversation.messages().await.len());
+    for (request, message) in [
+        ("one", 3),
+        ("two", 1),
+        ("new", 1),
+        ("new", 7),
+        ("plain", 5),
+        ("alone", 8),
+        ("one", 2),
+        ("one", 99),
+        ("", 1),
+    ] {
+        let forged = forge_id(id, &json!(request), message);
+        for body in [None, Some(request_body())] {
+            let sent_request = match &body {
+                Some(body) => app.http_client().json("POST", "/api/agents/a/chat", body),
+                None => app.http_client().request("POST", "/api/agents/a/chat"),
+            };
+            let refused = HttpResponse::send(sent_request.header("last-event-id", &forged)).await;
+            if request == "plain" || request == "alone" && body.is_some() {
+                assert!(
+                    [400, 409].contains(&refused.status),
+                    "{request} {message}: {refused:?}"
+                );
+            } else {
+                assert_eq!(
+                    refused.json()["field"],
+                    "Last-Event-ID",
+                    "{request} {message} {body:?}: {refused:?}"
+                );
+                refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
+            }
+        }
+    }
+    assert_eq!(
+        (conversation.messages().await.len(), model.requests().len()),
+        (before, 2),
+        "no message was stored and no model called"
+    );
+}
+
+#[tokio::test]
+async fn resuming_with_another_message_is_refused() {
+    let model = ScriptedModel::saying("Yes.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let received = app
+        .http_client()
+        .chat("a", &json!({"message": MESSAGE, "context": "file"}))
+        .await;
+    let sent_request = |body: Value| {
+        app.http_client()
+            .json("POST", "/api/agents/a/chat", &body)
+            .header("last-event-id", &received[0].id)
+    };
+    for other in [
+        json!({"message": "Something else.", "context": "file"}),
+        json!({"message": MESSAGE}),
+        json!({"message": MESSAGE, "context": "file", "images": ["https://x.example/a.png"]}),
+    ] {
+        HttpResponse::send(sent_request(other))
+            .await
+            .assert_problem(409, "REQUEST_ID_REUSED", "");
+    }
+    HttpResponse::send(sent_request(json!({"context": "file"})))
+        .await
+        .assert_problem(400, "INVALID_FIELD", "message");
+    for same in [
+        json!({"message": MESSAGE, "context": "file"}),
+        json!({"message": "", "images": []}),
+        json!({}),
+    ] {
+        let rest = anneal_tests::SseStream::open(sent_request(same))
+            .await
+            .rest()
+            .await;
+        assert_eq!(text_of(&rest), "Yes.");
+    }
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_regenerated_answer_with_other_reasoning_is_streamed_as_it_arrives() {
+    for again in [["Hm, no: ", "so "], ["Hm.", "so "]] {
+        let gate = Gate::default();
+        let model = ScriptedModel::start({
+            let gate = gate.clone();
+            move |sent_request| match sent_request.nth {
+                0 => Script::says(
+                    sent_request,
+                    [Say::thought("Let me "), Say::thought("think.")],
+                )
+                .cut_after(3),
+                _ => Script::says(
+                    sent_request,
+                    [
+                        Say::thought(again[0]),
+                        Say::thought("Or not. "),
+                        Say::text(again[1]),
+                        Say::text("it is"),
+                    ],
+                )
+                .gated(&gate),
+            }
+        })
+        .await;
+        let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+        let mut received = app.http_client().chat("a", &request_body()).await;
+        let error = received.pop().expect("it failed");
+        assert_eq!(
+            (
+                error.kind(),
+                ReceivedAnswer::of(&received).reasoning.is_empty()
+            ),
+            ("error", false),
+            "{error:?}"
+        );
+        let mut back = app.http_client().resume("a", &error.id, None).await;
+        // All but the last piece.
+        gate.open(4);
+        let mut rest = back.take(1).await;
+        assert_eq!(
+            (rest[0].kind(), &rest[0].data["reason"]),
+            ("attempt", &json!("answered_anew"))
+        );
+        while text_of(&rest).is_empty() {
+            rest.extend(back.take(1).await);
+        }
+        assert!(
+            rest.iter().all(|event| event.kind() != "done"),
+            "the answer is still being written: {rest:?}"
+        );
+        gate.open_for_ever();
+        rest.extend(back.rest().await);
+        received.extend(rest);
+        let had = ReceivedAnswer::of(&received);
+        assert_eq!(
+            (had.text.as_str(), had.reasoning, had.done),
+            ("so it is", format!("{}Or not. ", again[0]), 1)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_stopping_server_finishes_the_streams_of_its_readers() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |sent_request| Script::says(sent_request, Say::texts(&["still ", "here"])).after(&gate)
+    })
+    .await;
+    let app = TestApp::with_scripted_model_without_timeouts(&model).await;
+    let web = app.http_client();
+    let mut events = web.open_chat("a", &request_body()).await;
+    let mut received = events.take(1).await;
+    model.wait_for_calls(1).await;
+    drop(app);
+    let path = "/api/agents/a/sessions";
+    eventually("the server refuses requests", async || {
+        web.get(path).await.status == 503
+    })
+    .await;
+    web.get(path)
+        .await
+        .assert_problem(503, "SERVER_STOPPING", "");
+    gate.open_for_ever();
+    received.extend(events.rest().await);
+    assert_eq!(
+        (
+            text_of(&received).as_str(),
+            received.last().expect("some").kind()
+        ),
+        ("still here", "done")
+    );
+    let gone = || async { web.request("GET", "/healthz").send().await.is_err() };
+    eventually("the port is closed", async || gone().await).await;
+}

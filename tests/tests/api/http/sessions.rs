@@ -1,0 +1,445 @@
+//! Sessions over HTTP: list, read, rename, delete, compact.
+
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
+use anneal_tests::{
+    Gate, HttpResponse, Script, ScriptedModel, TestApp, TestConversation, call, eventually,
+    message, pb, result, user,
+};
+use pb::part::Part;
+use serde_json::{Value, json};
+
+async fn create_session<'a>(app: &'a TestApp, agent: &str) -> TestConversation<'a> {
+    app.conversation_with(pb::CreateConversationRequest {
+        agent_id: agent.into(),
+        ..Default::default()
+    })
+    .await
+}
+
+fn session_path(conversation: &TestConversation<'_>) -> String {
+    format!("/api/agents/a/sessions/{}", conversation.id)
+}
+
+#[tokio::test]
+async fn row_P3_sessions_are_listed_read_renamed_and_deleted() {
+    let app = TestApp::start().await;
+    let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
+    conversation.turn("What is in payment.py?", "A race.").await;
+    create_session(&app, "b").await;
+    let listed = web.get("/api/agents/a/sessions").await.json();
+    assert_eq!(
+        listed["sessions"].as_array().map(Vec::len),
+        Some(1),
+        "sessions of other agents are not listed: {listed}"
+    );
+    assert_eq!(
+        (&listed["sessions"][0]["id"], &listed["nextPageToken"]),
+        (&json!(conversation.id), &json!(""))
+    );
+    let read = web.get(&session_path(&conversation)).await.json();
+    let texts: Vec<&Value> = read["messages"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .map(|m| &m["content"])
+        .collect();
+    let text = |text: &str| json!([{"type": "text", "text": text}]);
+    assert_eq!(texts, [&text("What is in payment.py?"), &text("A race.")]);
+    let renamed = HttpResponse::send(web.json(
+        "PATCH",
+        &session_path(&conversation),
+        &json!({"title": "Payments", "pinned": true}),
+    ))
+    .await;
+    assert_eq!(
+        (renamed.status, &renamed.json()["title"]),
+        (200, &json!("Payments"))
+    );
+    let put_away =
+        json!({"status": "archived", "metadata": {"team": "billing"}, "somethingElse": 1});
+    let put_away = HttpResponse::send(web.json("PATCH", &session_path(&conversation), &put_away))
+        .await
+        .json();
+    let fields = (
+        &put_away["title"],
+        &put_away["status"],
+        &put_away["pinned"],
+        &put_away["metadata"]["team"],
+    );
+    assert_eq!(
+        fields,
+        (
+            &json!("Payments"),
+            &json!("archived"),
+            &json!(true),
+            &json!("billing")
+        )
+    );
+    let active = web.get("/api/agents/a/sessions?status=active").await.json();
+    assert_eq!(active["sessions"], json!([]));
+    let deleted = HttpResponse::send(web.request("DELETE", &session_path(&conversation))).await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (204, ""));
+    for method in ["GET", "DELETE"] {
+        HttpResponse::send(web.request(method, &session_path(&conversation)))
+            .await
+            .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+    }
+    assert_eq!(
+        web.get("/api/agents/a/sessions").await.json()["sessions"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn row_P4_the_session_index_always_equals_the_rows() {
+    let app = TestApp::start().await;
+    let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
+    for round in 0..3 {
+        conversation
+            .turn(
+                &format!("Analyse the concurrency of payment.py, round {round}"),
+                "Done.",
+            )
+            .await;
+        if round == 1 {
+            app.run_jobs_until_idle().await;
+        }
+        let row = conversation.conversation().await;
+        let listed = &web.get("/api/agents/a/sessions").await.json()["sessions"][0];
+        let milliseconds = |time: Option<prost_types::Timestamp>| {
+            time.map(|t| t.seconds * 1_000 + i64::from(t.nanos) / 1_000_000)
+        };
+        let messages = conversation.messages().await;
+        let tokens: u64 = messages
+            .iter()
+            .filter_map(|message| message.tokens)
+            .map(|count| count.tokens)
+            .sum();
+        let last = messages.last().and_then(|message| message.created_time);
+        assert_eq!(
+            (&listed["title"], row.title.as_str()),
+            (
+                &json!("Analyse the concurrency of pay"),
+                "Analyse the concurrency of pay"
+            )
+        );
+        assert_eq!(
+            (&listed["messageCount"], &listed["tokenEstimate"]),
+            (&json!(messages.len()), &json!(tokens))
+        );
+        assert_eq!(
+            (&listed["sessionId"], &listed["agentId"]),
+            (&json!(conversation.id), &json!("a"))
+        );
+        assert_eq!(listed["createdAt"], json!(milliseconds(row.created_time)));
+        assert_eq!(listed["lastAt"], json!(milliseconds(last)));
+        let read = web.get(&session_path(&conversation)).await.json();
+        for field in [
+            "title",
+            "messageCount",
+            "createdAt",
+            "lastAt",
+            "tokenEstimate",
+            "status",
+            "sessionId",
+        ] {
+            assert_eq!(read[field], listed[field], "{field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn row_P5_a_compaction_reports_its_first_kept_entry_and_saved_tokens() {
+    let app = TestApp::start().await;
+    let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
+    conversation.turns(30).await;
+    app.run_jobs_until_idle().await;
+    let (checkpoints, read) = (
+        conversation.checkpoints().await,
+        web.get(&session_path(&conversation)).await.json(),
+    );
+    let compactions = read["compactions"].as_array().expect("compactions");
+    assert!(!checkpoints.is_empty());
+    assert_eq!(compactions.len(), checkpoints.len());
+    for (shown, stored) in compactions.iter().zip(&checkpoints) {
+        assert_eq!(shown["firstKeptEntryId"], json!(stored.last_message_id + 1));
+        assert_eq!(
+            (&shown["tokensBefore"], &shown["tokensAfter"]),
+            (&json!(stored.tokens_before), &json!(stored.tokens_after))
+        );
+        assert_eq!(
+            (&shown["summary"], &shown["valid"]),
+            (&json!(stored.summary), &json!(stored.valid))
+        );
+        assert!(
+            shown["createdAt"]
+                .as_i64()
+                .is_some_and(|at| at > 1_600_000_000_000),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_content_comes_back_byte_for_byte() {
+    let app = TestApp::start().await;
+    let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
+    let input = "{\"b\": 1e2,\"a\":1.0,\"a\":2, broken";
+    let reasoning = pb::ReasoningPart {
+        text: "hm".into(),
+        signature: "sig".into(),
+        provider: "anthropic".into(),
+        redacted: false,
+    };
+    let picture = pb::MediaPart {
+        uri: "https://x.example/a.png".into(),
+        media_type: "image/png".into(),
+        size_bytes: 7,
+        tokens: 0,
+    };
+    let thought = message(pb::Role::Assistant, vec![Part::Reasoning(reasoning)]);
+    let seen = message(
+        pb::Role::User,
+        vec![
+            Part::Text(pb::TextPart {
+                text: "NUL \0 \u{2028} \"q\"".into(),
+            }),
+            Part::Media(picture),
+        ],
+    );
+    conversation
+        .append_all(vec![seen, thought, call("c1", input), result("c1", "42\n")])
+        .await;
+    let read = web.get(&session_path(&conversation)).await.json();
+    let content = |index: usize| read["messages"][index]["content"].clone();
+    assert_eq!(
+        content(0)[0],
+        json!({"type": "text", "text": "NUL \0 \u{2028} \"q\""})
+    );
+    assert_eq!(
+        content(0)[1],
+        json!({"type": "media", "uri": "https://x.example/a.png", "mediaType": "image/png", "sizeBytes": 7})
+    );
+    assert_eq!(content(1)[0]["signature"], json!("sig"));
+    assert_eq!(
+        content(2)[0],
+        json!({"type": "tool_use", "id": "c1", "name": "look", "input": input})
+    );
+    assert_eq!(
+        content(3)[0],
+        json!({"type": "tool_result", "toolUseId": "c1", "text": "42\n", "isError": false, "media": []})
+    );
+    let roles: Vec<&Value> = read["messages"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .map(|m| &m["role"])
+        .collect();
+    assert_eq!(roles, ["user", "assistant", "assistant", "tool"]);
+}
+
+#[tokio::test]
+async fn a_long_history_is_one_document_or_a_requested_part() {
+    let app = TestApp::start().await;
+    let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
+    for hundred in 0..12 {
+        conversation
+            .append_all(
+                (0..100)
+                    .map(|n| user(&format!("message {}", hundred * 100 + n + 1)))
+                    .collect(),
+            )
+            .await;
+        if hundred == 5 {
+            conversation.insert_separator().await;
+        }
+    }
+    let ids = |read: &Value| -> Vec<i64> {
+        read["messages"]
+            .as_array()
+            .expect("messages")
+            .iter()
+            .filter_map(|m| m["id"].as_i64())
+            .collect()
+    };
+    let whole = web.get(&session_path(&conversation)).await.json();
+    assert_eq!(ids(&whole), (1..=1_200).collect::<Vec<_>>());
+    assert_eq!(
+        whole["messages"][1_199]["content"][0]["text"],
+        json!("message 1200")
+    );
+    assert_eq!(whole["separators"].as_array().map(Vec::len), Some(1));
+    assert_eq!(whole["separators"][0]["afterMessageId"], json!(600));
+    for (query, from, to) in [
+        ("after=1190", 1_191, 1_200),
+        ("after=3&limit=2", 4, 5),
+        ("limit=700", 1, 700),
+    ] {
+        let part = web
+            .get(&format!("{}?{query}", session_path(&conversation)))
+            .await
+            .json();
+        assert_eq!(ids(&part), (from..=to).collect::<Vec<_>>(), "{query}");
+        assert_eq!(part["messageCount"], json!(1_200));
+    }
+    assert_eq!(
+        ids(&web
+            .get(&format!("{}?after=1200", session_path(&conversation)))
+            .await
+            .json()),
+        [0_i64; 0]
+    );
+    for (query, field) in [
+        ("limit=0", "limit"),
+        ("limit=x", "limit"),
+        ("after=-1", "after"),
+        ("after=1.5", "after"),
+    ] {
+        web.get(&format!("{}?{query}", session_path(&conversation)))
+            .await
+            .assert_problem(400, "INVALID_FIELD", field);
+    }
+}
+
+#[tokio::test]
+async fn lists_are_paged_without_gaps() {
+    let app = TestApp::start().await;
+    for _ in 0..7 {
+        create_session(&app, "a").await;
+    }
+    let (mut ids, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = app
+            .http_client()
+            .get(&format!(
+                "/api/agents/a/sessions?pageSize=3&pageToken={token}"
+            ))
+            .await
+            .json();
+        let sessions = page["sessions"].as_array().expect("sessions");
+        ids.extend(
+            sessions
+                .iter()
+                .filter_map(|session| session["id"].as_str().map(str::to_owned)),
+        );
+        page["nextPageToken"]
+            .as_str()
+            .expect("a token")
+            .clone_into(&mut token);
+        if token.is_empty() {
+            break;
+        }
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 7);
+    for (query, field) in [
+        ("pageSize=-1", "pageSize"),
+        ("pageSize=x", "pageSize"),
+        ("pageToken=x", "pageToken"),
+        ("status=gone", "status"),
+    ] {
+        app.http_client()
+            .get(&format!("/api/agents/a/sessions?{query}"))
+            .await
+            .assert_problem(400, "INVALID_FIELD", field);
+    }
+}
+
+#[tokio::test]
+async fn a_stale_etag_refuses_a_change() {
+    let app = TestApp::start().await;
+    let (web, conversation) = (app.http_client(), create_session(&app, "a").await);
+    let etag = web
+        .get(&session_path(&conversation))
+        .await
+        .header("etag")
+        .to_owned();
+    let change = |title: &str, etag: &str| {
+        web.json(
+            "PATCH",
+            &session_path(&conversation),
+            &json!({"title": title}),
+        )
+        .header("if-match", etag)
+    };
+    let first = HttpResponse::send(change("one", &etag)).await;
+    assert_eq!(first.status, 200);
+    assert_ne!(first.header("etag"), etag);
+    HttpResponse::send(change("two", &etag))
+        .await
+        .assert_problem(412, "ETAG_MISMATCH", "");
+    assert_eq!(
+        HttpResponse::send(change("three", first.header("etag")))
+            .await
+            .json()["title"],
+        json!("three")
+    );
+    assert_eq!(HttpResponse::send(change("four", "*")).await.status, 200);
+    for broken in ["1", "W/\"1\"", "\"1\", \"2\"", "\"\""] {
+        HttpResponse::send(change("five", broken))
+            .await
+            .assert_problem(400, "INVALID_FIELD", "If-Match");
+    }
+    assert_eq!(conversation.conversation().await.title, "four");
+}
+
+#[tokio::test]
+async fn a_session_is_visible_only_under_its_own_agent() {
+    let app = TestApp::start().await;
+    let conversation = create_session(&app, "b").await;
+    conversation.turn("secret", "kept").await;
+    for method in ["GET", "DELETE", "PATCH"] {
+        let mut answers = Vec::new();
+        for id in [
+            conversation.id.as_str(),
+            "00000000-0000-4000-8000-000000000000",
+        ] {
+            let request = app.http_client().json(
+                method,
+                &format!("/api/agents/a/sessions/{id}"),
+                &json!({"title": "mine"}),
+            );
+            let refused = HttpResponse::send(request).await;
+            refused.assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+            answers.push(refused.text);
+        }
+        assert_eq!(answers[0], answers[1], "{method}");
+    }
+    assert_ne!(conversation.conversation().await.title, "mine");
+}
+
+#[tokio::test]
+async fn a_session_created_over_http_continues_over_grpc() {
+    let gate = Gate::default();
+    gate.open_for_ever();
+    let model = ScriptedModel::start(move |request| {
+        Script::says(request, [anneal_tests::Say::text("Hi.")]).after(&gate)
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let received = app
+        .http_client()
+        .chat("a", &json!({"message": "Hello."}))
+        .await;
+    let conversation = TestConversation {
+        app: &app,
+        id: received[0].data["sessionId"]
+            .as_str()
+            .expect("named")
+            .to_owned(),
+    };
+    conversation.chat("Over gRPC.").await.done();
+    eventually("all four are there", async || {
+        app.http_client()
+            .get(&session_path(&conversation))
+            .await
+            .json()["messages"]
+            .as_array()
+            .map(Vec::len)
+            == Some(4)
+    })
+    .await;
+    conversation.verify().await;
+}

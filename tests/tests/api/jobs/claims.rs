@@ -1,0 +1,271 @@
+//! Claims find every due job and share their slots between tenants. Jobs that fail or are requeued
+//! during the deletion of their conversation leave no rows.
+
+use anneal_core::{
+    caller::{ConversationId, TenantId},
+    job::JobKind,
+};
+use anneal_store::FailOutcome;
+use anneal_tests::{TestApp, eventually, pb};
+use sqlx::{Connection as _, PgConnection};
+use tonic::Code;
+use uuid::Uuid;
+
+/// Inserts a future job for each of `tenants` tenants and a due job for a last one.
+async fn insert_future_jobs_and_one_due_job(db: &mut PgConnection, tenants: i32, kind: JobKind) {
+    let waiting = "insert into ai_job (tenant_id, kind, conversation_id, due_ts)
+        select ('00000000-0000-7000-a000-' || lpad(n::text, 12, '0'))::uuid, $1, gen_random_uuid(),
+            now() + case when n = $2 then '0 s' else '1 h' end::interval
+        from generate_series(1, $2) as n";
+    sqlx::query(waiting)
+        .bind(kind.code())
+        .bind(tenants)
+        .execute(db)
+        .await
+        .expect("fills");
+}
+
+#[tokio::test]
+async fn tenants_with_only_future_jobs_do_not_hide_the_due_jobs_of_others() {
+    let app = TestApp::start().await;
+    let kind = JobKind::SummarizeMessages;
+    insert_future_jobs_and_one_due_job(&mut app.db().await, 2_500, kind).await;
+    let (mut cursor, mut looks) = (TenantId(Uuid::nil()), Vec::new());
+    loop {
+        let claim = app
+            .store
+            .claim_jobs(kind, 4, 2, cursor, "by hand", &[])
+            .await
+            .expect("claims");
+        looks.push(claim.jobs.len());
+        match claim.more_after {
+            Some(after) => cursor = after,
+            None => break,
+        }
+    }
+    assert_eq!(
+        looks,
+        [0, 0, 1],
+        "a claim reads a thousand tenants and reports that more follow"
+    );
+}
+
+#[tokio::test]
+async fn a_worker_reaches_a_due_job_behind_many_tenants() {
+    let app = TestApp::start().await;
+    insert_future_jobs_and_one_due_job(&mut app.db().await, 2_500, JobKind::SummarizeMessages)
+        .await;
+    assert_eq!(
+        app.run_jobs_until_idle().await,
+        1,
+        "the job ran; its conversation is gone, and so is its work"
+    );
+}
+
+#[tokio::test]
+async fn a_requested_compaction_is_claimed_first_and_claims_are_shared_fairly() {
+    let app = TestApp::start().await;
+    let mut db = app.db().await;
+    let fill = "insert into ai_job (tenant_id, kind, conversation_id, priority, due_ts)
+        select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1,
+            ('00000000-0000-7000-b000-' || lpad((100 * tenant + n)::text, 12, '0'))::uuid,
+            case when n = 5 then -1 else 0 end, now() - (10 - n) * interval '1 s'
+        from generate_series(1, 3) as tenant, generate_series(1, 5) as n";
+    sqlx::query(fill)
+        .bind(JobKind::Checkpoint.code())
+        .execute(&mut db)
+        .await
+        .expect("fills");
+    let nobody = TenantId(Uuid::nil());
+    let claim = app
+        .store
+        .claim_jobs(JobKind::Checkpoint, 8, 2, nobody, "by hand", &[])
+        .await
+        .expect("claims");
+    let mut places: Vec<String> = claim
+        .jobs
+        .iter()
+        .map(|job| job.conversation.to_string())
+        .collect();
+    places.sort_unstable();
+    let number = |place: &String| place[place.len() - 3..].to_owned();
+    let claimed: Vec<String> = places.iter().map(number).collect();
+    assert_eq!(
+        claimed,
+        ["101", "105", "201", "205", "301", "305"],
+        "of each tenant the requested compaction and the oldest job"
+    );
+}
+
+#[tokio::test]
+async fn excluded_tenants_are_not_claimed_and_do_not_hide_others() {
+    let app = TestApp::start().await;
+    let tenant = |n: u128| TenantId(Uuid::from_u128(n));
+    for n in 1..=3 {
+        let fill = "insert into ai_job (tenant_id, kind, conversation_id)
+            select $1, $2, gen_random_uuid() from generate_series(1, 3)";
+        let filled = sqlx::query(fill)
+            .bind(tenant(n).0)
+            .bind(JobKind::Checkpoint.code());
+        filled.execute(&mut app.db().await).await.expect("fills");
+    }
+    let (nobody, skipped) = (TenantId(Uuid::nil()), [tenant(1), tenant(2)]);
+    let claim = app
+        .store
+        .claim_jobs(JobKind::Checkpoint, 2, 2, nobody, "by hand", &skipped)
+        .await
+        .expect("claims");
+    let claimed: Vec<TenantId> = claim.jobs.iter().map(|job| job.tenant).collect();
+    assert_eq!(claimed, [tenant(3), tenant(3)]);
+}
+
+#[tokio::test]
+async fn one_tenant_gets_the_claim_slots_that_others_leave() {
+    let app = TestApp::start().await;
+    // The first tenant has ten due jobs, the others have one each.
+    let fill = "insert into ai_job (tenant_id, kind, conversation_id)
+        select ('00000000-0000-7000-a000-' || lpad(tenant::text, 12, '0'))::uuid, $1, gen_random_uuid()
+        from generate_series(1, $2) as tenant, generate_series(1, case when tenant = 1 then 10 else 1 end) as n";
+    let claim = async |tenants: i32| {
+        sqlx::query("delete from ai_job")
+            .execute(&mut app.db().await)
+            .await
+            .expect("empties");
+        let filled = sqlx::query(fill)
+            .bind(JobKind::CountTokens.code())
+            .bind(tenants);
+        filled.execute(&mut app.db().await).await.expect("fills");
+        let nobody = TenantId(Uuid::nil());
+        let claim = app
+            .store
+            .claim_jobs(JobKind::CountTokens, 8, 8, nobody, "by hand", &[])
+            .await
+            .expect("claims");
+        let of_the_first = claim
+            .jobs
+            .iter()
+            .filter(|job| job.tenant.to_string().ends_with("a000-000000000001"));
+        (claim.jobs.len(), of_the_first.count())
+    };
+    assert_eq!(claim(1).await, (8, 8), "no other tenant has due jobs");
+    assert_eq!(claim(2).await, (5, 4), "half");
+    assert_eq!(claim(7).await, (8, 2), "a quarter");
+    assert_eq!(claim(20).await, (8, 1), "one job of each tenant");
+}
+
+/// A conversation whose counting job is dead.
+async fn conversation_with_dead_job(app: &TestApp) -> (String, ConversationId) {
+    let conversation = app.conversation().await;
+    conversation.append("said").await;
+    let nobody = TenantId(Uuid::nil());
+    let claim = app
+        .store
+        .claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand", &[])
+        .await
+        .expect("claims");
+    let job = claim.jobs.first().expect("it is due");
+    let failed = app
+        .store
+        .fail_job(job, "it cannot be done", 0, 1)
+        .await
+        .expect("fails");
+    assert_eq!(failed, FailOutcome::Dead);
+    (conversation.id.clone(), job.conversation)
+}
+
+const DELETED: [&str; 4] = [
+    "delete from ai_message where conversation_id = $1",
+    "delete from ai_job where conversation_id = $1",
+    "delete from ai_job_dead where conversation_id = $1",
+    "delete from ai_conversation where conversation_id = $1",
+];
+
+async fn delete(db: &mut PgConnection, id: ConversationId) {
+    for statement in DELETED {
+        sqlx::query(statement)
+            .bind(id.0)
+            .execute(&mut *db)
+            .await
+            .expect("deletes");
+    }
+}
+
+async fn count_jobs(db: &mut PgConnection, id: ConversationId) -> i64 {
+    let count = "select (select count(*) from ai_job where conversation_id = $1)
+        + (select count(*) from ai_job_dead where conversation_id = $1)";
+    sqlx::query_scalar(count)
+        .bind(id.0)
+        .fetch_one(db)
+        .await
+        .expect("counts")
+}
+
+#[tokio::test]
+async fn a_job_requeued_while_its_conversation_is_deleted_is_deleted_too() {
+    let app = TestApp::start().await;
+    let (conversation_id, id) = conversation_with_dead_job(&app).await;
+    let (mut db, mut looking) = (app.db().await, app.db().await);
+    let mut deleting = db.begin().await.expect("begins");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    sqlx::query(lock)
+        .bind(id.0)
+        .execute(&mut *deleting)
+        .await
+        .expect("locks");
+    let ask = pb::RequeueJobRequest {
+        kind: pb::JobKind::CountTokens.into(),
+        conversation_id,
+        ..Default::default()
+    };
+    let mut operators = app.operators();
+    let requeued = tokio::spawn(async move { operators.requeue_job(ask).await });
+    eventually("the requeue waits for the conversation", async || {
+        let waits = "select exists (select from pg_stat_activity
+            where datname = current_database() and wait_event_type = 'Lock')";
+        sqlx::query_scalar(waits)
+            .fetch_one(&mut looking)
+            .await
+            .expect("asks")
+    })
+    .await;
+    delete(&mut deleting, id).await;
+    deleting.commit().await.expect("deletes");
+    let refused = requeued
+        .await
+        .expect("runs")
+        .expect_err("no job is left to requeue");
+    assert_eq!(refused.code(), Code::NotFound);
+    assert_eq!(count_jobs(&mut looking, id).await, 0);
+}
+
+#[tokio::test]
+async fn failing_a_job_does_not_wait_for_the_deletion_of_its_conversation() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.append("said").await;
+    let nobody = TenantId(Uuid::nil());
+    let claim = app
+        .store
+        .claim_jobs(JobKind::CountTokens, 1, 1, nobody, "by hand", &[])
+        .await
+        .expect("claims");
+    let job = claim.jobs.first().expect("it is due");
+    let mut db = app.db().await;
+    let mut deleting = db.begin().await.expect("begins");
+    let lock = "select from ai_conversation where conversation_id = $1 for update";
+    sqlx::query(lock)
+        .bind(job.conversation.0)
+        .execute(&mut *deleting)
+        .await
+        .expect("locks");
+    // Waiting for the lock would deadlock: the deletion locks the job's row next.
+    let failed = app
+        .store
+        .fail_job(job, "it cannot be done", 0, 1)
+        .await
+        .expect("fails");
+    assert_eq!(failed, FailOutcome::Dead);
+    delete(&mut deleting, job.conversation).await;
+    deleting.commit().await.expect("deletes");
+    assert_eq!(count_jobs(&mut app.db().await, job.conversation).await, 0);
+}

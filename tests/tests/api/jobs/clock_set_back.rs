@@ -1,0 +1,105 @@
+//! The database's clock was ahead and is set back. Jobs and leases from that time do not wait until
+//! the clock reaches it again.
+
+use std::time::Duration;
+
+use anneal_tests::{TestApp, eventually};
+use tokio_util::sync::CancellationToken;
+
+const HOUR: &str = "interval '1 hour'";
+
+async fn execute(app: &TestApp, statement: &str) -> u64 {
+    let statement = sqlx::AssertSqlSafe(statement.to_owned());
+    sqlx::query(statement)
+        .execute(&mut app.db().await)
+        .await
+        .expect("runs")
+        .rows_affected()
+}
+
+#[tokio::test]
+async fn a_starting_worker_runs_jobs_that_a_clock_ahead_put_off() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.append("when does the ferry leave?").await;
+    assert_eq!(
+        execute(&app, &format!("update ai_job set due_ts = now() + {HOUR}")).await,
+        1
+    );
+    assert_eq!(app.run_jobs_until_idle().await, 0, "it is not due");
+    let stop = CancellationToken::new();
+    let working = tokio::spawn({
+        let (worker, stop) = (app.worker(), stop.clone());
+        async move { worker.run(stop).await }
+    });
+    eventually("it is counted", async || {
+        conversation
+            .conversation()
+            .await
+            .token_total
+            .is_some_and(|total| total.estimated_messages == 0)
+    })
+    .await;
+    stop.cancel();
+    working.await.expect("stops");
+}
+
+#[tokio::test]
+async fn leases_and_postponements_are_bounded_after_the_clock_is_set_back() {
+    let app = TestApp::start().await;
+    let (held, failed, sound) = (
+        app.conversation().await,
+        app.conversation().await,
+        app.conversation().await,
+    );
+    for conversation in [&held, &failed, &sound] {
+        conversation.append("when does the ferry leave?").await;
+    }
+    let held = &held.id;
+    let leased = format!(
+        "update ai_job set state = 1, lease = gen_random_uuid(), worker = 'dead', lease_until_ts = now() + {HOUR}
+         where conversation_id = '{held}'"
+    );
+    assert_eq!(execute(&app, &leased).await, 1);
+    let put_off = |conversation: &str, wait: &str| {
+        format!(
+            "update ai_job set last_error = 'limited', attempts = 1, due_ts = now() + {wait} where conversation_id = '{conversation}'"
+        )
+    };
+    assert_eq!(
+        execute(&app, &put_off(&failed.id, "interval '65 minutes'")).await,
+        1
+    );
+    assert_eq!(
+        execute(&app, &put_off(&sound.id, "interval '4 minutes'")).await,
+        1
+    );
+    assert_eq!(
+        app.store
+            .mend_times(Duration::from_mins(5))
+            .await
+            .expect("mends"),
+        2
+    );
+    let near = |conversation: &str, column: &str, seconds: u32| {
+        format!(
+            "update ai_job set priority = 0 where conversation_id = '{conversation}'
+             and {column} between now() + interval '1 second' and now() + interval '{seconds} seconds'"
+        )
+    };
+    assert_eq!(execute(&app, &near(held, "lease_until_ts", 15)).await, 1);
+    assert_eq!(execute(&app, &near(&failed.id, "due_ts", 300)).await, 1);
+    assert_eq!(
+        execute(&app, &near(&sound.id, "due_ts", 240)).await,
+        1,
+        "its due time is unchanged"
+    );
+    assert_eq!(
+        app.store
+            .mend_times(Duration::from_mins(5))
+            .await
+            .expect("mends"),
+        0,
+        "no time is left to correct"
+    );
+}

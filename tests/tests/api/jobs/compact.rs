@@ -1,0 +1,166 @@
+//! Compact: a checkpoint on request.
+
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
+use anneal_tests::{TestApp, TestConversation, assistant, pb, sentence, user};
+use pb::{CheckpointTrigger, CompactOutcome};
+
+async fn conversation_with(app: &TestApp, messages: usize) -> TestConversation<'_> {
+    let conversation = app.conversation().await;
+    for n in 0..messages {
+        conversation
+            .append_all(vec![if n % 2 == 0 {
+                user(&sentence(n))
+            } else {
+                assistant(&sentence(n))
+            }])
+            .await;
+    }
+    app.run_jobs_until_idle().await;
+    conversation
+}
+
+#[tokio::test]
+async fn row_C4_conversations_of_up_to_five_messages_are_compacted_where_a_cut_exists() {
+    let app = TestApp::start().await;
+    for count in 0..=5_usize {
+        let conversation = conversation_with(&app, count).await;
+        let done = conversation.compact("r1", "").await;
+        let built = conversation.context().await;
+        built.assert_covers(count as i64);
+        conversation.verify().await;
+        assert!(conversation.jobs().await.is_empty());
+        match done.outcome() {
+            CompactOutcome::Created => {
+                let checkpoint = done.checkpoint.clone().expect("with CREATED");
+                assert!(
+                    count >= 2 && checkpoint.last_message_id < count as i64,
+                    "{count}: {checkpoint:?}"
+                );
+                assert!(checkpoint.tokens_after < checkpoint.tokens_before);
+                assert_eq!(checkpoint.trigger(), CheckpointTrigger::Manual);
+                assert_eq!(conversation.checkpoints().await, [checkpoint]);
+            }
+            CompactOutcome::NoProgress => assert!(conversation.checkpoints().await.is_empty()),
+            other => panic!("{other:?} with {count} messages"),
+        }
+        if count <= 1 {
+            assert_eq!(
+                done.outcome(),
+                CompactOutcome::NoProgress,
+                "{count} messages"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_short_conversation_is_compacted_on_request() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with(&app, 14).await;
+    assert!(
+        conversation.checkpoints().await.is_empty(),
+        "no threshold is reached"
+    );
+    let done = conversation.compact("r1", "").await;
+    assert_eq!(done.outcome(), CompactOutcome::Created);
+    let checkpoint = done.checkpoint.expect("with CREATED");
+    assert_eq!(checkpoint.last_message_id, 4, "five turns are kept");
+    conversation.context().await.assert_covers(14);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_summary_keeps_the_sentences_of_its_focus() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    for n in 0..23 {
+        let text = if n == 9 {
+            "The locker code is 90210-K.".to_owned()
+        } else {
+            sentence(n)
+        };
+        conversation
+            .append_all(vec![user(&text), assistant(&sentence(n + 1))])
+            .await;
+    }
+    app.run_jobs_until_idle().await;
+    let checkpoint = conversation
+        .compact("r1", "the locker code")
+        .await
+        .checkpoint
+        .expect("with CREATED");
+    assert_eq!(checkpoint.focus, "the locker code");
+    assert!(
+        checkpoint.summary.contains("90210-K"),
+        "{}",
+        checkpoint.summary
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_request_gives_the_same_checkpoint() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with(&app, 14).await;
+    let first = conversation.compact("r1", "").await;
+    assert_eq!(conversation.compact("r1", "").await, first);
+    assert_eq!(
+        conversation.start_compaction("r1").await,
+        first,
+        "without waiting"
+    );
+    assert_eq!(conversation.checkpoints().await.len(), 1);
+    let second = conversation.compact("r2", "").await;
+    assert_eq!(
+        second.outcome(),
+        CompactOutcome::Created,
+        "another request compacts further"
+    );
+    assert_eq!(second.checkpoint.expect("with CREATED").generation, 2);
+    conversation.context().await.assert_covers(14);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn without_waiting_the_compaction_is_pending_until_the_worker_has_run() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with(&app, 14).await;
+    assert_eq!(
+        conversation.start_compaction("r1").await.outcome(),
+        CompactOutcome::Pending
+    );
+    assert_eq!(
+        conversation.start_compaction("r1").await.outcome(),
+        CompactOutcome::Pending
+    );
+    let waiting = conversation.jobs().await;
+    assert_eq!(waiting.len(), 1);
+    assert_eq!(
+        (waiting[0].kind(), waiting[0].state()),
+        (pb::JobKind::Checkpoint, pb::JobState::Waiting)
+    );
+    app.run_jobs_until_idle().await;
+    let done = conversation.start_compaction("r1").await;
+    assert_eq!(done.outcome(), CompactOutcome::Created);
+    assert_eq!(
+        conversation.checkpoints().await,
+        [done.checkpoint.expect("with CREATED")]
+    );
+}
+
+#[tokio::test]
+async fn a_single_message_cannot_be_compacted() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with(&app, 1).await;
+    for request in ["r1", "r1", "r2"] {
+        assert_eq!(
+            conversation.compact(request, "").await.outcome(),
+            CompactOutcome::NoProgress
+        );
+    }
+    assert!(conversation.checkpoints().await.is_empty() && conversation.jobs().await.is_empty());
+    assert_eq!(
+        conversation.context().await.texts_by_role()[0].1,
+        sentence(0)
+    );
+}

@@ -1,0 +1,424 @@
+//! When a checkpoint is written, where it cuts, and what it records about itself.
+
+#![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
+
+use anneal_tests::{TestApp, TestConversation, assistant, call, pb, prose, result, sentence, user};
+use pb::{CheckpointTrigger, Representation, Role};
+
+/// Appends `count` messages with alternating roles, at most a hundred per append.
+async fn append_messages(conversation: &TestConversation<'_>, from: usize, count: usize) {
+    let messages: Vec<_> = (from..from + count)
+        .map(|n| {
+            if n % 2 == 0 {
+                user(&sentence(n))
+            } else {
+                assistant(&sentence(n))
+            }
+        })
+        .collect();
+    for some in messages.chunks(100) {
+        conversation.append_all(some.to_vec()).await;
+    }
+    conversation.app.run_jobs_until_idle().await;
+}
+
+fn tokens_only(threshold: u64) -> pb::Policy {
+    pb::Policy {
+        token_threshold: Some(threshold),
+        max_message_count: Some(0),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn row_D2_a_checkpoint_is_written_at_the_token_threshold_but_not_one_token_below() {
+    let app = TestApp::start().await;
+    let counted = app.conversation().await;
+    append_messages(&counted, 0, 30).await;
+    let total: u64 = counted
+        .messages()
+        .await
+        .iter()
+        .map(|message| message.tokens.expect("counted").tokens)
+        .sum();
+    assert_eq!(counted.usage().await.tail_tokens, total);
+    let below = app.conversation_with_policy(tokens_only(total + 1)).await;
+    append_messages(&below, 0, 30).await;
+    assert!(
+        below.checkpoints().await.is_empty(),
+        "the tail is one token below"
+    );
+    let at = app.conversation_with_policy(tokens_only(total)).await;
+    append_messages(&at, 0, 30).await;
+    let checkpoints = at.checkpoints().await;
+    assert_eq!(checkpoints.len(), 1);
+    assert_eq!(checkpoints[0].trigger(), CheckpointTrigger::Tokens);
+    assert_eq!(checkpoints[0].tokens_before, total);
+    let kept = at.usage().await;
+    assert!(
+        kept.tail_tokens <= total / 2,
+        "the tail is within half of the threshold: {kept:?}"
+    );
+    assert_eq!(kept.tail_messages, 10, "the last five turns are kept");
+    at.verify().await;
+}
+
+#[tokio::test]
+async fn row_D2_a_checkpoint_is_written_at_the_fiftieth_message_but_not_at_the_forty_ninth() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_messages(&conversation, 0, 49).await;
+    assert!(conversation.checkpoints().await.is_empty() && conversation.jobs().await.is_empty());
+    append_messages(&conversation, 49, 1).await;
+    let checkpoints = conversation.checkpoints().await;
+    assert_eq!(checkpoints.len(), 1);
+    assert_eq!(
+        (checkpoints[0].last_message_id, checkpoints[0].trigger()),
+        (40, CheckpointTrigger::Messages)
+    );
+    append_messages(&conversation, 50, 39).await;
+    assert_eq!(
+        conversation.checkpoints().await.len(),
+        1,
+        "the tail holds 49 messages again"
+    );
+    append_messages(&conversation, 89, 1).await;
+    assert_eq!(conversation.checkpoints().await.len(), 2);
+    conversation.context().await.assert_covers(90);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn separators_are_not_counted_as_messages() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.insert_separator().await;
+    append_messages(&conversation, 0, 49).await;
+    assert_eq!(conversation.usage().await.tail_messages, 49);
+    assert!(conversation.checkpoints().await.is_empty());
+    conversation.delete_separator(0).await;
+    app.run_jobs_until_idle().await;
+    assert!(
+        conversation.checkpoints().await.is_empty(),
+        "49 messages, and one separator that was"
+    );
+    append_messages(&conversation, 49, 1).await;
+    assert_eq!(conversation.checkpoints().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_swapped_message_counts_with_the_size_of_its_summary() {
+    let app = TestApp::start().await;
+    let append_turns = async |conversation: &TestConversation<'_>| {
+        conversation.turn(&prose(0, 120), "read").await;
+        app.run_jobs_until_idle().await;
+        for turn in 0..6 {
+            conversation.turn(&sentence(turn), "noted").await;
+            app.run_jobs_until_idle().await;
+        }
+    };
+    let plain = app.conversation_with_policy(tokens_only(1_000_000)).await;
+    append_turns(&plain).await;
+    let all = plain.usage().await.tail_tokens;
+    let last_turn: u64 = plain.messages().await[12..]
+        .iter()
+        .map(|message| message.tokens.expect("counted").tokens)
+        .sum();
+    let small = app
+        .conversation_with_policy(tokens_only(all - last_turn + 1))
+        .await;
+    append_turns(&small).await;
+    assert_eq!(
+        small.checkpoints().await.len(),
+        1,
+        "without a swap the seventh turn exceeds the threshold"
+    );
+    let swapping = pb::Policy {
+        large_message_threshold: Some(500),
+        ..tokens_only(all - last_turn + 1)
+    };
+    let conversation = app.conversation_with_policy(swapping).await;
+    append_turns(&conversation).await;
+    assert!(
+        conversation.checkpoints().await.is_empty(),
+        "with the swap the threshold is not reached"
+    );
+    let usage = conversation.usage().await;
+    let saved = {
+        let large = conversation.message(1).await;
+        large.tokens.expect("counted").tokens - large.summary.expect("summarised").tokens
+    };
+    assert_eq!((usage.swapped_messages, usage.saved_tokens), (1, saved));
+    assert_eq!(usage.tail_tokens, all - saved);
+}
+
+#[tokio::test]
+async fn no_progress_is_not_retried_until_a_message_arrives() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation_with_policy(tokens_only(500)).await;
+    conversation.append(&prose(0, 300)).await;
+    app.run_jobs_until_idle().await;
+    assert!(
+        conversation.checkpoints().await.is_empty(),
+        "one message cannot be cut off"
+    );
+    assert!(
+        conversation.jobs().await.is_empty(),
+        "no job waits for a cut that is not possible: {:?}",
+        conversation.jobs().await
+    );
+    assert_eq!(app.run_jobs_until_idle().await, 0);
+    let built = conversation.context().await;
+    assert_eq!(built.texts_by_role()[0].1, prose(0, 300));
+    conversation
+        .append_all(vec![
+            assistant("That is long."),
+            user("Is it?"),
+            assistant("Yes."),
+        ])
+        .await;
+    app.run_jobs_until_idle().await;
+    let checkpoints = conversation.checkpoints().await;
+    assert_eq!(checkpoints.len(), 1);
+    assert_eq!(checkpoints[0].last_message_id, 2, "the last turn is kept");
+    conversation.context().await.assert_covers(4);
+    conversation.verify().await;
+}
+
+/// One user message, then `count` tool calls with their results.
+fn long_turn(question: &str, count: usize) -> Vec<pb::NewMessage> {
+    let exchanges = (0..count).flat_map(|n| {
+        let id = format!("call-{n}");
+        [
+            call(&id, &format!("{{\"day\": {n}}}")),
+            result(&id, &prose(n, 2)),
+        ]
+    });
+    std::iter::once(user(question)).chain(exchanges).collect()
+}
+
+#[tokio::test]
+async fn a_turn_longer_than_every_threshold_is_split_between_complete_exchanges() {
+    let app = TestApp::start().await;
+    let question = "Find out which team filed report 4711-B, and do not stop before you know.";
+    for (threshold, count) in [(800, 20), (740, 0), (690, 0), (4_000, 23)] {
+        let policy = pb::Policy {
+            max_message_count: Some(count),
+            ..tokens_only(threshold)
+        };
+        let conversation = app.conversation_with_policy(policy).await;
+        conversation.append_all(long_turn(question, 40)).await;
+        app.run_jobs_until_idle().await;
+        let newest = conversation.checkpoints().await.remove(0);
+        assert!(
+            newest.summary.contains(question),
+            "the turn's question is quoted: {}",
+            newest.summary
+        );
+        assert_eq!(newest.last_message_id % 2, 1, "the cut follows a result");
+        let built = conversation.context().await;
+        built.assert_covers(81);
+        built.assert_tools_paired();
+        assert!(built.0.repairs.is_empty(), "{:?}", built.0.repairs);
+        assert_eq!(
+            built.0.messages[1].role(),
+            Role::Assistant,
+            "the tail starts with a call"
+        );
+        let usage = conversation.usage().await;
+        assert!(usage.tail_tokens <= threshold / 2, "{usage:?}");
+        assert!(
+            count == 0 || usage.tail_messages <= i64::from(count / 2),
+            "{usage:?}"
+        );
+        conversation.verify().await;
+    }
+}
+
+#[tokio::test]
+async fn several_calls_of_one_message_stay_with_all_their_results() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        max_message_count: Some(6),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    let calls = ["a", "b", "c", "d"].map(|id| {
+        let part = pb::ToolUsePart {
+            id: id.into(),
+            name: "look".into(),
+            input: "{}".into(),
+        };
+        pb::Part {
+            part: Some(pb::part::Part::ToolUse(part)),
+        }
+    });
+    let caller = pb::NewMessage {
+        role: Role::Assistant.into(),
+        parts: calls.into(),
+        ..Default::default()
+    };
+    conversation
+        .append_all(vec![
+            user(&prose(0, 6)),
+            assistant(&prose(6, 6)),
+            user("Look four times."),
+            caller,
+        ])
+        .await;
+    for (n, id) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        conversation
+            .append_all(vec![result(id, &prose(n * 10, 6))])
+            .await;
+        app.run_jobs_until_idle().await;
+        let built = conversation.context().await;
+        built.assert_covers(5 + n as i64);
+        let dropped = built
+            .0
+            .repairs
+            .iter()
+            .any(|repair| repair.kind() == pb::RepairKind::ResultDropped);
+        assert!(!dropped, "result {id} lost its call: {:?}", built.0.repairs);
+    }
+    assert_eq!(
+        conversation.context().await.representation(4).0,
+        Representation::Original,
+        "the calls stay with their results"
+    );
+    assert_eq!(conversation.checkpoints().await.len(), 1);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn summaries_build_on_the_previous_one_and_keep_its_facts() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        max_message_count: Some(20),
+        keep_recent_turns: Some(2),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    conversation
+        .turn(
+            "My booking reference is QX7719 and my name is Ida Marlowe.",
+            "Noted: QX7719 for Ida Marlowe.",
+        )
+        .await;
+    for from in (0..50).step_by(10) {
+        append_messages(&conversation, from, 10).await;
+    }
+    let checkpoints = conversation.checkpoints().await;
+    assert!(checkpoints.len() >= 2, "{}", checkpoints.len());
+    for (index, checkpoint) in checkpoints.iter().rev().enumerate() {
+        assert_eq!(checkpoint.generation as usize, index + 1);
+        assert_eq!(checkpoint.first_message_id, 1);
+        let before = if index == 0 {
+            0
+        } else {
+            checkpoints[checkpoints.len() - index].last_message_id
+        };
+        assert_eq!(
+            checkpoint.source_first_message_id,
+            before + 1,
+            "each checkpoint starts where the previous one ended"
+        );
+        assert!(
+            checkpoint.summary.contains("QX7719"),
+            "generation {}: {}",
+            index + 1,
+            checkpoint.summary
+        );
+        assert!(checkpoint.valid);
+    }
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_records_its_provenance() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    append_messages(&conversation, 0, 50).await;
+    let checkpoint = conversation.checkpoints().await.remove(0);
+    assert_eq!(
+        (
+            checkpoint.conversation_id.as_str(),
+            checkpoint.first_message_id,
+            checkpoint.last_message_id
+        ),
+        (conversation.id.as_str(), 1, 40)
+    );
+    assert_eq!(
+        (
+            checkpoint.kind(),
+            checkpoint.generation,
+            checkpoint.source_first_message_id
+        ),
+        (pb::SummaryKind::Extractive, 1, 1)
+    );
+    assert!(!checkpoint.model.is_empty() && checkpoint.prompt_version > 0);
+    assert_eq!(checkpoint.source_digest.len(), 32);
+    assert!(checkpoint.focus.is_empty() && checkpoint.created_time.is_some() && checkpoint.valid);
+    assert!(
+        checkpoint.tokens_after < checkpoint.tokens_before,
+        "{} tokens became {}",
+        checkpoint.tokens_before,
+        checkpoint.tokens_after
+    );
+    let usage = conversation.usage().await;
+    assert_eq!(
+        checkpoint.tokens_after,
+        checkpoint.token_usage + usage.tail_tokens
+    );
+
+    let other = app.conversation().await;
+    other.append(&checkpoint.summary).await;
+    app.run_jobs_until_idle().await;
+    assert_eq!(
+        other.message(1).await.tokens.expect("counted").tokens,
+        checkpoint.token_usage,
+        "counted, not estimated"
+    );
+}
+
+#[tokio::test]
+async fn conversations_of_up_to_five_messages_survive_the_lowest_thresholds() {
+    let app = TestApp::start().await;
+    let lowest = pb::Policy {
+        token_threshold: Some(1),
+        max_message_count: Some(1),
+        keep_recent_turns: Some(1),
+        large_message_threshold: Some(0),
+        hot_zone_radius: Some(0),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(lowest.clone()).await;
+    for count in 0..=5_usize {
+        if count > 0 {
+            append_messages(&conversation, count - 1, 1).await;
+        }
+        assert!(
+            conversation.jobs().await.is_empty(),
+            "after {count} messages: {:?}",
+            conversation.jobs().await
+        );
+        let built = conversation.context().await;
+        built.assert_covers(count as i64);
+        assert_eq!(
+            built.0.messages.is_empty(),
+            count == 0,
+            "a context is empty only if there are no messages"
+        );
+        conversation.verify().await;
+        if count > 0 {
+            assert_eq!(
+                built.representation(count as i64).0,
+                Representation::Original,
+                "the newest of {count} messages is kept"
+            );
+            let conversation = app.conversation_with_policy(lowest.clone()).await;
+            append_messages(&conversation, 0, count).await;
+            conversation.context().await.assert_covers(count as i64);
+            conversation.verify().await;
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Readers get each event once and in order, with many concurrent appends and reconnects between
+//! two servers.
+
+use anneal_core::job::JobKind;
+use anneal_tests::{TestApp, TestConversation, Watch, appended_ids, eventually, pb, prose, user};
+use futures::future::join_all;
+use pb::conversation_event::Event;
+use tokio_util::sync::CancellationToken;
+
+const APPENDERS: usize = 8;
+const APPENDS: usize = 20;
+
+/// Pseudo-random numbers, the same in every run.
+struct SeededRandom(u64);
+
+impl SeededRandom {
+    /// A number from 0 to `most`, inclusive.
+    fn up_to(&mut self, most: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % (most + 1)
+    }
+}
+
+/// Appends one to three messages at a time, sometimes a large one, half of them through the second
+/// server.
+async fn append_at_both_servers(apps: [&TestApp; 2], id: &str, number: usize) -> usize {
+    let mut chance = SeededRandom(number as u64);
+    let mut messages = 0;
+    for round in 0..APPENDS {
+        let conversation = TestConversation {
+            app: apps[chance.up_to(1) as usize],
+            id: id.to_owned(),
+        };
+        let mut batch: Vec<_> = (0..=chance.up_to(2))
+            .map(|place| user(&format!("{number} {round} {place}")))
+            .collect();
+        if chance.up_to(9) == 0 {
+            batch.push(user(&prose(number * 100 + round, 40)));
+        }
+        messages += batch.len();
+        conversation.append_all(batch).await;
+    }
+    messages
+}
+
+/// Reads up to a `job dead` event, and reconnects to one of the two servers after every few events.
+async fn read_with_reconnects(apps: [&TestApp; 2], id: &str, seed: u64) -> Vec<Event> {
+    let mut chance = SeededRandom(seed);
+    let mut conversation = TestConversation {
+        app: apps[0],
+        id: id.to_owned(),
+    };
+    let mut watch: Watch = conversation.watch_after(0).await;
+    let mut events = Vec::new();
+    loop {
+        for _ in 0..=chance.up_to(30) {
+            let event = watch.next().await;
+            if matches!(event, Event::JobDead(_)) {
+                return events;
+            }
+            events.push(event);
+        }
+        conversation.app = apps[chance.up_to(1) as usize];
+        watch = conversation.watch_from(&watch.position).await;
+    }
+}
+
+/// Ids of the summarised messages, and the last message ids of the checkpoints.
+async fn summaries_and_boundaries(conversation: &TestConversation<'_>) -> (Vec<i64>, Vec<i64>) {
+    let summarised = conversation
+        .messages()
+        .await
+        .into_iter()
+        .filter(|message| message.summary.is_some());
+    let mut boundaries: Vec<i64> = conversation
+        .checkpoints()
+        .await
+        .iter()
+        .map(|created| created.last_message_id)
+        .collect();
+    boundaries.sort_unstable();
+    (
+        summarised.map(|message| message.message_id).collect(),
+        boundaries,
+    )
+}
+
+fn assert_each_event_once(
+    events: &[Event],
+    messages: i64,
+    (summarised, boundaries): &(Vec<i64>, Vec<i64>),
+) {
+    assert_eq!(
+        appended_ids(events),
+        (1..=messages).collect::<Vec<_>>(),
+        "each message once, in order"
+    );
+    let (mut newest, mut counted) = (0, 0);
+    let (mut summaries, mut checkpoints) = (Vec::new(), Vec::new());
+    for event in events {
+        let concerned = match event {
+            Event::MessageAppended(message) => {
+                newest = message.message_id;
+                continue;
+            }
+            Event::TokensCounted(now) => {
+                assert!(now.through_message_id > counted, "counting goes on");
+                counted = now.through_message_id;
+                counted
+            }
+            Event::SummaryReady(ready) => {
+                summaries.push(ready.message_id);
+                ready.message_id
+            }
+            Event::CheckpointCreated(created) => {
+                checkpoints.push(created.last_message_id);
+                created.last_message_id
+            }
+            other => panic!("unexpected event: {other:?}"),
+        };
+        assert!(
+            concerned <= newest,
+            "{event:?} comes before message {concerned}"
+        );
+    }
+    assert_eq!(counted, messages - 1, "all counts except the last");
+    assert!(
+        checkpoints.is_sorted(),
+        "checkpoints in the order of their creation"
+    );
+    summaries.sort_unstable();
+    assert_eq!(
+        (&summaries, &checkpoints),
+        (summarised, boundaries),
+        "each once"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_reconnect_between_two_servers_get_each_event_once_in_order() {
+    let app = TestApp::start().await;
+    let second_server = app.second_server().await;
+    let apps = [&app, &second_server];
+    let policy = pb::Policy {
+        large_message_threshold: Some(200),
+        max_message_count: Some(40),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    let id = conversation.id.as_str();
+    let stop = CancellationToken::new();
+    let (worker, until) = (app.worker(), stop.clone());
+    let working = tokio::spawn(async move { worker.run(until).await });
+    let work = async {
+        let appended =
+            join_all((0..APPENDERS).map(|number| append_at_both_servers(apps, id, number))).await;
+        eventually("all jobs end", async || {
+            conversation.jobs().await.is_empty()
+        })
+        .await;
+        stop.cancel();
+        working.await.expect("the worker stops");
+        conversation.append("the end").await;
+        conversation.give_up_job(JobKind::CountTokens).await;
+        appended.into_iter().sum::<usize>() as i64 + 1
+    };
+    let readers = join_all((0..4).map(|seed| read_with_reconnects(apps, id, seed)));
+    let (messages, received) = tokio::join!(work, readers);
+    let created = summaries_and_boundaries(&conversation).await;
+    assert!(
+        !created.0.is_empty() && !created.1.is_empty(),
+        "{created:?}"
+    );
+    for events in received {
+        assert_each_event_once(&events, messages, &created);
+    }
+    println!(
+        "{messages} messages, {} summaries, {} checkpoints",
+        created.0.len(),
+        created.1.len()
+    );
+    conversation.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn summaries_and_checkpoints_are_numbered_without_gaps() {
+    let app = TestApp::start().await;
+    let policy = pb::Policy {
+        large_message_threshold: Some(200),
+        max_message_count: Some(20),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    for n in 0..5 {
+        conversation.append(&prose(n * 40, 40)).await;
+        conversation.append("short").await;
+        conversation.turns(6).await;
+        app.run_jobs_until_idle().await;
+    }
+    let mut db = app.db().await;
+    let summaries = "select summary_change_id from ai_message where summary_change_id is not null";
+    let mut numbers: Vec<i64> = sqlx::query_scalar(summaries)
+        .fetch_all(&mut db)
+        .await
+        .expect("reads");
+    let checkpoints = "select change_id from ai_conversation_checkpoint";
+    let checkpoints: Vec<i64> = sqlx::query_scalar(checkpoints)
+        .fetch_all(&mut db)
+        .await
+        .expect("reads");
+    assert!(
+        !numbers.is_empty() && checkpoints.len() > 1,
+        "{numbers:?} {checkpoints:?}"
+    );
+    numbers.extend(checkpoints);
+    numbers.sort_unstable();
+    let last: i64 = sqlx::query_scalar("select change_id from ai_conversation")
+        .fetch_one(&mut db)
+        .await
+        .expect("reads");
+    assert_eq!(numbers, (1..=last).collect::<Vec<_>>());
+}

@@ -1,0 +1,119 @@
+//! An `anneal.toml` that is discovered in the working directory. It may set what a process does,
+//! but not where secrets of the environment are sent.
+
+use anneal_server::AuthSettings;
+use anneal_tests::{AnnealBinary, Folder, TestApp};
+
+use crate::commands::BINARY;
+
+/// An unreachable database. A process that tries to connect has accepted its settings.
+const UNREACHABLE: &str = "postgres://postgres@127.0.0.1:1/anneal";
+
+#[tokio::test]
+async fn a_discovered_settings_file_does_not_decide_where_a_providers_key_is_sent() {
+    let folder = Folder::new();
+    let key = folder.file("key", "sk-canary\n").display().to_string();
+    let anneal = AnnealBinary::new(BINARY, &folder, UNREACHABLE)
+        .with_variable("OPENAI_API_KEY", "sk-canary");
+    let elsewhere = "url = \"https://models.elsewhere.example/v1\"";
+    for (settings, is_refused) in [
+        (format!("{elsewhere}\nkey_env = \"OPENAI_API_KEY\""), true),
+        (format!("{elsewhere}\nkey_file = \"{key}\""), true),
+        (elsewhere.to_owned(), false),
+        ("key_env = \"OPENAI_API_KEY\"".to_owned(), false),
+        (
+            "url = \"https://api.openai.com/v1\"\nkey_env = \"OPENAI_API_KEY\"".to_owned(),
+            false,
+        ),
+        (
+            "url = \"http://127.0.0.1:8000/v1\"\nkey_env = \"OPENAI_API_KEY\"".to_owned(),
+            false,
+        ),
+    ] {
+        folder.file(
+            "anneal.toml",
+            &format!("[providers.p]\napi = \"openai\"\n{settings}\n"),
+        );
+        for process in ["server", "worker"] {
+            let found = anneal.run(&[process]).await;
+            let refuses = found.err.contains("--config anneal.toml")
+                && found.err.contains("models.elsewhere.example");
+            assert_eq!(refuses, is_refused, "{process} with {settings}: {found:?}");
+            let named = anneal.run(&[process, "--config", "anneal.toml"]).await;
+            assert!(
+                named.err.contains("cannot reach the database"),
+                "{settings}: {named:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_discovered_settings_file_does_not_decide_where_the_environments_password_is_sent() {
+    let (folder, without, with) = (Folder::new(), Folder::new(), Folder::new());
+    let passwords = with
+        .file(".pgpass", "*:*:*:*:canary\n")
+        .display()
+        .to_string();
+    let [without, with] = [without.path(), with.path()].map(|home| home.display().to_string());
+    let anneal = AnnealBinary::new(BINARY, &folder, "").with_variable("HOME", &without);
+    let found =
+        "[database]\nurl = \"postgres://anneal@db.elsewhere.example/anneal?sslmode=verify-full\"\n";
+    folder.file("anneal.toml", found);
+    for (variable, value, named) in [
+        ("PGPASSWORD", "canary", "PGPASSWORD"),
+        ("PGPASSFILE", passwords.as_str(), "PGPASSFILE"),
+        ("HOME", with.as_str(), "~/.pgpass"),
+    ] {
+        let refused = anneal
+            .clone()
+            .with_variable(variable, value)
+            .run(&["migrate"])
+            .await;
+        assert!(
+            refused.err.contains("--config anneal.toml") && refused.err.contains(named),
+            "{refused:?}"
+        );
+    }
+    let reached = anneal.run(&["migrate"]).await;
+    assert!(reached.err.contains("cannot reach"), "{reached:?}");
+    // It does not disable the certificate check for the environment's database either.
+    folder.file("anneal.toml", "[database]\ninsecure = true\n");
+    let refused = anneal
+        .on_database("postgres://anneal@db.elsewhere.example/anneal")
+        .run(&["migrate"])
+        .await;
+    assert!(
+        refused.err.contains("--config anneal.toml") && refused.err.contains("database.insecure"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn commands_with_a_credential_take_no_address_from_a_discovered_file() {
+    let auth = AuthSettings {
+        api_keys: true,
+        ..Default::default()
+    };
+    let (app, folder) = (
+        TestApp::with_auth(anneal_server::ServerSettings::default(), auth).await,
+        Folder::new(),
+    );
+    let key = app.key("anna", &[anneal_core::caller::Verb::Admin]).await;
+    folder.file(
+        "anneal.toml",
+        "address = \"http://127.0.0.1:1\"\n[server]\ngrpc_address = \"127.0.0.1:1\"\n",
+    );
+    let address = format!("http://{}", app.addresses.grpc);
+    let anna = AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &key.text);
+    let jobs = anna
+        .clone()
+        .with_variable("ANNEAL_ADDRESS", &address)
+        .run(&["jobs"])
+        .await;
+    assert_eq!(
+        (jobs.code, jobs.out.as_str()),
+        (Some(0), "no jobs\n"),
+        "{jobs:?}"
+    );
+}

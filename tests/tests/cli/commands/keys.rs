@@ -1,0 +1,154 @@
+//! `anneal keys` and `anneal tenants`: a key is printed once and not stored.
+
+use anneal_core::caller::Verb;
+use anneal_server::LimitSettings;
+use anneal_tests::{AnnealBinary, Folder, TestApp, eventually};
+use uuid::Uuid;
+
+use crate::commands::{BINARY, command_line::stdout_of};
+
+#[tokio::test]
+async fn a_key_is_printed_once_works_until_revoked_and_is_not_in_the_database() {
+    let (app, folder) = (
+        TestApp::with_keys_and_limits(LimitSettings::default()).await,
+        Folder::new(),
+    );
+    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
+    assert_eq!(
+        stdout_of(owner.run(&["tenants", "create", "acme"]).await),
+        "made tenant acme\n"
+    );
+    let create = [
+        "keys",
+        "create",
+        "--tenant",
+        "acme",
+        "--name",
+        "billing bot",
+        "--verbs",
+        "read,admin",
+    ];
+    let made = owner.run(&create).await;
+    let key = made.out.trim().to_owned();
+    assert!(
+        key.starts_with("anneal_") && key.lines().count() == 1,
+        "standard output has the key alone: {made:?}"
+    );
+    let id = made
+        .err
+        .split_whitespace()
+        .nth(1)
+        .expect("an id")
+        .to_owned();
+    let secret = key.rsplit('_').next().expect("the secret part");
+    assert!(
+        made.err.contains("for billing bot: read,admin") && !made.err.contains(secret),
+        "{made:?}"
+    );
+
+    let address = format!("http://{}", app.addresses.grpc);
+    let bot = AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &key);
+    assert_eq!(
+        stdout_of(bot.run(&["jobs", "--address", &address]).await),
+        "no jobs\n"
+    );
+
+    let listed = stdout_of(owner.run(&["keys", "list", "--tenant", "acme"]).await);
+    assert!(
+        listed.starts_with(&id) && listed.contains("billing bot") && listed.contains("no end"),
+        "{listed}"
+    );
+    assert!(!listed.contains(secret), "{listed}");
+    let rows: Vec<String> = sqlx::query_scalar("select k::text from api_key as k")
+        .fetch_all(&mut app.db().await)
+        .await
+        .expect("rows");
+    let hex = secret
+        .bytes()
+        .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    assert!(
+        rows.len() == 1 && !rows[0].contains(secret) && !rows[0].contains(&hex),
+        "{rows:?}"
+    );
+
+    stdout_of(owner.run(&["keys", "revoke", &id]).await);
+    assert!(
+        stdout_of(owner.run(&["keys", "list"]).await).contains("revoked 2"),
+        "the list still shows it"
+    );
+    eventually("the server refuses the key", async || {
+        let refused = bot.run(&["jobs", "--address", &address]).await;
+        refused.code == Some(1) && refused.err.contains("UNAUTHENTICATED")
+    })
+    .await;
+    let again = owner.run(&["keys", "revoke", &id]).await;
+    assert!(
+        again.code == Some(1) && again.err.contains("no key"),
+        "{again:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_needs_an_existing_tenant_a_known_verb_and_a_name() {
+    let (app, folder) = (TestApp::start().await, Folder::new());
+    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
+    for (arguments, message) in [
+        (
+            ["--tenant", "nobody", "--name", "bot"],
+            "no tenant \"nobody\"",
+        ),
+        (["--name", "bot", "--verbs", "write"], "no verb \"write\""),
+        (["--name", " ", "--verbs", "read"], "--name"),
+    ] {
+        let refused = owner
+            .run(&[&["keys", "create"][..], &arguments].concat())
+            .await;
+        assert!(
+            refused.code == Some(1) && refused.err.contains(message) && refused.out.is_empty(),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_list_shows_when_a_key_was_last_used_and_which_have_expired() {
+    let (app, folder) = (
+        TestApp::with_keys_and_limits(LimitSettings::default()).await,
+        Folder::new(),
+    );
+    let owner = AnnealBinary::new(BINARY, &folder, &app.url);
+    let used = app.key("acme", &[Verb::Admin]).await;
+    let unused = app.key("acme", &[Verb::Admin]).await;
+    let expire = "update api_key set expires_ts = now() - interval '1 day' where key_id = $1";
+    sqlx::query(expire)
+        .bind(unused.id)
+        .execute(&mut app.db().await)
+        .await
+        .expect("expires");
+    let listed = async |key: Uuid| {
+        let listed = stdout_of(owner.run(&["keys", "list"]).await);
+        listed
+            .lines()
+            .find(|line| line.starts_with(&key.to_string()))
+            .expect("is listed")
+            .to_owned()
+    };
+    assert!(listed(used.id).await.ends_with("no end, never used"));
+    let address = format!("http://{}", app.addresses.grpc);
+    let bot = AnnealBinary::new(BINARY, &folder, "").with_variable("ANNEAL_TOKEN", &used.text);
+    stdout_of(bot.run(&["jobs", "--address", &address]).await);
+    let expired = bot
+        .with_variable("ANNEAL_TOKEN", &unused.text)
+        .run(&["jobs", "--address", &address])
+        .await;
+    assert!(expired.err.contains("has expired"), "{expired:?}");
+    eventually("the use is recorded", async || {
+        listed(used.id).await.contains("last used in the hour of 2")
+    })
+    .await;
+    let line = listed(unused.id).await;
+    assert!(
+        line.contains(", expired 2") && line.ends_with("never used"),
+        "{line}"
+    );
+}

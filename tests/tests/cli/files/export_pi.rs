@@ -1,0 +1,386 @@
+//! `anneal export --format pi`: checkpoints become compaction entries, and a reader that follows
+//! pi's documentation finds the same messages in the exported session.
+
+#![expect(non_snake_case, reason = "rows are named as the seeds name them")]
+
+use std::collections::HashMap;
+
+use anneal_tests::{
+    ImportFolder, TestApp, TranscriptFolder, pb, pi, pi_compaction, pi_message, prose,
+};
+use serde_json::{Value, json};
+
+use crate::files::{BINARY, export::export_and_import};
+
+#[tokio::test]
+async fn row_P7_a_pi_session_is_imported_and_exported_without_loss() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let call = serde_json::json!({"type": "message", "message": {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "Hm.", "thinkingSignature": "sig"}, {"type": "text", "text": "I look."},
+        {"type": "toolCall", "id": "t1", "name": "bash", "arguments": {"command": "ls", "n": 1.50}}], "timestamp": 2}});
+    let result = serde_json::json!({"type": "message", "message": {"role": "toolResult", "toolCallId": "t1",
+        "toolName": "bash", "content": [{"type": "text", "text": "a\nb"}], "isError": true, "timestamp": 3}});
+    let entries = [
+        pi_message("user", "What is here?"),
+        call,
+        result,
+        pi_message("assistant", "Nothing."),
+    ];
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    let conversation = files
+        .import_whole(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let given = conversation.given().await;
+    assert_eq!(given.len(), 4);
+    assert!(
+        export_and_import(&files, &conversation.id, "pi").await == given,
+        "export then import gives the same messages"
+    );
+    assert!(
+        export_and_import(&files, &conversation.id, "claw0").await == given,
+        "and through the format of another system"
+    );
+}
+
+#[tokio::test]
+async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let conversation = app
+        .conversation_with_policy(pb::Policy {
+            keep_recent_turns: Some(1),
+            ..Default::default()
+        })
+        .await;
+    for n in 0..4 {
+        conversation
+            .turn(&prose(n * 40, 20), &prose(n * 40 + 20, 20))
+            .await;
+    }
+    app.run_jobs_until_idle().await;
+    conversation.compact("by hand", "").await;
+    let checkpoint = conversation
+        .checkpoints()
+        .await
+        .pop()
+        .expect("a checkpoint");
+    assert_eq!(checkpoint.last_message_id, 6);
+    conversation.turn("And then?", "Nothing.").await;
+    let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
+    let lines: Vec<Value> = exported
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    let place = lines
+        .iter()
+        .position(|line| line["type"] == "compaction")
+        .expect("a compaction entry");
+    let before = lines[..place]
+        .iter()
+        .filter(|line| line["type"] == "message")
+        .count();
+    assert_eq!(
+        before, 8,
+        "the entry follows the messages that were stored when it was made"
+    );
+    let messages: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["type"] == "message")
+        .collect();
+    assert_eq!(lines[place]["firstKeptEntryId"], messages[6]["id"]);
+    assert_eq!(lines[place]["tokensBefore"], checkpoint.tokens_before);
+    assert_eq!(lines[place]["tokensAfter"], checkpoint.tokens_after);
+    assert_eq!(lines[place]["summary"], checkpoint.summary);
+}
+
+#[tokio::test]
+async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let message = |n: usize| {
+        pi_message(
+            if n.is_multiple_of(2) {
+                "user"
+            } else {
+                "assistant"
+            },
+            &prose(n * 20, 20),
+        )
+    };
+    let mut entries: Vec<Value> = (0..12).map(message).collect();
+    let mut counted = pi_compaction("They inspected turbines in Osaka.", 7);
+    counted["tokensBefore"] = 81_234.into();
+    counted["tokensAfter"] = 5_678.into();
+    // The second entry has only the tokens before the compaction, as pi writes it.
+    let mut without_after = pi_compaction("They inspected turbines in Osaka and Kyoto.", 10);
+    without_after["tokensBefore"] = 3.into();
+    entries.extend([counted, without_after, message(12)]);
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    let conversation = files
+        .import_whole(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let made = conversation.checkpoints().await;
+    let counts: Vec<(u64, u64)> = made
+        .iter()
+        .rev()
+        .map(|made| (made.tokens_before, made.tokens_after))
+        .collect();
+    assert_eq!(
+        (counts[0], counts[1].0, counts.len()),
+        ((81_234, 5_678), 3, 2)
+    );
+    assert!(counts[1].1 > 0, "a missing count is computed by the import");
+    let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
+    let lines = exported
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let written: Vec<_> = lines.filter(|line| line["type"] == "compaction").collect();
+    assert_eq!(
+        (&written[0]["tokensBefore"], &written[0]["tokensAfter"]),
+        (&json!(81_234), &json!(5_678))
+    );
+    assert_eq!(written[1]["tokensBefore"], 3);
+    conversation.context().await;
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_messages() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let summary = "They inspected turbines in Osaka.";
+    let message = |n: usize| {
+        [
+            pi_message("user", &prose(n * 40, 20)),
+            pi_message("assistant", &prose(n * 40 + 20, 20)),
+        ]
+    };
+    let mut entries: Vec<Value> = (0..3).flat_map(message).collect();
+    entries.push(pi_compaction(summary, 5));
+    entries.extend(message(3));
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    for _ in 0..2 {
+        let conversation = files
+            .import_whole(&["pi.jsonl"])
+            .await
+            .pop()
+            .expect("one conversation");
+        assert_eq!(
+            conversation.messages().await.len(),
+            8,
+            "a compaction is not stored as a message"
+        );
+        let checkpoints = conversation.checkpoints().await;
+        assert_eq!(checkpoints.len(), 1);
+        assert_eq!(checkpoints[0].kind(), pb::SummaryKind::Imported);
+        let built = conversation.context().await;
+        let texts: Vec<String> = built
+            .texts_by_role()
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
+        assert!(texts[0].contains(summary), "{texts:?}");
+        assert_eq!(
+            texts[1..],
+            [
+                prose(80, 20),
+                prose(100, 20),
+                prose(120, 20),
+                prose(140, 20)
+            ],
+            "the context has the kept messages only"
+        );
+        conversation.verify().await;
+        let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
+        files.folder.file("again.jsonl", &exported);
+        let again = files
+            .import_whole(&["again.jsonl"])
+            .await
+            .pop()
+            .expect("one conversation");
+        assert_eq!(
+            again.checkpoints().await[0].summary,
+            summary,
+            "the exported summary is imported again"
+        );
+        assert_eq!(again.context().await.texts_by_role(), built.texts_by_role());
+    }
+}
+
+/// The fields of a pi message that matter to a reader. A string as content becomes a list of one
+/// text block.
+fn relevant_fields(source: &Value) -> Value {
+    let names = [
+        "role",
+        "content",
+        "toolCallId",
+        "toolName",
+        "isError",
+        "stopReason",
+        "provider",
+        "model",
+    ];
+    let fields = names
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), source.get(*name)?.clone())));
+    let mut message = Value::Object(fields.collect());
+    if message["content"].is_string() {
+        message["content"] = json!([{"type": "text", "text": message["content"]}]);
+    }
+    message
+}
+
+/// The messages of a pi session, found as pi's documentation describes: the path from the last
+/// entry to the root. If a compaction is on the path, the result is its summary, the messages that
+/// it keeps, and those after it. The function ignores the fields that anneal adds.
+fn pi_context(file: &str) -> Vec<Value> {
+    let mut entries: Vec<Value> = file
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    for entry in &mut entries {
+        entry.as_object_mut().expect("an object").remove("anneal");
+    }
+    let by_id: HashMap<&str, &Value> = entries
+        .iter()
+        .skip(1)
+        .map(|entry| (entry["id"].as_str().expect("an id"), entry))
+        .collect();
+    let mut path: Vec<&Value> = std::iter::successors(entries.last(), |entry| {
+        entry["parentId"]
+            .as_str()
+            .map(|parent| *by_id.get(parent).expect("the parent exists"))
+    })
+    .collect();
+    path.reverse();
+    let compaction = path.iter().rposition(|entry| entry["type"] == "compaction");
+    let kept = compaction.map_or(0, |place| {
+        let first = &path[place]["firstKeptEntryId"];
+        path[..=place]
+            .iter()
+            .position(|entry| entry["id"] == *first)
+            .expect("the entry is on the path")
+    });
+    let summary =
+        compaction.map(|place| json!({"role": "summary", "content": path[place]["summary"]}));
+    let messages = path[kept..]
+        .iter()
+        .filter(|entry| entry["type"] == "message")
+        .map(|entry| relevant_fields(&entry["message"]));
+    summary.into_iter().chain(messages).collect()
+}
+
+#[tokio::test]
+async fn row_P7_an_independent_reader_finds_pis_own_context_in_the_exported_session() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let path = data.path("pi-sessions/large-session.v3.jsonl");
+    let original = pi_context(&std::fs::read_to_string(&path).expect("reads"));
+    let conversation = files
+        .import_whole(&[path.to_str().expect("a path")])
+        .await
+        .pop()
+        .expect("one conversation");
+    let exported = pi_context(&files.export(&[&conversation.id, "--format", "pi"]).await);
+    let sent = data.json("pi-sessions/large-session.v3.context.json");
+    let sent = sent.as_array().expect("a list of messages");
+    assert_eq!(
+        (sent.len(), original.len(), exported.len()),
+        (914, 914, 914)
+    );
+    let empty_text = json!([{"type": "text", "text": ""}]);
+    let mut empty_answers = 0;
+    for (number, ((sent, original), exported)) in
+        sent.iter().zip(&original).zip(&exported).enumerate()
+    {
+        for (field, value) in original.as_object().expect("fields") {
+            assert_eq!(
+                relevant_fields(sent)[field],
+                *value,
+                "{field} of message {number}: the reader agrees with pi"
+            );
+            if *value == json!([]) && exported[field] == empty_text {
+                empty_answers += 1;
+            } else {
+                assert_eq!(exported[field], *value, "{field} of message {number}");
+            }
+        }
+    }
+    assert_eq!(
+        empty_answers, 14,
+        "answers aborted before they began: a stored message needs a part, so it has an empty text"
+    );
+}
+
+#[tokio::test]
+async fn row_P7_an_independent_reader_finds_summary_and_kept_messages_in_the_exported_session() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let message = |n: usize| {
+        pi_message(
+            if n.is_multiple_of(2) {
+                "user"
+            } else {
+                "assistant"
+            },
+            &prose(n * 20, 20),
+        )
+    };
+    let mut entries: Vec<Value> = (0..8).map(message).collect();
+    entries.push(pi_compaction("They inspected turbines in Osaka.", 7));
+    entries.extend((8..10).map(message));
+    let file = pi("s1", &entries);
+    files.folder.file("pi.jsonl", &file);
+    let conversation = files
+        .import_whole(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let texts = |file: &str| -> Vec<(Value, Value)> {
+        pi_context(file)
+            .into_iter()
+            .map(|message| (message["role"].clone(), message["content"].clone()))
+            .collect()
+    };
+    let exported = texts(&files.export(&[&conversation.id, "--format", "pi"]).await);
+    assert_eq!(exported.len(), 5, "{exported:?}");
+    assert_eq!(exported, texts(&file));
+}
+
+#[tokio::test]
+async fn compactions_that_cover_no_message_are_reported_and_skipped() {
+    let Some(data) = TranscriptFolder::find() else {
+        return;
+    };
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let path = data.path("pi-sessions/pi-0.73.1-live-overflow.v3.jsonl");
+    let ran = files
+        .import(&[path.to_str().expect("a path"), "--report", "report.jsonl"])
+        .await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let conversation = files.conversations(&ran).pop().expect("one conversation");
+    assert_eq!(conversation.messages().await.len(), 8);
+    let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+        .expect("the report is there");
+    let summaries = report
+        .lines()
+        .filter(|line| line.contains("a compaction that"))
+        .count();
+    let checkpoints = conversation.checkpoints().await.len();
+    println!("{checkpoints} checkpoints, {summaries} compactions set aside");
+    assert_eq!(checkpoints + summaries, 4, "{report}");
+    assert_eq!(
+        checkpoints, 0,
+        "each of them keeps every message, so that it covers none"
+    );
+    conversation.verify().await;
+}

@@ -1,0 +1,276 @@
+//! `anneal import` of a claw0 log that is still written. However often it is imported between two
+//! records, the conversation has the same parts in the end.
+
+use anneal_tests::{ImportFolder, TestApp, TestConversation, pb};
+use serde_json::{Value, json};
+
+use crate::files::BINARY;
+
+/// A log with every case in which records are joined to one message: two calls after an answer, two
+/// results, a call without text before it.
+fn log() -> Vec<String> {
+    let text = |text: &str| json!([{"type": "text", "text": text}]);
+    let call = |id: &str, ts: f64| json!({"type": "tool_use", "tool_use_id": id, "name": "look", "input": {"of": id}, "ts": ts});
+    let result = |id: &str, ts: u32| json!({"type": "tool_result", "tool_use_id": id, "content": format!("Saw {id}."), "ts": ts});
+    let records = [
+        json!({"type": "user", "content": "What is here?", "ts": 1}),
+        json!({"type": "assistant", "content": text("I look."), "ts": 2}),
+        call("a", 3.0),
+        call("b", 3.5),
+        result("a", 4),
+        result("b", 5),
+        json!({"type": "assistant", "content": text("Nothing."), "ts": 6}),
+        json!({"type": "user", "content": "And there?", "ts": 7}),
+        call("c", 8.0),
+        call("d", 9.0),
+        result("c", 10),
+        result("d", 11),
+        json!({"type": "assistant", "content": text("A cat."), "ts": 12}),
+    ];
+    records.iter().map(|record| format!("{record}\n")).collect()
+}
+
+/// The parts of the conversation with their roles, whatever messages they are in.
+async fn list_parts(conversation: &TestConversation<'_>) -> Vec<(i32, pb::Part)> {
+    let given = conversation.given().await.into_iter();
+    given
+        .flat_map(|message| {
+            message
+                .parts
+                .into_iter()
+                .map(move |part| (message.role, part))
+        })
+        .collect()
+}
+
+/// Cuts between two parallel calls. After such a cut, contexts have the calls in two messages.
+const CUTS_BETWEEN_CALLS: [usize; 2] = [3, 9];
+
+/// The blocks of a request to Anthropic, sorted.
+fn sorted_blocks(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().expect("messages").iter();
+    let blocks = messages.flat_map(|message| message["content"].as_array().expect("blocks"));
+    let mut blocks: Vec<String> = blocks.map(Value::to_string).collect();
+    blocks.sort();
+    blocks
+}
+
+/// Builds the context as a request to Anthropic.
+async fn build_request(conversation: &TestConversation<'_>) -> Value {
+    let ask = pb::BuildContextRequest {
+        conversation_id: conversation.id.clone(),
+        format: pb::Format::AnthropicMessages.into(),
+        ..Default::default()
+    };
+    let built = conversation
+        .app
+        .contexts()
+        .build_context(ask)
+        .await
+        .expect("builds")
+        .into_inner();
+    serde_json::from_str(&built.rendered.expect("is rendered")).expect("JSON")
+}
+
+/// The times of the records, read from the messages' metadata.
+async fn list_times(conversation: &TestConversation<'_>) -> Vec<String> {
+    let given = conversation.given().await.into_iter();
+    given
+        .flat_map(|message| {
+            message.metadata["claw0.ts"]
+                .split(' ')
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let log = log();
+    files.folder.file("log.jsonl", &log.concat());
+    let whole = files
+        .import_whole(&["log.jsonl", "--user", "at once"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let parts = list_parts(&whole).await;
+    let request = build_request(&whole).await;
+    let times = list_times(&whole).await;
+    assert_eq!(whole.messages().await.len(), 8);
+    assert_eq!(parts.len(), log.len());
+    for cut in 1..log.len() {
+        let user = format!("cut after {cut}");
+        files.folder.file("log.jsonl", &log[..cut].concat());
+        let first = files
+            .import_whole(&["log.jsonl", "--user", &user])
+            .await
+            .pop()
+            .expect("one conversation");
+        assert_eq!(
+            list_parts(&first).await,
+            parts[..cut],
+            "{user}: all records are imported"
+        );
+        files.folder.file("log.jsonl", &log.concat());
+        for _ in 0..2 {
+            let grown = files
+                .import_whole(&["log.jsonl", "--user", &user])
+                .await
+                .pop()
+                .expect("one conversation");
+            assert_eq!(grown.id, first.id);
+            assert_eq!(list_parts(&grown).await, parts, "{user}");
+            let sent = build_request(&grown).await;
+            assert_eq!(sorted_blocks(&sent), sorted_blocks(&request), "{user}");
+            assert!(
+                sent == request || CUTS_BETWEEN_CALLS.contains(&cut),
+                "{user}: {sent}"
+            );
+            grown.verify().await;
+        }
+        assert_eq!(list_times(&first).await, times, "{user}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_imported_after_every_record_equals_one_imported_at_once() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let log = log();
+    for count in 1..=log.len() {
+        files.folder.file("log.jsonl", &log[..count].concat());
+        let ran = files.import(&["log.jsonl"]).await;
+        assert!(
+            ran.code == Some(0) && ran.out.contains("1 message stored"),
+            "{count} records: {ran:?}"
+        );
+    }
+    let conversation = files
+        .import_whole(&["log.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let whole = files
+        .import_whole(&["log.jsonl", "--user", "at once"])
+        .await
+        .pop()
+        .expect("one conversation");
+    assert_eq!(list_parts(&conversation).await, list_parts(&whole).await);
+    assert_eq!(
+        sorted_blocks(&build_request(&conversation).await),
+        sorted_blocks(&build_request(&whole).await)
+    );
+    let expected = [
+        "1", "2", "3.0", "3.5", "4", "5", "6", "7", "8.0", "9.0", "10", "11", "12",
+    ];
+    assert_eq!(
+        list_times(&conversation).await,
+        expected,
+        "each record keeps its time"
+    );
+    // The exported log is imported with the same messages.
+    let exported = files.export(&[&conversation.id, "--format", "claw0"]).await;
+    files.folder.file("back.jsonl", &exported);
+    let back = files
+        .import_whole(&["back.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    assert_eq!(back.given().await, conversation.given().await);
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn a_summary_after_a_grown_message_covers_the_same_records() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let long_text = |text: &str| json!([{"type": "text", "text": text.repeat(100)}]);
+    let mut log = vec![
+        json!({"type": "user", "content": "What is here? ".repeat(100), "ts": 1}),
+        json!({"type": "assistant", "content": long_text("I look. "), "ts": 2}),
+    ];
+    let name = "log.jsonl";
+    files
+        .folder
+        .file(name, &anneal_tests::json_lines(log.clone()));
+    files.import_whole(&[name]).await;
+    log.extend([
+        json!({"type": "tool_use", "tool_use_id": "a", "name": "look", "input": {}, "ts": 3}),
+        json!({"type": "tool_result", "tool_use_id": "a", "content": "Nothing.", "ts": 4}),
+        json!({"type": "assistant", "content": long_text("Nothing. "), "ts": 5}),
+        json!({"type": "anneal", "summary": {"covers": 3, "text": "Nothing was seen."}}),
+    ]);
+    files.folder.file(name, &anneal_tests::json_lines(log));
+    let conversation = files
+        .import_whole(&[name])
+        .await
+        .pop()
+        .expect("one conversation");
+    assert_eq!(
+        conversation.messages().await.len(),
+        5,
+        "the call was imported later, as a message of its own"
+    );
+    assert_eq!(
+        conversation.checkpoints().await[0].last_message_id,
+        4,
+        "the question, the answer, its call and the result"
+    );
+}
+
+#[tokio::test]
+async fn a_tool_record_that_was_repaired_later_is_reported() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let log = log();
+    // The results of the first turn, its calls, and all tool records of the second turn.
+    for (user, broken) in [
+        ("result", vec![4, 5]),
+        ("call", vec![2, 3]),
+        ("turn", vec![8, 9, 10, 11]),
+    ] {
+        let lines = log.iter().enumerate();
+        let lines = lines.map(|(index, line)| {
+            if broken.contains(&index) {
+                "{oops\n"
+            } else {
+                line
+            }
+        });
+        files.folder.file("log.jsonl", &lines.collect::<String>());
+        let import = [
+            "log.jsonl",
+            "--format",
+            "claw0",
+            "--user",
+            user,
+            "--report",
+            "report.jsonl",
+        ];
+        let first = files.import(&import).await;
+        assert_eq!(first.code, Some(1), "{first:?}");
+        let stored = files.conversations(&first)[0].given().await;
+        files.folder.file("log.jsonl", &log.concat());
+        let repaired = files.import(&import).await;
+        assert_eq!(
+            files.conversations(&repaired)[0].given().await,
+            stored,
+            "{user}: the stored messages are unchanged"
+        );
+        let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+            .expect("the report is there");
+        let is_reported = report.contains("tools were not there when it was imported first")
+            || report.contains("was rewritten");
+        assert!(
+            repaired.code == Some(1) && is_reported,
+            "{user}: {repaired:?}"
+        );
+        assert!(
+            !repaired.out.contains("of tools not kept"),
+            "{user}: the conversation keeps tools: {repaired:?}"
+        );
+    }
+}

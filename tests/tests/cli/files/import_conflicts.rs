@@ -1,0 +1,562 @@
+//! `anneal import` beside workers, other files and other logs of the same name: conversations are
+//! not mixed, and a failed import leaves no trigger disabled.
+
+use std::{io::BufRead as _, process::Stdio};
+
+use anneal_tests::{
+    AnnealBinary, ImportFolder, TestApp, TestConversation, claw0, eventually, json_lines, pb, pi,
+    pi_compaction, pi_message, prose,
+};
+use serde_json::{Value, json};
+
+use crate::files::BINARY;
+
+/// The other system's summary of the first messages.
+const SUMMARY: &str = "They inspected turbines in Osaka.";
+/// Messages that the summary does not cover.
+const KEPT: usize = 20;
+
+/// A pi session of this many messages. A compaction that keeps [`KEPT`] messages stands before the
+/// last ten.
+fn session_with_compaction(messages: usize) -> String {
+    let message = |n: usize| {
+        pi_message(
+            if n.is_multiple_of(2) {
+                "user"
+            } else {
+                "assistant"
+            },
+            &prose(n, 10),
+        )
+    };
+    let mut entries: Vec<Value> = (0..messages - 10).map(message).collect();
+    entries.push(pi_compaction(SUMMARY, messages - KEPT + 1));
+    entries.extend((messages - 10..messages).map(message));
+    pi("s1", &entries)
+}
+
+/// Asserts that a [`session_with_compaction`] is imported with its summary, and that the import has
+/// removed its own metadata.
+async fn assert_complete(conversation: &TestConversation<'_>, messages: usize) -> pb::Conversation {
+    assert_eq!(conversation.messages().await.len(), messages);
+    let checkpoints = conversation.checkpoints().await;
+    let kinds: Vec<_> = checkpoints
+        .iter()
+        .map(|checkpoint| (checkpoint.kind(), checkpoint.last_message_id))
+        .collect();
+    assert_eq!(
+        kinds,
+        [(pb::SummaryKind::Imported, (messages - KEPT) as i64)]
+    );
+    let row = conversation.conversation().await;
+    assert!(
+        row.metadata
+            .keys()
+            .all(|key| !key.starts_with("anneal.import")),
+        "{row:?}"
+    );
+    conversation.verify().await;
+    row
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_files_summary_stays_valid_beside_a_running_worker() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let _worker = AnnealBinary::new(BINARY, &files.folder, &app.url)
+        .worker()
+        .await;
+    files
+        .folder
+        .file("pi.jsonl", &session_with_compaction(2_000));
+    for _ in 0..2 {
+        let conversation = files
+            .import_whole(&["pi.jsonl"])
+            .await
+            .pop()
+            .expect("one conversation");
+        assert_eq!(
+            assert_complete(&conversation, 2_000)
+                .await
+                .policy
+                .unwrap_or_default(),
+            pb::Policy::default()
+        );
+    }
+    let with_option = files
+        .import_whole(&["pi.jsonl", "--user", "ann", "--max-message-count", "60"])
+        .await
+        .pop()
+        .expect("one conversation");
+    assert_eq!(
+        assert_complete(&with_option, 2_000)
+            .await
+            .policy
+            .expect("a policy")
+            .max_message_count,
+        Some(60)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files
+        .folder
+        .file("pi.jsonl", &session_with_compaction(6_000));
+    let rest = [
+        "pi.jsonl",
+        "--token-threshold",
+        "90000",
+        "--max-message-count",
+        "60",
+        "--keep-recent",
+        "3 turns",
+    ];
+    let row = async || {
+        let listed = app
+            .conversations()
+            .list_conversations(pb::ListConversationsRequest::default())
+            .await;
+        listed
+            .expect("lists")
+            .into_inner()
+            .conversations
+            .pop()
+            .unwrap_or_default()
+    };
+    let killed = files.anneal.start(&files.arguments("import", &rest));
+    eventually("a part is stored", async || row().await.message_count > 0).await;
+    killed.kill().await;
+    let half = row().await;
+    assert!(
+        half.message_count < 6_000,
+        "the import was killed before its end"
+    );
+    let policy = half.policy.expect("a policy");
+    assert_eq!(
+        (policy.max_message_count, policy.keep_recent_turns),
+        (Some(0), Some(3)),
+        "the triggers are off during the import"
+    );
+    for rest in [half.conversation_id.as_str(), "--all"] {
+        let verified = files.anneal.run(&files.arguments("verify", &[rest])).await;
+        let remark = format!(
+            "{}: an import of it has not come to its end",
+            half.conversation_id
+        );
+        assert!(
+            verified.code == Some(0) && verified.out.contains(&remark),
+            "{verified:?}"
+        );
+    }
+    let _worker = AnnealBinary::new(BINARY, &files.folder, &app.url)
+        .worker()
+        .await;
+    let conversation = files
+        .import_whole(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let policy = assert_complete(&conversation, 6_000)
+        .await
+        .policy
+        .expect("a policy");
+    assert_eq!(
+        (policy.token_threshold, policy.max_message_count),
+        (Some(90_000), Some(60))
+    );
+    assert_eq!(policy.keep_recent_turns, Some(3));
+    let verified = files
+        .anneal
+        .run(&files.arguments("verify", &["--all"]))
+        .await;
+    assert!(!verified.out.contains("an import of it"), "{verified:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_that_fails_switches_the_triggers_on_again() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files
+        .folder
+        .file("pi.jsonl", &session_with_compaction(6_000));
+    let row = async || {
+        let listed = app
+            .conversations()
+            .list_conversations(pb::ListConversationsRequest::default())
+            .await;
+        listed
+            .expect("lists")
+            .into_inner()
+            .conversations
+            .pop()
+            .unwrap_or_default()
+    };
+    let import = files
+        .anneal
+        .start(&files.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
+    eventually("a part is stored", async || row().await.message_count > 0).await;
+    let held = row().await;
+    assert_eq!(
+        held.policy.expect("a policy").max_message_count,
+        Some(0),
+        "the triggers are off during the import"
+    );
+    // An append from elsewhere makes the server refuse the import's next append.
+    TestConversation {
+        app: &app,
+        id: held.conversation_id,
+    }
+    .append("Said here.")
+    .await;
+    assert_eq!(import.wait_for_exit().await, Some(1));
+    let left = row().await;
+    assert!(
+        left.message_count < 6_000,
+        "the import failed before its end"
+    );
+    assert!(
+        !left.metadata.contains_key("anneal.import.triggers"),
+        "{left:?}"
+    );
+    let policy = left.policy.expect("a policy");
+    assert_eq!(
+        (policy.token_threshold, policy.max_message_count),
+        (None, Some(60))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn triggers_are_evaluated_when_the_import_has_ended() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let _worker = AnnealBinary::new(BINARY, &files.folder, &app.url)
+        .worker()
+        .await;
+    files.folder.file("pi.jsonl", &session_with_compaction(200));
+    let conversation = files
+        .import_whole(&["pi.jsonl", "--max-message-count", "15"])
+        .await
+        .pop()
+        .expect("one conversation");
+    eventually("the worker makes the next checkpoint", async || {
+        conversation.checkpoints().await.len() > 1
+    })
+    .await;
+    assert_eq!(
+        conversation
+            .checkpoints()
+            .await
+            .pop()
+            .expect("the first")
+            .kind(),
+        pb::SummaryKind::Imported
+    );
+}
+
+#[tokio::test]
+async fn two_logs_of_one_name_that_share_a_message_are_not_mixed() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let log = |texts: &[&str]| {
+        let record = |text: &&str| json!({"type": "user", "content": *text, "ts": 1});
+        json_lines(texts.iter().map(record))
+    };
+    files
+        .folder
+        .file("main.jsonl", &log(&["Where is Osaka?", "Thanks."]));
+    let conversation = files
+        .import_whole(&["main.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    files.folder.file(
+        "main.jsonl",
+        &log(&["What is a turbine?", "Thanks.", "Bye."]),
+    );
+    let other = files.import(&["main.jsonl"]).await;
+    assert!(
+        other.code == Some(1) && other.out.contains("as message 1: the file was rewritten"),
+        "{other:?}"
+    );
+    assert_eq!(conversation.messages().await.len(), 2, "{other:?}");
+}
+
+#[tokio::test]
+async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    for folder in ["ann", "bob"] {
+        std::fs::create_dir(files.folder.path().join(folder)).expect("creates the folder");
+    }
+    let record = |text: &str| json!({"type": "user", "content": text, "ts": 1});
+    // Both files begin with the same record.
+    files
+        .folder
+        .file("ann/main.jsonl", &json_lines([record("Hello")]));
+    files.folder.file(
+        "bob/main.jsonl",
+        &json_lines([record("Hello"), record("I am Bob.")]),
+    );
+    for _ in 0..2 {
+        let ran = files.import(&["ann/main.jsonl"]).await;
+        assert!(
+            ran.code == Some(0) && !ran.out.contains("changed"),
+            "{ran:?}"
+        );
+    }
+    let ran = files.import(&["bob/main.jsonl"]).await;
+    assert!(
+        ran.code == Some(0)
+            && ran
+                .out
+                .contains("bob/main.jsonl changed: a file of this name"),
+        "{ran:?}"
+    );
+    let second = files.import(&["bob/main.jsonl"]).await;
+    assert!(
+        !second.out.contains("changed"),
+        "it is reported once: {second:?}"
+    );
+    for rest in [
+        ["ann/main.jsonl", "--as", "ann"],
+        ["ann/main.jsonl", "--user", "ann"],
+    ] {
+        let named = files.import(&rest).await;
+        assert!(
+            named.code == Some(0) && named.out.contains("1 message stored"),
+            "{named:?}"
+        );
+    }
+    assert_eq!(files.count().await, 3);
+}
+
+#[tokio::test]
+async fn all_stored_messages_are_compared_across_pages_and_pictures() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let picture = json!({"type": "image", "mimeType": "image/png", "data": "QUJD".repeat(400_000)});
+    let entry = |n: usize| {
+        let content = json!([{"type": "text", "text": format!("See {n}.")}, picture]);
+        match n % 30 {
+            0 => {
+                json!({"type": "message", "message": {"role": "user", "content": content, "timestamp": 1}})
+            }
+            _ => pi_message("user", &format!("Number {n}.")),
+        }
+    };
+    let mut entries: Vec<Value> = (0..250).map(entry).collect();
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    files.import_whole(&["pi.jsonl"]).await;
+    entries.push(entry(250));
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    let grown = files.import(&["pi.jsonl"]).await;
+    assert!(
+        grown.out.contains("1 message stored, 250 there already"),
+        "{grown:?}"
+    );
+    entries[120] = pi_message("user", "Something else.");
+    entries.push(entry(251));
+    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    let rewritten = files.import(&["pi.jsonl"]).await;
+    assert!(
+        rewritten.code == Some(1) && rewritten.out.contains("as message 121:"),
+        "{rewritten:?}"
+    );
+    assert_eq!(
+        files.conversations(&rewritten)[0].messages().await.len(),
+        251
+    );
+}
+
+#[tokio::test]
+async fn a_bad_file_does_not_stop_the_import_of_the_others() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files
+        .folder
+        .file("bad.jsonl", "Dear diary,\nit was cold.\n");
+    files.folder.file("good.jsonl", &claw0(1));
+    let all = [
+        "missing.jsonl",
+        "bad.jsonl",
+        "good.jsonl",
+        "--report",
+        "report.jsonl",
+    ];
+    let strict = files.import(&[&all[..], &["--strict"]].concat()).await;
+    assert!(
+        strict.code == Some(1) && strict.err.contains("missing.jsonl"),
+        "{strict:?}"
+    );
+    assert_eq!(
+        files.count().await,
+        0,
+        "a strict import ends at the first error"
+    );
+    let ran = files.import(&all).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.err.contains("cannot import missing.jsonl")
+            && ran.err.contains("cannot import bad.jsonl"),
+        "{ran:?}"
+    );
+    assert_eq!(
+        files
+            .conversations(&ran)
+            .pop()
+            .expect("the good file's conversation")
+            .messages()
+            .await
+            .len(),
+        4
+    );
+    let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+        .expect("the report is there");
+    let refused: Vec<Value> = report
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let refused: Vec<_> = refused
+        .iter()
+        .map(|line| (line["file"].as_str(), line["fate"].as_str()))
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            (Some("missing.jsonl"), Some("refused")),
+            (Some("bad.jsonl"), Some("refused"))
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_server_ends_the_import() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files.folder.file("one.jsonl", &claw0(1));
+    files.folder.file("two.jsonl", &claw0(2));
+    let ran = files
+        .import(&["one.jsonl", "two.jsonl", "--agent", &"a".repeat(129)])
+        .await;
+    assert!(
+        ran.code == Some(1) && ran.err.contains("one.jsonl") && !ran.err.contains("two.jsonl"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_conversation_that_stops_storing_tools_is_found_again() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files.folder.file("claw.jsonl", &claw0(2));
+    let conversation = files
+        .import_whole(&["claw.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    assert_eq!(conversation.messages().await.len(), 8);
+    files.folder.file("claw.jsonl", &claw0(3));
+    for _ in 0..2 {
+        files
+            .import_whole(&["claw.jsonl", "--profile", "zeroclaw"])
+            .await;
+        let texts: Vec<String> = conversation
+            .texts_by_role()
+            .await
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
+        assert_eq!(texts[8..], ["What is in file 2?", "I look.", "Line 2."]);
+    }
+    files.folder.file("claw.jsonl", &claw0(4));
+    let grown = files.import(&["claw.jsonl"]).await;
+    assert!(
+        grown.code == Some(0) && conversation.messages().await.len() == 14,
+        "{grown:?}"
+    );
+    conversation.verify().await;
+}
+
+#[tokio::test]
+async fn an_import_continues_when_its_output_is_closed() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let names: Vec<String> = (0..5).map(|n| format!("{n}.jsonl")).collect();
+    for (turns, name) in (1..).zip(&names) {
+        files.folder.file(name, &claw0(turns));
+    }
+    let rest: Vec<&str> = names.iter().map(String::as_str).collect();
+    let arguments = files.arguments("import", &rest);
+    let mut import = std::process::Command::new(BINARY);
+    import
+        .args(&arguments)
+        .current_dir(files.folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut import = import.spawn().expect("the binary starts");
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut out = std::io::BufReader::new(import.stdout.take().expect("is piped"));
+        out.read_line(&mut String::new()).expect("reads");
+        drop(out);
+        import.wait_with_output().expect("ends")
+    });
+    let ended = ended.await.expect("no panic");
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(files.count().await, 5);
+}
+
+#[tokio::test]
+async fn control_characters_in_a_file_name_are_escaped() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let name = "a\u{1b}[2Jb.jsonl";
+    files.folder.file(name, &format!("{}{{oops\n", claw0(1)));
+    let missing = "none\u{1b}[2J.jsonl";
+    let ran = files.import(&[name, missing, "--format", "claw0"]).await;
+    assert!(
+        ran.out.contains("a\u{fffd}[2Jb.jsonl: 1 conversation")
+            && ran.out.contains("line 6 refused"),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("none\u{fffd}[2J.jsonl"), "{ran:?}");
+    assert!(
+        !ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_report_has_all_of_100100_remarks() {
+    const REMARKS: usize = 100_100;
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files
+        .folder
+        .file("broken.jsonl", &(claw0(1) + &"{oops\n".repeat(REMARKS)));
+    let ran = files
+        .import(&[
+            "broken.jsonl",
+            "--format",
+            "claw0",
+            "--report",
+            "report.jsonl",
+        ])
+        .await;
+    assert!(
+        ran.out.contains("100100 refused") && ran.out.contains("… and 100080 more"),
+        "{ran:?}"
+    );
+    let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+        .expect("the report is there");
+    assert_eq!(report.lines().count(), REMARKS);
+    assert!(
+        report
+            .lines()
+            .last()
+            .expect("a line")
+            .contains(&format!("\"line\":{}", REMARKS + 5))
+    );
+}

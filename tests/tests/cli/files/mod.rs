@@ -1,0 +1,29 @@
+//! `anneal import` and `anneal export` of files of other systems.
+//!
+//! - `repeated_import.rs`: imports that run again after a kill, a lost connection or new messages.
+//! - `import_conflicts.rs`: imports beside workers, other files and other logs of the same name.
+//! - `growing_log.rs`: a claw0 log that is imported while it grows.
+//! - `broken_files.rs`: files that are broken, oversized or no conversations.
+//! - `odd_bytes.rs`: NUL, surrogates, byte order marks and invalid UTF-8 in every text format.
+//! - `openclaw.rs`: sessions as OpenClaw leaves them.
+//! - `pi_oracle.rs`: a context after the import against the messages that pi itself sends.
+//! - `export.rs`: an exported conversation is the same when it is imported again.
+//! - `export_pi.rs`: checkpoints and messages in an exported pi session.
+//! - `export_target.rs`: permissions, links and pipes of the output file, and what an interrupted
+//!   export leaves.
+//! - `large.rs`: memory during the import and export of a conversation of 200 MB.
+
+mod broken_files;
+mod export;
+mod export_pi;
+mod export_target;
+mod growing_log;
+mod import_conflicts;
+mod large;
+mod odd_bytes;
+mod openclaw;
+mod pi_oracle;
+mod repeated_import;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

@@ -1,0 +1,393 @@
+//! `anneal import` that runs again after a kill, a lost connection or new messages: every message
+//! is stored once.
+
+use anneal_tests::{
+    AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0, eventually, json_lines, pb, pi,
+    pi_message, user,
+};
+
+use crate::files::BINARY;
+
+/// A conversation of this many turns in OpenAI's format, as JSON lines with a system prompt.
+fn openai(turns: usize) -> String {
+    let mut lines = vec![serde_json::json!({"role": "system", "content": "Be brief."})];
+    for n in 0..turns {
+        lines.push(serde_json::json!({"role": "user", "content": format!("What is the capital of country {n}?")}));
+        lines.push(serde_json::json!({"role": "assistant", "content": format!("The capital is City-{n}.")}));
+    }
+    json_lines(lines)
+}
+
+#[tokio::test]
+async fn a_second_import_adds_nothing_in_any_format() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files.folder.file("chat.jsonl", &openai(3));
+    files.folder.file("session.jsonl", &claw0(3));
+    files.folder.file(
+        "pi.jsonl",
+        &pi(
+            "s1",
+            &[
+                pi_message("user", "Hello?"),
+                pi_message("assistant", "Hello."),
+            ],
+        ),
+    );
+    let all = ["chat.jsonl", "session.jsonl", "pi.jsonl"];
+    let first = files.import_whole(&all).await;
+    assert_eq!(first[0].conversation().await.system_prompt, "Be brief.");
+    let again = files.import(&all).await;
+    assert_eq!(
+        again.out.matches(", 0 messages stored, ").count(),
+        3,
+        "{again:?}"
+    );
+    let ids = |conversations: &[anneal_tests::TestConversation<'_>]| {
+        conversations
+            .iter()
+            .map(|conversation| conversation.id.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&files.conversations(&again)), ids(&first));
+    assert_eq!(files.count().await, 3);
+    files.folder.file("renamed.jsonl", &openai(3));
+    files.import_whole(&["renamed.jsonl"]).await;
+    assert_eq!(
+        files.count().await,
+        3,
+        "a conversation without a name is identified by its content"
+    );
+    files
+        .import_whole(&["chat.jsonl", "--agent", "other"])
+        .await;
+    assert_eq!(
+        files.count().await,
+        4,
+        "another agent has another conversation"
+    );
+    for conversation in first {
+        conversation.verify().await;
+    }
+}
+
+#[tokio::test]
+async fn an_import_of_a_grown_session_adds_only_the_new_messages() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let entries = [
+        pi_message("user", "One?"),
+        pi_message("assistant", "One."),
+        pi_message("user", "Two?"),
+    ];
+    for (name, short, long) in [
+        ("claw.jsonl", claw0(2), claw0(40)),
+        ("pi.jsonl", pi("s1", &entries[..2]), pi("s1", &entries)),
+    ] {
+        files.folder.file(name, &short);
+        let first = files
+            .import_whole(&[name])
+            .await
+            .pop()
+            .expect("one conversation");
+        let before = first.given().await;
+        files.folder.file(name, &long);
+        let grown = files
+            .import_whole(&[name])
+            .await
+            .pop()
+            .expect("one conversation");
+        assert_eq!(grown.id, first.id, "{name}");
+        let after = grown.given().await;
+        assert!(
+            after.len() > before.len() && after.starts_with(&before),
+            "{name}: {} messages",
+            after.len()
+        );
+        let whole = files
+            .import_whole(&[name, "--user", "somebody"])
+            .await
+            .pop()
+            .expect("one conversation")
+            .given()
+            .await;
+        assert_eq!(after, whole, "{name}: as if it had been imported at once");
+        grown.verify().await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_was_rewritten_or_continued_here_is_refused_with_a_sentence() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let session = |last: &str| {
+        pi(
+            "s1",
+            &[pi_message("user", "One?"), pi_message("assistant", last)],
+        )
+    };
+    files.folder.file("pi.jsonl", &session("One."));
+    let conversation = files
+        .import_whole(&["pi.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    files.folder.file("pi.jsonl", &session("Uno."));
+    let rewritten = files.import(&["pi.jsonl"]).await;
+    assert_eq!(rewritten.code, Some(1), "{rewritten:?}");
+    assert!(
+        rewritten.out.contains("the file was rewritten"),
+        "{rewritten:?}"
+    );
+    files.folder.file("pi.jsonl", &session("One."));
+    conversation.append("Said here.").await;
+    let same = files.import(&["pi.jsonl"]).await;
+    assert_eq!(same.code, Some(0), "the file holds nothing new: {same:?}");
+    let more = [
+        pi_message("user", "One?"),
+        pi_message("assistant", "One."),
+        pi_message("user", "Said there."),
+    ];
+    files.folder.file("pi.jsonl", &pi("s1", &more));
+    let continued = files.import(&["pi.jsonl"]).await;
+    assert!(
+        continued.code == Some(1) && continued.out.contains("has gone on by itself"),
+        "{continued:?}"
+    );
+    assert_eq!(conversation.messages().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_conversation_without_tool_messages_is_found_again_and_grows() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files.folder.file("claw.jsonl", &claw0(2));
+    let import = ["claw.jsonl", "--profile", "zeroclaw"];
+    let conversation = files
+        .import_whole(&import)
+        .await
+        .pop()
+        .expect("one conversation");
+    let texts = async || {
+        conversation
+            .texts_by_role()
+            .await
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect::<Vec<_>>()
+    };
+    let two = [
+        "What is in file 0?",
+        "I look.",
+        "Line 0.",
+        "What is in file 1?",
+        "I look.",
+        "Line 1.",
+    ];
+    assert_eq!(texts().await, two, "no calls and no results");
+    for _ in 0..2 {
+        files.import_whole(&import).await;
+        assert_eq!(texts().await, two);
+    }
+    files.folder.file("claw.jsonl", &claw0(3));
+    files.import_whole(&import).await;
+    assert_eq!(
+        texts().await[6..],
+        ["What is in file 2?", "I look.", "Line 2."]
+    );
+    conversation.verify().await;
+}
+
+/// Reads the number of messages of the newest conversation.
+async fn count_messages(files: &ImportFolder<'_>) -> i64 {
+    let listed = files
+        .app
+        .conversations()
+        .list_conversations(pb::ListConversationsRequest::default())
+        .await;
+    listed
+        .expect("lists")
+        .into_inner()
+        .conversations
+        .first()
+        .map_or(0, |row| row.message_count)
+}
+
+/// Kills this many imports of the file before they end, then imports it completely.
+async fn kill_and_complete(files: &ImportFolder<'_>, name: &str, kills: usize) {
+    let anneal: &AnnealBinary = &files.anneal;
+    for _ in 0..kills {
+        let before = count_messages(files).await;
+        let killed = anneal.start(&files.arguments("import", &[name]));
+        eventually("more is stored", async || {
+            count_messages(files).await > before
+        })
+        .await;
+        killed.kill().await;
+    }
+    files.import_whole(&[name]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_killed_three_times_stores_every_message_once() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files.folder.file("claw.jsonl", &claw0(2_000));
+    kill_and_complete(&files, "claw.jsonl", 3).await;
+    let whole = files
+        .import_whole(&["claw.jsonl", "--user", "at once"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let killed = files
+        .import_whole(&["claw.jsonl"])
+        .await
+        .pop()
+        .expect("one conversation");
+    let killed_messages = killed.given().await;
+    let whole_messages = whole.given().await;
+    assert!(
+        killed_messages == whole_messages,
+        "{} messages, {} at once",
+        killed_messages.len(),
+        whole_messages.len()
+    );
+    killed.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_whose_connection_is_lost_continues_on_another_one() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    files.folder.file("claw.jsonl", &claw0(2_000));
+    let proxy = TcpProxy::to_port(app.addresses.grpc.port()).await;
+    let address = format!("http://127.0.0.1:{}", proxy.port());
+    let import = files
+        .anneal
+        .start(&["import", "--address", &address, "claw.jsonl"]);
+    for _ in 0..3 {
+        let before = count_messages(&files).await;
+        eventually("more is stored", async || {
+            count_messages(&files).await > before
+        })
+        .await;
+        proxy.close_connections();
+    }
+    assert_eq!(import.wait_for_exit().await, Some(0));
+    let (conversations, messages) = (files.count().await, count_messages(&files).await);
+    files.import_whole(&["claw.jsonl"]).await;
+    assert_eq!(
+        (files.count().await, count_messages(&files).await),
+        (conversations, messages),
+        "another import adds nothing"
+    );
+}
+
+#[tokio::test]
+async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let mut left = pi_message("assistant", "Left.");
+    left["parentId"] = "00000001".into();
+    let mut right = pi_message("assistant", "Right.");
+    right["parentId"] = "00000001".into();
+    files.folder.file(
+        "pi.jsonl",
+        &pi("s1", &[pi_message("user", "Where?"), left, right]),
+    );
+    let active = files.import_whole(&["pi.jsonl"]).await;
+    assert_eq!(active.len(), 1);
+    assert_eq!(
+        active[0].texts_by_role().await[1].1,
+        "Right.",
+        "the branch of the last entry"
+    );
+    for _ in 0..2 {
+        let both = files.import_whole(&["pi.jsonl", "--all-branches"]).await;
+        let mut answers = Vec::new();
+        for conversation in &both {
+            answers.push(conversation.texts_by_role().await[1].1.clone());
+        }
+        answers.sort();
+        assert_eq!(answers, ["Left.", "Right."]);
+        assert_eq!(
+            files.count().await,
+            2,
+            "the active branch is the conversation of the first import"
+        );
+    }
+}
+
+#[tokio::test]
+async fn import_reads_pipes_and_applies_the_options() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let rest = [
+        "--format",
+        "claw0",
+        "--as",
+        "s7",
+        "--agent",
+        "bot",
+        "--user",
+        "ann",
+        "--max-message-count",
+        "7",
+    ];
+    for pipe in ["-", "-", "/dev/stdin"] {
+        let arguments = files.arguments("import", &[&[pipe][..], &rest].concat());
+        let ran = files.anneal.run_with_input(&arguments, &claw0(1)).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let row = files.conversations(&ran)[0].conversation().await;
+        assert_eq!(
+            (row.agent_id.as_str(), row.user_id.as_str()),
+            ("bot", "ann")
+        );
+        assert_eq!(row.policy.expect("a policy").max_message_count, Some(7));
+    }
+    assert_eq!(files.count().await, 1);
+}
+
+#[tokio::test]
+async fn a_thousand_small_conversations_of_one_file_are_stored_once_each() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let line = |n: usize| serde_json::json!({"messages": [{"role": "user", "content": format!("Hello {n}?")}]});
+    files
+        .folder
+        .file("chats.jsonl", &json_lines((0..1_000).map(line)));
+    for (stored, there) in [(1_000, 0), (0, 1_000)] {
+        let ran = files.import(&["chats.jsonl"]).await;
+        let summary =
+            format!("1000 conversations, {stored} messages stored, {there} there already");
+        assert!(
+            ran.code == Some(0) && ran.out.contains(&summary),
+            "{:?}",
+            ran.out.lines().last()
+        );
+        let mut ids: Vec<&str> = ran
+            .out
+            .lines()
+            .filter_map(|line| Some(line.split_once("  ")?.0))
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 1_000);
+    }
+}
+
+#[tokio::test]
+async fn two_equal_conversations_of_one_file_are_both_stored() {
+    let app = TestApp::start().await;
+    let files = ImportFolder::new(BINARY, &app);
+    let line = serde_json::json!({"messages": [{"role": "user", "content": "Hello?"}]});
+    files
+        .folder
+        .file("chats.jsonl", &format!("{line}\n{line}\n"));
+    for _ in 0..2 {
+        let conversations = files.import_whole(&["chats.jsonl"]).await;
+        assert_eq!(conversations.len(), 2);
+        assert_eq!(conversations[0].given().await, [user("Hello?")]);
+    }
+    assert_eq!(files.count().await, 2);
+}

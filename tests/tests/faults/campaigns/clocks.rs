@@ -1,0 +1,50 @@
+//! Clocks that are an hour off, jump or are set back. Only the database's clock decides when a
+//! lease ends, and it may be set back too.
+
+use std::sync::Arc;
+
+use anneal_tests::chaos::{Campaign, Clocks, Cluster, Fault, Plan, set_clock_back};
+
+use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_promise_holds_when_clocks_of_servers_and_workers_jump_by_an_hour() {
+    if !runs_here() {
+        return;
+    }
+    let Some(clocks) = Clocks::find() else { return };
+    let faults = [
+        (Fault::JumpClocks, 5),
+        (Fault::KillServer, 1),
+        (Fault::KillWorker, 1),
+        (Fault::StopDatabase, 1),
+    ];
+    let clocks = Some(Arc::new(clocks));
+    let campaign = Campaign {
+        clocks,
+        ..Campaign::new(BINARY, Plan::of(seed(), &faults))
+    };
+    println!("{}", campaign.plan);
+    assert_kept(
+        &[campaign.run(&mut Cluster::start(&[]).await).await],
+        &CLIENT_EVENTS,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_promise_holds_when_the_databases_clock_is_an_hour_ahead_and_set_back() {
+    if !runs_here() {
+        return;
+    }
+    let Some(clocks) = Clocks::find() else { return };
+    let campaign = Campaign {
+        cut: 0,
+        slow: 0,
+        ..Campaign::new(BINARY, Plan::of(seed(), &[]))
+    };
+    let mut cluster = Cluster::start_with(clocks.postgres("database")).await;
+    assert_kept(
+        &[set_clock_back(&campaign, &mut cluster, &clocks, "database", 2).await],
+        &["audits", "messages compared"],
+    );
+}

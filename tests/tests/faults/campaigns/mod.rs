@@ -1,0 +1,94 @@
+//! Fault campaigns: processes are killed, suspended and cut off under load, and a checker verifies
+//! every promise. docs/reliability.md describes the campaigns and their results.
+//!
+//! - `clocks.rs`: clocks that are an hour off, jump or are set back.
+//! - `crashes.rs`: a hundred crashes of PostgreSQL and a hundred kills of servers and workers.
+//! - `neighbours.rs`: one tenant attacks another.
+//! - `orphans.rs`: jobs whose worker was killed.
+//! - `rare.rs`: all other faults: stalls, lost connections, full disks, operators' actions.
+//! - `sabotage.rs`: each promise is broken on purpose, and the checker must notice it.
+//! - `soak.rs`: all faults for as long as `ANNEAL_FAULTS_MINUTES` says.
+//! - `zombies.rs`: workers that are suspended for longer than their leases.
+
+mod clocks;
+mod crashes;
+mod neighbours;
+mod orphans;
+mod rare;
+#[cfg(feature = "sabotage")]
+mod sabotage;
+mod soak;
+mod zombies;
+
+use anneal_tests::chaos::Report;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
+
+/// The seed of a run: `ANNEAL_FAULTS_SEED`, or a fixed one, so that every run of the gate is the
+/// same.
+fn seed() -> u64 {
+    std::env::var("ANNEAL_FAULTS_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(20_261_122)
+}
+
+/// Whether the campaigns run: always on the installed PostgreSQL, and on one that `ANNEAL_PG_BIN`
+/// names only if `ANNEAL_FAULTS` is set as well.
+fn runs_here() -> bool {
+    let runs =
+        std::env::var_os("ANNEAL_PG_BIN").is_none() || std::env::var_os("ANNEAL_FAULTS").is_some();
+    if !runs {
+        println!(
+            "skipped: faults are tested on the installed PostgreSQL; ANNEAL_FAULTS=1 tests them on this one"
+        );
+    }
+    runs
+}
+
+/// Events that must happen in every campaign with clients. A campaign without one of them has not
+/// tested what it claims.
+const CLIENT_EVENTS: [&str; 17] = [
+    "acknowledged",
+    "appends in pieces",
+    "audits",
+    "calls with their results",
+    "checkpoints by the model",
+    "commits cut after",
+    "commits cut before",
+    "contexts",
+    "deleted",
+    "messages compared",
+    "messages counted",
+    "messages read",
+    "repeated",
+    "separators",
+    "sessions found",
+    "summaries by the model",
+    "turns",
+];
+
+/// Prints the reports, and asserts that every event in `required` has happened and that every
+/// promise was kept.
+#[track_caller]
+fn assert_kept(reports: &[Report], required: &[&str]) {
+    for report in reports {
+        println!("{report}");
+        let missing: Vec<&&str> = required
+            .iter()
+            .filter(|event| report.tally.count(event) == 0)
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "seed {}: never done: {missing:?}",
+            report.seed
+        );
+    }
+    let findings: Vec<String> = reports
+        .iter()
+        .flat_map(|report| &report.findings)
+        .map(ToString::to_string)
+        .collect();
+    assert!(findings.is_empty(), "{findings:#?}");
+}

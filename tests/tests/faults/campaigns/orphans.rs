@@ -1,0 +1,78 @@
+//! Jobs whose worker was killed: other workers run them in time, and a job that kills every worker
+//! is given up.
+
+use std::time::Duration;
+
+use anneal_tests::chaos::{
+    Campaign, Cluster, Plan, orphan_jobs, run_poison_job, silence_connections,
+};
+
+use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
+
+fn campaign_without_clients() -> Campaign {
+    let plan = Plan::of(seed(), &[]);
+    Campaign {
+        workers: 3,
+        writers: 0,
+        chatting: 0,
+        readers: 0,
+        cut: 0,
+        slow: 0,
+        ..Campaign::new(BINARY, plan)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_killed_workers_run_again_within_twenty_seconds() {
+    if !runs_here() {
+        return;
+    }
+    let orphans = orphan_jobs(&campaign_without_clients(), &mut Cluster::start(&[]).await).await;
+    let percentile = |percent: usize| orphans.after[(orphans.after.len() - 1) * percent / 100];
+    println!(
+        "{} orphans ran again after {:?} (p50), {:?} (p99), {:?} at most",
+        orphans.after.len(),
+        percentile(50),
+        percentile(99),
+        percentile(100)
+    );
+    assert_kept(&[orphans.report], &["audits", "checkpoints by the model"]);
+    assert!(
+        orphans.after.len() >= 20,
+        "both workers had unfinished summaries: {:?}",
+        orphans.after
+    );
+    assert!(
+        percentile(99) <= Duration::from_secs(20),
+        "{:?}",
+        orphans.after
+    );
+    assert!(
+        percentile(100) <= Duration::from_secs(30),
+        "{:?}",
+        orphans.after
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_end_when_their_connections_go_silent_without_being_closed() {
+    if !runs_here() {
+        return;
+    }
+    let cluster = &mut Cluster::start(&[("max_connections", "300")]).await;
+    assert_kept(
+        &[silence_connections(&campaign_without_clients(), cluster).await],
+        &["audits", "checkpoints by the model"],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_kills_every_worker_is_given_up_after_twelve_starts() {
+    if !runs_here() {
+        return;
+    }
+    let poison = run_poison_job(&campaign_without_clients(), &mut Cluster::start(&[]).await).await;
+    println!("{} workers died of the job", poison.killed);
+    assert_kept(&[poison.report], &["audits", "checkpoints by the model"]);
+    assert_eq!((poison.killed, poison.starts), (12, Some(12)));
+}

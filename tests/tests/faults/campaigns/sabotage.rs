@@ -1,0 +1,141 @@
+//! Each promise is broken on purpose, and the checker must notice it: a checker that has never
+//! failed proves nothing.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use anneal_tests::chaos::{Campaign, Cluster, Fault, Finding, Plan};
+
+use crate::campaigns::{BINARY, runs_here, seed};
+
+/// The values of `ANNEAL_SABOTAGE`, and the promises that each breaks. A plan must find one of
+/// these promises broken before any other.
+const SABOTAGES: [(&str, &[&str]); 16] = [
+    ("asynchronous_commit", LOST),
+    ("early_answer", LOST),
+    ("no_request_id", &["one effect"]),
+    ("any_body", &["one effect"]),
+    ("ids_from_sequence", DENSE),
+    ("gaps", DENSE),
+    ("late_enqueue", &["jobs"]),
+    ("job_gone_at_claim", &["jobs"]),
+    ("no_lease_token", &["leases"]),
+    ("unread_boundary", &["checkpoints"]),
+    ("no_separator", &["checkpoints", "coverage"]),
+    ("stale_summary", &["checkpoints"]),
+    ("counted_twice", &["counts"]),
+    ("no_tenant", &["tenants"]),
+    ("leftovers", &["deletion"]),
+    ("rewritten_content", &["content"]),
+];
+/// The promises that fail if an acknowledged append is lost: its row is missing, another message
+/// has its id, or its repetition is stored again.
+const LOST: &[&str] = &["durability", "prefix", "order", "one effect", "content"];
+/// A broken promise must be noticed within this time.
+const NOTICED_WITHIN: Duration = Duration::from_mins(1);
+/// Plans that are tried, each with its own seed. A plan may miss the moment in which the broken
+/// promise shows, or may first find another promise broken as a consequence.
+const PLANS: u64 = 3;
+/// Factor for the number of appends between two faults for a sabotage that shows only in summaries.
+const SUMMARY_SLOWDOWN: u64 = 20;
+/// The promises that fail if message ids have gaps: the conversation's row or a context disagrees
+/// with the ids, or messages that do not exist are uncounted.
+const DENSE: &[&str] = &["order", "coverage", "jobs"];
+/// The name of a sabotage, and the promises that it breaks.
+type Sabotage = (&'static str, &'static [&'static str]);
+/// Clusters that are tested at the same time.
+const CLUSTERS: usize = 2;
+
+/// The campaign for a sabotage. A lost lease shows only with a stalled worker, after twenty
+/// seconds. Three sabotages show only in summaries, of which a slow machine makes few between two
+/// crashes. All others show under crashes.
+fn campaign(sabotage: Option<&'static str>, seed: u64) -> Campaign {
+    let crashes = [
+        (Fault::StopDatabase, 6),
+        (Fault::KillServer, 3),
+        (Fault::KillWorker, 3),
+    ];
+    let stall = [(Fault::StallWorker, 1)];
+    let plan = match sabotage {
+        Some("no_lease_token") => Plan::of(seed, &stall),
+        Some("unread_boundary" | "no_separator" | "stale_summary") => {
+            Plan::of(seed, &[(Fault::KillWorker, 3)]).slower(SUMMARY_SLOWDOWN)
+        }
+        Some(_) => Plan::of(seed, &crashes),
+        None => Plan::of(seed, &[crashes.as_slice(), &stall].concat()),
+    };
+    Campaign {
+        sabotage,
+        servers: 1,
+        ..Campaign::new(BINARY, plan)
+    }
+}
+
+/// Runs the sabotages of the queue one after the other on one cluster. Returns a sentence for each
+/// that was not noticed as it should be.
+async fn run_sabotages(queue: &Mutex<Vec<Option<Sabotage>>>) -> Vec<String> {
+    // A long delay of the WAL writer, so that a crash loses commits that did not wait for the disk.
+    let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
+    let mut failures = Vec::new();
+    loop {
+        let next = queue.lock().expect("no holder of the lock panics").pop();
+        let Some(sabotage) = next else {
+            return failures;
+        };
+        let name = sabotage.map(|(name, _)| name);
+        let plans = if sabotage.is_some() { PLANS } else { 1 };
+        let mut outcome = Err(String::from("no plan"));
+        let mut took = Duration::ZERO;
+        for seed in (seed()..).take(plans as usize) {
+            let began = Instant::now();
+            outcome = campaign(name, seed)
+                .first_finding(&mut cluster)
+                .await
+                .map_err(|report| report.to_string());
+            took = began.elapsed();
+            let is_expected = |finding: &Finding| {
+                sabotage.is_some_and(|(_, promises)| promises.contains(&finding.promise))
+            };
+            if outcome.as_ref().is_ok_and(is_expected) {
+                break;
+            }
+        }
+        match (sabotage, outcome) {
+            (Some((name, promises)), Ok(finding)) => {
+                println!("{name}: {finding}");
+                if took > NOTICED_WITHIN {
+                    failures.push(format!("{name} was noticed only after {took:?}"));
+                }
+                if !promises.contains(&finding.promise) {
+                    failures.push(format!("{name} was noticed as another promise: {finding}"));
+                }
+            }
+            (Some((name, _)), Err(report)) => {
+                failures.push(format!("{name} was not noticed: {report}"));
+            }
+            (None, Ok(finding)) => failures.push(format!("without sabotage: {finding}")),
+            (None, Err(report)) => println!("without sabotage: {report}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_promise_that_is_broken_on_purpose_is_noticed_within_a_minute() {
+    if !runs_here() {
+        return;
+    }
+    let only = std::env::var("ANNEAL_FAULTS_SABOTAGE").ok();
+    let selected = SABOTAGES
+        .into_iter()
+        .filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
+    let queue = Mutex::new(
+        std::iter::once(None)
+            .chain(selected.rev().map(Some))
+            .collect(),
+    );
+    let results = futures::future::join_all((0..CLUSTERS).map(|_| run_sabotages(&queue))).await;
+    let failures: Vec<String> = results.into_iter().flatten().collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}

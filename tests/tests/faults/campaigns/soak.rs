@@ -1,0 +1,93 @@
+//! All faults for as long as `ANNEAL_FAULTS_MINUTES` says: `make soak`.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anneal_tests::chaos::{Campaign, Clocks, Cluster, Fault, Plan, Report, Tally};
+use futures::future::join_all;
+
+use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept};
+
+/// Clusters that are tested at the same time.
+const CLUSTERS: u64 = 2;
+/// Immediate stops of PostgreSQL, and kills of servers and of workers, for each cluster in a round.
+const STOPS: usize = 60;
+const KILLS: usize = 30;
+/// How long a transaction holds one snapshot.
+const SNAPSHOT: Duration = Duration::from_mins(2);
+/// Factor for the number of appends between two faults, compared with the gate. With less time, a
+/// long job could be interrupted twelve times and given up.
+const SLOWER: u64 = 2;
+/// Immediate stops, and kills, that an hour must reach.
+const IN_AN_HOUR: u64 = 1_000;
+
+/// Mostly crashes, and each other fault once.
+fn faults() -> Vec<(Fault, usize)> {
+    let often = [
+        (Fault::StopDatabase, STOPS),
+        (Fault::KillServer, KILLS),
+        (Fault::KillWorker, KILLS),
+    ];
+    let others = Fault::ALL
+        .into_iter()
+        .filter(|fault| often.iter().all(|(other, _)| other != fault));
+    often
+        .into_iter()
+        .chain(others.map(|fault| (fault, 1)))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_promise_holds_under_all_faults_for_the_given_minutes() {
+    let minutes: Option<u64> = std::env::var("ANNEAL_FAULTS_MINUTES")
+        .ok()
+        .and_then(|minutes| minutes.parse().ok());
+    let Some(minutes) = minutes else {
+        println!("skipped: ANNEAL_FAULTS_MINUTES says how long");
+        return;
+    };
+    let fixed: Option<u64> = std::env::var("ANNEAL_FAULTS_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let began = Instant::now();
+    let total = Tally::default();
+    while began.elapsed() < Duration::from_secs(60 * minutes) {
+        let seed = fixed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+        let campaigns = (0..CLUSTERS).map(|number| async move {
+            let clocks = Clocks::find().expect("scripts/debian.sh faketime installs it");
+            let plan = Plan::of(seed + number, &faults()).slower(SLOWER);
+            let campaign = Campaign {
+                clocks: Some(Arc::new(clocks)),
+                snapshot: SNAPSHOT,
+                ..Campaign::new(BINARY, plan)
+            };
+            println!("{}", campaign.plan);
+            campaign.run(&mut Cluster::start(&[]).await).await
+        });
+        let reports: Vec<Report> = join_all(campaigns).await;
+        for report in &reports {
+            total.merge(&report.tally);
+        }
+        assert_kept(&reports, &CLIENT_EVENTS);
+        println!("after {} minutes: {total}", began.elapsed().as_secs() / 60);
+    }
+    for event in Fault::ALL
+        .map(Fault::name)
+        .into_iter()
+        .chain(["sessions rotated"])
+    {
+        assert!(total.count(event) > 0, "never done: {event}");
+    }
+    let kills = total.count(Fault::KillServer.name()) + total.count(Fault::KillWorker.name());
+    for (what, count) in [
+        ("immediate stops", total.count(Fault::StopDatabase.name())),
+        ("kills", kills),
+    ] {
+        assert!(
+            minutes < 60 || count >= IN_AN_HOUR,
+            "{count} {what} in an hour"
+        );
+    }
+}

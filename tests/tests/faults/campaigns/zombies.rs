@@ -1,0 +1,40 @@
+//! Workers that are suspended for longer than their leases and then resume.
+
+use anneal_tests::chaos::{Campaign, Cluster, Plan, stall_workers};
+
+use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
+
+/// How often a worker is suspended and resumed; `ANNEAL_ZOMBIES` sets another number.
+const STALLS: usize = 30;
+
+fn campaign() -> Campaign {
+    Campaign {
+        workers: 6,
+        writers: 2,
+        readers: 1,
+        cut: 0,
+        slow: 0,
+        ..Campaign::new(BINARY, Plan::of(seed(), &[]))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_resume_after_their_leases_ended_change_nothing() {
+    if !runs_here() {
+        return;
+    }
+    let times = std::env::var("ANNEAL_ZOMBIES")
+        .ok()
+        .and_then(|times| times.parse().ok())
+        .unwrap_or(STALLS);
+    let report = stall_workers(
+        &campaign(),
+        &mut Cluster::start(&[("max_connections", "300")]).await,
+        times,
+    )
+    .await;
+    assert_kept(
+        &[report],
+        &["audits", "messages compared", "checkpoints by the model"],
+    );
+}

@@ -1,0 +1,155 @@
+//! Races between two operations on the same rows, most of them in both orders. The test holds a lock
+//! that the first operation needs in the middle of its transaction and waits until PostgreSQL shows
+//! the operation waiting. Then it starts the second operation, waits until that one waits too (or
+//! has ended without waiting), and releases the lock. The order is the same in every run.
+//!
+//! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and imports.
+//! - `deletions.rs`: a deletion against summaries, claims, counts, appends and another deletion.
+//! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
+//! - `repeated_requests.rs`: one request id in two concurrent calls.
+//! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
+//!
+//! Other races are tested in `tests/tests/api/`: requeue and death against a deletion
+//! (`jobs/claims.rs`), counting against an append and a deletion (`jobs/counting.rs`), a lease that
+//! passes to another worker during a summary (`jobs/leases.rs`), appends in batches
+//! (`conversations/append_batching.rs`), and many operations in no fixed order
+//! (`conversations/concurrency.rs`).
+
+mod checkpoints;
+mod deletions;
+mod queue;
+mod repeated_requests;
+mod stalled_workers;
+
+use anneal_core::{
+    caller::{Caller, TenantId},
+    job::JobKind,
+    tokens::Tokens,
+};
+use anneal_store::{ClaimedJob, CountedMessages, ModelSpend, SummaryKind, SummarySpec};
+use anneal_tests::{TestApp, TestConversation, pb};
+use uuid::Uuid;
+
+/// The caller of the store functions.
+const CALLER: Caller = Caller::of(TenantId::DEFAULT);
+
+/// Claims the due jobs of a kind, as a worker does.
+async fn claim_due_jobs(app: &TestApp, kind: JobKind) -> Vec<ClaimedJob> {
+    let nobody = TenantId(Uuid::nil());
+    app.store
+        .claim_jobs(kind, 100, 100, nobody, "by hand", &[])
+        .await
+        .expect("claims")
+        .jobs
+}
+
+/// Claims the only due job of a kind.
+async fn claim_job(app: &TestApp, kind: JobKind) -> ClaimedJob {
+    let mut claimed = claim_due_jobs(app, kind).await;
+    assert_eq!(claimed.len(), 1, "one job is due");
+    claimed.remove(0)
+}
+
+/// Reads the uncounted messages of the job's conversation and counts each as ten tokens.
+async fn count_messages<'a>(app: &TestApp, job: &'a ClaimedJob) -> CountedMessages<'a> {
+    let read = app
+        .store
+        .read_uncounted_page(job)
+        .await
+        .expect("reads")
+        .expect("the conversation is there");
+    let counts = read
+        .messages
+        .iter()
+        .map(|(id, _, _)| (*id, Tokens::new(10)))
+        .collect();
+    CountedMessages {
+        job,
+        counted: read.counted,
+        counts,
+    }
+}
+
+/// Ends the leases of all running jobs.
+async fn end_leases(app: &TestApp) {
+    let end = "update ai_job set lease_until_ts = now() - interval '1 second' where state = 1";
+    sqlx::query(end)
+        .execute(&mut app.db().await)
+        .await
+        .expect("runs");
+}
+
+/// The jobs of a conversation: kind, state (waiting, running or dead) and attempts.
+async fn list_jobs(conversation: &TestConversation<'_>) -> Vec<(pb::JobKind, pb::JobState, i32)> {
+    let ask = pb::ListJobsRequest {
+        conversation_id: conversation.id.clone(),
+        ..Default::default()
+    };
+    let jobs = conversation
+        .app
+        .operators()
+        .list_jobs(ask)
+        .await
+        .expect("lists")
+        .into_inner()
+        .jobs;
+    jobs.iter()
+        .map(|job| (job.kind(), job.state(), job.attempts))
+        .collect()
+}
+
+/// Reads how many messages of a conversation are not counted.
+async fn count_uncounted_messages(conversation: &TestConversation<'_>) -> i64 {
+    conversation
+        .conversation()
+        .await
+        .token_total
+        .expect("has a total")
+        .estimated_messages
+}
+
+/// Inserts a dead job of this kind.
+async fn insert_dead_job(conversation: &TestConversation<'_>, kind: JobKind) {
+    let insert =
+        "insert into ai_job_dead (tenant_id, kind, conversation_id, generation, attempts, dirty_ts)
+        values ($1, $2, $3, 1, 12, now())";
+    let insert = sqlx::query(insert)
+        .bind(TenantId::DEFAULT.0)
+        .bind(kind.code())
+        .bind(conversation.uuid());
+    insert
+        .execute(&mut conversation.app.db().await)
+        .await
+        .expect("inserts");
+}
+
+/// A summary as a worker would store it.
+fn summary(text: &str) -> SummarySpec {
+    SummarySpec {
+        text: text.into(),
+        tokens: Tokens::new(5),
+        kind: SummaryKind::Extractive,
+        model: "by hand".into(),
+        prompt_version: 1,
+        spent: ModelSpend::default(),
+        duration_ms: 0,
+    }
+}
+
+/// Counts the rows of a conversation in all tables.
+async fn count_rows_left(conversation: &TestConversation<'_>) -> i64 {
+    let mut db = conversation.app.db().await;
+    let tables = "select format('select count(*) from %I where conversation_id = $1', table_name)
+        from information_schema.columns where table_schema = 'public' and column_name = 'conversation_id'";
+    let scans: Vec<String> = sqlx::query_scalar(tables)
+        .fetch_all(&mut db)
+        .await
+        .expect("lists tables");
+    let mut left = 0;
+    for scan in scans {
+        let scan =
+            sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(scan)).bind(conversation.uuid());
+        left += scan.fetch_one(&mut db).await.expect("counts");
+    }
+    left
+}

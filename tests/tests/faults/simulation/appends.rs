@@ -1,0 +1,167 @@
+//! The append operation and its expected result.
+
+use std::collections::BTreeMap;
+
+use anneal_core::message;
+use anneal_tests::{message as build_message, parsed, pb, status_details};
+use pb::part::Part;
+
+use crate::simulation::{
+    conversation::{SimulatedConversation, Violation},
+    policies_and_messages::{CALL, RESULT, keeps_tools, new_message},
+};
+
+impl SimulatedConversation<'_> {
+    /// Id of the oldest tool call without a result.
+    fn unanswered_call(&self) -> Option<String> {
+        let parts = || {
+            self.messages
+                .iter()
+                .flat_map(|message| &message.parts)
+                .filter_map(|part| part.part.as_ref())
+        };
+        let answered = |id: &str| {
+            parts().any(|part| matches!(part, Part::ToolResult(part) if part.tool_use_id == id))
+        };
+        let mut calls = parts().filter_map(|part| match part {
+            Part::ToolUse(part) => Some(part.id.as_str()),
+            _ => None,
+        });
+        calls.find(|id| !answered(id)).map(str::to_owned)
+    }
+
+    /// The message ids of tool calls and of their first results.
+    pub(crate) fn tool_pairs(&self) -> Vec<(i64, i64)> {
+        let mut open: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut pairs = Vec::new();
+        for (id, message) in (1..).zip(&self.messages) {
+            for part in message.parts.iter().filter_map(|part| part.part.as_ref()) {
+                match part {
+                    Part::ToolUse(part) => drop(open.entry(&part.id).or_insert(id)),
+                    Part::ToolResult(part) => {
+                        pairs.extend(
+                            open.remove(part.tool_use_id.as_str())
+                                .map(|call| (call, id)),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+        pairs
+    }
+
+    pub(crate) async fn append(
+        &mut self,
+        request: Option<u8>,
+        body: u8,
+        messages: u8,
+    ) -> Result<(), Violation> {
+        // With a request id, the same parameters always make the same message.
+        let number = request.map_or(self.messages.len() + 10, usize::from);
+        let unanswered = request.is_none().then(|| self.unanswered_call()).flatten();
+        // While a call has no result, a result replaces a further call of kind CALL.
+        let body = if body == CALL && unanswered.is_some() {
+            RESULT
+        } else {
+            body
+        };
+        let first = std::iter::once(new_message(body, number, unanswered.as_deref()));
+        let new: Vec<pb::NewMessage> = first
+            .chain((1..usize::from(messages)).map(|n| new_message(body % 3, number + n, None)))
+            .collect();
+        let ask = pb::AppendMessagesRequest {
+            conversation_id: self.id.to_string(),
+            request_id: request.map(|id| format!("r{id}")).unwrap_or_default(),
+            messages: new.clone(),
+            ..Default::default()
+        };
+        let answer = self
+            .app
+            .messages()
+            .append_messages(ask)
+            .await
+            .map(tonic::Response::into_inner);
+        let earlier = request.and_then(|id| self.requests.get(&id).cloned());
+        match (earlier, answer) {
+            (Some((earlier, acknowledged)), Ok(answer))
+                if earlier == new && answer.replayed && acknowledged == ids(&answer) =>
+            {
+                self.record_event("appends repeated");
+            }
+            (Some((earlier, acknowledged)), Ok(answer))
+                if earlier == new && acknowledged.is_empty() && answer.messages.is_empty() =>
+            {
+                self.record_event("appends of nothing repeated");
+            }
+            (Some((earlier, _)), Err(status))
+                if earlier != new && status_details(&status).reason == "REQUEST_ID_REUSED" =>
+            {
+                self.record_event("request ids reused");
+            }
+            (None, Ok(answer)) if !answer.replayed => self.record_append(request, new, &answer)?,
+            (earlier, answer) => {
+                return Err(format!("an append after {earlier:?} returned {answer:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the ids of an append and adds its messages to the expected ones. A policy may leave
+    /// out the tool messages.
+    fn record_append(
+        &mut self,
+        request: Option<u8>,
+        new: Vec<pb::NewMessage>,
+        answer: &pb::AppendMessagesResponse,
+    ) -> Result<(), Violation> {
+        let kept = if keeps_tools(self.policy) {
+            new.clone()
+        } else {
+            without_tools(&new)
+        };
+        let last = self.last_message_id().0;
+        let expected: Vec<i64> = (1..=kept.len() as i64).map(|n| last + n).collect();
+        let acknowledged = ids(answer);
+        if acknowledged != expected || answer.skipped.len() != new.len() - kept.len() {
+            return Err(format!(
+                "appended as {acknowledged:?} without {:?}, expected {expected:?}",
+                answer.skipped
+            ));
+        }
+        let mut parts = kept.iter().flat_map(|message| &message.parts);
+        if parts.any(|part| matches!(part.part, Some(Part::ToolResult(_)))) {
+            self.record_event("results of tools");
+        }
+        self.messages.extend(kept);
+        if let Some(id) = request {
+            self.requests.insert(id, (new, acknowledged));
+        }
+        self.record_event("appends");
+        Ok(())
+    }
+}
+
+fn ids(answer: &pb::AppendMessagesResponse) -> Vec<i64> {
+    answer
+        .messages
+        .iter()
+        .map(|message| message.message_id)
+        .collect()
+}
+
+/// The messages without tool calls and results. Which messages stay is decided by the core, which
+/// has its own tests.
+fn without_tools(new: &[pb::NewMessage]) -> Vec<pb::NewMessage> {
+    let all: Vec<message::Message> = new.iter().map(parsed).collect();
+    let kept = message::without_tools(&all).into_iter().map(|(index, _)| {
+        let parts = new[index].parts.iter().filter_map(|part| part.part.clone());
+        build_message(
+            new[index].role(),
+            parts
+                .filter(|part| !matches!(part, Part::ToolUse(_)))
+                .collect(),
+        )
+    });
+    kept.collect()
+}

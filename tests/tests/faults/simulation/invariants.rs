@@ -1,0 +1,365 @@
+//! The invariants. [`check`] runs after every operation: it checks rows and jobs and is fast.
+//! [`check_closely`] and [`check_all`] take several times as long: they run after one operation of
+//! a list and at its end.
+
+use anneal_core::{job::JobKind, policy::PolicyOverrides, trigger};
+use anneal_tests::{Built, Rendered, pb};
+use pb::Format;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::simulation::{
+    conversation::{CALLER, SimulatedConversation, Violation},
+    stored_rows::{self, StoredRows},
+};
+
+/// A token budget that most contexts exceed. The newest message alone may need as much.
+const BUDGET: u64 = 900;
+
+/// Number of context variants: each provider format, whole and within the budget.
+pub(crate) const BUILD_VARIANTS: u8 = 2 * FORMATS.len() as u8;
+const FORMATS: [Format; 3] = [
+    Format::OpenaiChat,
+    Format::AnthropicMessages,
+    Format::GeminiContents,
+];
+
+/// Checks rows and due jobs. If there is a new checkpoint, the conversation is verified as well.
+pub(crate) async fn check(
+    simulated: &mut SimulatedConversation<'_>,
+) -> Result<StoredRows, Violation> {
+    let rows = stored_rows::read_and_check(simulated).await?;
+    check_due_jobs(simulated, &rows).await?;
+    if rows.checkpoints != simulated.checkpoints {
+        simulated.checkpoints.clone_from(&rows.checkpoints);
+        verify(simulated).await?;
+    }
+    Ok(rows)
+}
+
+/// Checks everything with one context, whose variant depends on the newest message. The checks
+/// write nothing.
+pub(crate) async fn check_closely(
+    simulated: &mut SimulatedConversation<'_>,
+) -> Result<(), Violation> {
+    let rows = check(simulated).await?;
+    check_messages(simulated).await?;
+    verify(simulated).await?;
+    check_context(simulated, &rows, rows.newest as u8 % BUILD_VARIANTS).await
+}
+
+/// Checks everything with three contexts: neutral, in one provider format, and in this format
+/// within the budget.
+pub(crate) async fn check_all(
+    simulated: &mut SimulatedConversation<'_>,
+) -> Result<StoredRows, Violation> {
+    let rows = check(simulated).await?;
+    check_messages(simulated).await?;
+    verify(simulated).await?;
+    check_neutral_context(simulated, &rows).await?;
+    let variant = rows.newest as u8 % FORMATS.len() as u8;
+    check_context(simulated, &rows, variant).await?;
+    check_context(simulated, &rows, variant + FORMATS.len() as u8).await?;
+    Ok(rows)
+}
+
+/// Callers read the appended messages without gaps, in order and byte for byte, and exact token
+/// counts.
+async fn check_messages(simulated: &mut SimulatedConversation<'_>) -> Result<(), Violation> {
+    let conversation = simulated.app.conversation_by_id(&simulated.id.to_string());
+    let stored = conversation.messages().await;
+    for message in &stored {
+        let new = pb::NewMessage {
+            role: message.role,
+            parts: message.parts.clone(),
+            ..Default::default()
+        };
+        let id = message.message_id;
+        let expected = simulated.messages.get(id as usize - 1);
+        if expected != Some(&new) {
+            return Err(format!("message {id} is {new:?}, expected {expected:?}"));
+        }
+        let tokens = simulated.update_expected_rows()[id as usize - 1]
+            .tokens
+            .cast_unsigned();
+        let counted = message.tokens.unwrap_or_default();
+        if !counted.estimated && counted.tokens != tokens {
+            return Err(format!(
+                "message {id} is counted as {counted:?}, and has {tokens} tokens"
+            ));
+        }
+    }
+    let ids: Vec<i64> = stored.iter().map(|message| message.message_id).collect();
+    if ids.iter().copied().eq(1..=simulated.last_message_id().0) {
+        return Ok(());
+    }
+    Err(format!(
+        "{ids:?} are stored, {} messages are expected",
+        simulated.messages.len()
+    ))
+}
+
+/// `Store::verify` finds no violation: promises 3, 6, 7, 12, and all totals.
+async fn verify(simulated: &SimulatedConversation<'_>) -> Result<(), Violation> {
+    let verified = simulated
+        .app
+        .store
+        .verify(CALLER, simulated.id)
+        .await
+        .map_err(|error| format!("not verified: {error}"))?;
+    let found: Vec<String> = verified
+        .violations
+        .iter()
+        .map(|violation| format!("promise {}: {}", violation.promise, violation.description))
+        .collect();
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(found.join("; "))
+    }
+}
+
+/// All due work has a job.
+async fn check_due_jobs(
+    simulated: &SimulatedConversation<'_>,
+    rows: &StoredRows,
+) -> Result<(), Violation> {
+    let has = |kind: JobKind| rows.jobs.contains(&kind.code());
+    if rows.counted < rows.newest && !has(JobKind::CountTokens) {
+        return Err(format!(
+            "messages after {} are not counted, and there is no counting job",
+            rows.counted
+        ));
+    }
+    if has(JobKind::CountTokens) {
+        // The counting job evaluates the triggers when it ends.
+        return Ok(());
+    }
+    let usage = simulated
+        .app
+        .store
+        .read_context_usage(CALLER, simulated.id, &PolicyOverrides::default())
+        .await;
+    let state = usage.map_err(|error| format!("no usage: {error}"))?.state;
+    match trigger::due_jobs(&state)
+        .into_iter()
+        .find(|kind| !has(*kind))
+    {
+        None => Ok(()),
+        Some(kind) => Err(format!(
+            "{} is due, and there is no job: {state:?}",
+            kind.name()
+        )),
+    }
+}
+
+/// The request for this variant, below [`BUILD_VARIANTS`].
+fn build_request(variant: u8) -> pb::BuildContextRequest {
+    let format = FORMATS[usize::from(variant) % FORMATS.len()];
+    let budget_tokens = (usize::from(variant) >= FORMATS.len()).then_some(BUDGET);
+    pb::BuildContextRequest {
+        format: format.into(),
+        budget_tokens,
+        ..Default::default()
+    }
+}
+
+/// The manifest lists every message once, and the context starts after the boundary.
+async fn check_neutral_context(
+    simulated: &SimulatedConversation<'_>,
+    rows: &StoredRows,
+) -> Result<(), Violation> {
+    let built = simulated
+        .build_context(pb::BuildContextRequest {
+            dry_run: true,
+            ..Default::default()
+        })
+        .await?;
+    check_manifest(simulated, &built)?;
+    check_boundary(rows.boundary, &built)
+}
+
+/// The same for a context in this variant, which its provider must accept. An empty context is
+/// checked in the neutral format.
+async fn check_context(
+    simulated: &SimulatedConversation<'_>,
+    rows: &StoredRows,
+    variant: u8,
+) -> Result<(), Violation> {
+    if rows.newest == rows.boundary {
+        return check_neutral_context(simulated, rows).await;
+    }
+    let built = check_provider_request(
+        simulated,
+        pb::BuildContextRequest {
+            dry_run: true,
+            ..build_request(variant)
+        },
+    )
+    .await?;
+    check_boundary(rows.boundary, &built)
+}
+
+fn check_boundary(boundary: i64, built: &pb::BuildContextResponse) -> Result<(), Violation> {
+    if built.boundary_message_id == boundary {
+        return Ok(());
+    }
+    Err(format!(
+        "the context starts after {}, not after {boundary}",
+        built.boundary_message_id
+    ))
+}
+
+/// Builds a context as a caller does, so that the service records its prefix, and checks it.
+pub(crate) async fn build_and_check_context(
+    simulated: &SimulatedConversation<'_>,
+    variant: u8,
+) -> Result<(), Violation> {
+    let built = simulated
+        .build_context(pb::BuildContextRequest::default())
+        .await?;
+    check_manifest(simulated, &built)?;
+    if built.messages.is_empty() {
+        return Ok(());
+    }
+    check_provider_request(simulated, build_request(variant))
+        .await
+        .map(|_| ())
+}
+
+fn check_manifest(
+    simulated: &SimulatedConversation<'_>,
+    built: &pb::BuildContextResponse,
+) -> Result<(), Violation> {
+    let mut next = 1;
+    for entry in &built.manifest {
+        if entry.first_message_id != next || entry.last_message_id < entry.first_message_id {
+            return Err(format!(
+                "the manifest has a gap or an overlap at {next}: {:?}",
+                built.manifest
+            ));
+        }
+        next = entry.last_message_id + 1;
+    }
+    if next == simulated.last_message_id().0 + 1 {
+        return Ok(());
+    }
+    Err(format!(
+        "the manifest ends before {next}, the newest message is {}",
+        simulated.last_message_id()
+    ))
+}
+
+/// Builds a context that its provider must accept: every call has its result, and every result its
+/// call, also within a small budget, which must keep the user's newest message.
+async fn check_provider_request(
+    simulated: &SimulatedConversation<'_>,
+    ask: pb::BuildContextRequest,
+) -> Result<pb::BuildContextResponse, Violation> {
+    let (format, budget_tokens) = (ask.format(), ask.budget_tokens);
+    let built = Built(simulated.build_context(ask).await?);
+    check_manifest(simulated, &built.0)?;
+    if budget_tokens.is_some_and(|budget| built.0.total_tokens > budget) {
+        return Err(format!(
+            "{} tokens of {BUDGET} in {format:?}",
+            built.0.total_tokens
+        ));
+    }
+    let by_user = simulated
+        .messages
+        .iter()
+        .rposition(|message| message.role() == pb::Role::User);
+    let newest = by_user.map_or(0, |index| index as i64 + 1);
+    if newest > built.0.boundary_message_id
+        && built.representation(newest).0 == pb::Representation::Dropped
+    {
+        return Err(format!(
+            "the user's newest message {newest} is left out within {budget_tokens:?}"
+        ));
+    }
+    let rendered =
+        Rendered::read(&built, format).map_err(|error| format!("{format:?}: {error}"))?;
+    let refusals = rendered.refusals();
+    if refusals.is_empty() {
+        return Ok(built.0);
+    }
+    Err(format!(
+        "{format:?} within {budget_tokens:?} would be refused: {refusals:?}"
+    ))
+}
+
+/// The newest checkpoint does not separate a call from its result. This holds only for a checkpoint
+/// that was made from the present messages.
+pub(crate) async fn check_tool_pairs(
+    simulated: &mut SimulatedConversation<'_>,
+) -> Result<(), Violation> {
+    let last = simulated.read_last_checkpoint().await;
+    for (call, result) in simulated.tool_pairs() {
+        if last.is_some_and(|last| (call..result).contains(&last)) {
+            return Err(format!(
+                "a checkpoint up to {last:?} separates the call {call} from its result {result}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// After all jobs have run, everything is counted and no job is left.
+pub(crate) async fn check_after_all_jobs(
+    simulated: &mut SimulatedConversation<'_>,
+) -> Result<(), Violation> {
+    let rows = check_all(simulated).await?;
+    if rows.counted != rows.newest || !rows.jobs.is_empty() {
+        return Err(format!(
+            "{} of {} are counted, jobs {:?} are left",
+            rows.counted, rows.newest, rows.jobs
+        ));
+    }
+    let last = rows.checkpoints.last();
+    if simulated
+        .tool_pairs()
+        .iter()
+        .any(|(_, result)| last.is_some_and(|last| result <= last))
+    {
+        simulated.record_event("calls with their results in checkpoints");
+    }
+    *simulated.tally.entry("checkpoints").or_default() += rows.checkpoints.len() as u64;
+    *simulated.tally.entry("summaries of messages").or_default() += rows.summaries.unsigned_abs();
+    Ok(())
+}
+
+/// The tables with rows of conversations.
+const TABLES: [&str; 10] = [
+    "ai_message",
+    "ai_job",
+    "ai_job_dead",
+    "ai_summary_part",
+    "ai_conversation_checkpoint",
+    "ai_request",
+    "ai_session",
+    "ai_separator",
+    "ai_context_prefix",
+    "ai_conversation",
+];
+
+/// No row of a deleted conversation is left, although workers have resumed after the deletion.
+pub(crate) async fn check_no_rows_left(db: &mut PgConnection) -> Result<(), Violation> {
+    let counts = TABLES.map(|table| format!("(select count(*) from {table})"));
+    let left = AssertSqlSafe(format!("select {}", counts.join(" + ")));
+    let left: i64 = sqlx::query_scalar(left)
+        .fetch_one(db)
+        .await
+        .expect("counts");
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(format!("{left} rows are left of a deleted conversation"))
+    }
+}
+
+/// Deletes all rows after a list that has violated an invariant.
+pub(crate) async fn delete_all_rows(db: &mut PgConnection) {
+    for table in TABLES {
+        let all = AssertSqlSafe(format!("delete from {table}"));
+        sqlx::query(all).execute(&mut *db).await.expect("deletes");
+    }
+}

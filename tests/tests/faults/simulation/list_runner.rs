@@ -1,0 +1,216 @@
+//! Runs one list after another in one thread. All lists of a thread share a server, its database
+//! and its connections.
+
+use std::{
+    cell::RefCell,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use anneal_tests::TestApp;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use sqlx::PgConnection;
+use tokio::runtime::Builder;
+
+use crate::simulation::{
+    conversation::{SimulatedConversation, Tally, Violation},
+    invariants,
+    operations::{self, Operation},
+};
+
+/// Operations in the longest list.
+const LONGEST: usize = 20;
+/// Lists in one batch. Each batch has its own random seed.
+const LISTS: u32 = 16;
+
+/// State that the threads share.
+pub(crate) struct SharedRun {
+    pub(crate) seed: u64,
+    pub(crate) began: Instant,
+    pub(crate) until: Instant,
+    /// Whether a thread has found a violation. The other threads then stop.
+    pub(crate) violated: AtomicBool,
+}
+
+/// The policy, and the operations.
+type List = (u8, Vec<Operation>);
+
+/// After which operations of a list the closer checks run. After the last operation everything is
+/// checked in any case.
+#[derive(Debug, Clone, Copy)]
+enum CheckSchedule {
+    /// All checks after each operation.
+    AfterEach,
+    /// The closer checks after one operation: this index, modulo the length of the list.
+    AfterOne(usize),
+}
+
+struct ListRunner<'a> {
+    run: &'a SharedRun,
+    number: u64,
+    app: TestApp,
+    db: PgConnection,
+    tally: Tally,
+    /// Set once a list has violated an invariant: the schedule for the shortened lists.
+    shortening: Option<CheckSchedule>,
+}
+
+/// Runs lists until the time is over, and returns the events.
+pub(crate) fn run_lists(run: &SharedRun, number: u64) -> Tally {
+    // The server, workers and callers of a list share one thread: they work one after the other.
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let runner = RefCell::new(runtime.block_on(async {
+        let app = TestApp::start().await;
+        let mut db = app.db().await;
+        // A generic plan, because the same few statements are executed very often.
+        sqlx::query("set plan_cache_mode = force_generic_plan")
+            .execute(&mut db)
+            .await
+            .expect("sets");
+        ListRunner {
+            run,
+            number,
+            app,
+            db,
+            tally: Tally::new(),
+            shortening: None,
+        }
+    }));
+    for batch in 0_u64.. {
+        if Instant::now() >= run.until || run.violated.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut bytes = [0; 32];
+        for (index, part) in [run.seed, number, batch].into_iter().enumerate() {
+            bytes[8 * index..8 * index + 8].copy_from_slice(&part.to_le_bytes());
+        }
+        let config = Config {
+            cases: LISTS,
+            failure_persistence: None,
+            max_shrink_iters: 2_000,
+            ..Config::default()
+        };
+        let mut generator =
+            TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        let outcome = generator.run(&operations::lists(LONGEST), |list| {
+            runtime
+                .block_on(runner.borrow_mut().run_list(&list))
+                .map_err(TestCaseError::fail)
+        });
+        assert!(
+            outcome.is_ok(),
+            "seed {}, thread {number}, batch {batch}: {}",
+            run.seed,
+            outcome.expect_err("the assertion has checked it")
+        );
+    }
+    runner.into_inner().tally
+}
+
+impl ListRunner<'_> {
+    /// Runs a list with the closer checks after one operation. A list that violates an invariant
+    /// runs again with all checks after each operation, and so do the shortened lists, unless only
+    /// the first schedule shows the violation.
+    async fn run_list(&mut self, list: &List) -> Result<(), Violation> {
+        if let Some(schedule) = self.shortening {
+            return self.perform_list(list, schedule).await;
+        }
+        if self.run.violated.load(Ordering::Relaxed) {
+            // Only one violation is shortened at a time.
+            return Ok(());
+        }
+        let lists = self.tally.entry("lists").or_default();
+        *lists += 1;
+        let lists = *lists;
+        let schedule = CheckSchedule::AfterOne(lists as usize);
+        let Err(violation) = self.perform_list(list, schedule).await else {
+            return Ok(());
+        };
+        if self.run.violated.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let seconds = self.run.began.elapsed().as_secs_f64();
+        println!(
+            "thread {}: list {lists} violates an invariant after {seconds:.1} s and is shortened: {violation}",
+            self.number
+        );
+        let exact = self.perform_list(list, CheckSchedule::AfterEach).await;
+        self.shortening = Some(if exact.is_err() {
+            CheckSchedule::AfterEach
+        } else {
+            schedule
+        });
+        exact.and(Err(violation))
+    }
+
+    /// Performs one list on a new conversation, and deletes the conversation.
+    async fn perform_list(
+        &mut self,
+        (policy, list): &List,
+        schedule: CheckSchedule,
+    ) -> Result<(), Violation> {
+        let mut simulated =
+            SimulatedConversation::create(&self.app, &mut self.db, *policy, &mut self.tally).await;
+        let mut violation = None;
+        for (index, operation) in list.iter().enumerate() {
+            *simulated.tally.entry("operations").or_default() += 1;
+            let depth = match schedule {
+                CheckSchedule::AfterEach => CheckDepth::All,
+                CheckSchedule::AfterOne(one) if one % list.len() == index => CheckDepth::Close,
+                CheckSchedule::AfterOne(_) => CheckDepth::Quick,
+            };
+            let outcome = perform_and_check(&mut simulated, *operation, depth).await;
+            if let Err(found) = outcome {
+                violation = Some(format!(
+                    "after operation {}, {operation:?}: {found}",
+                    index + 1
+                ));
+                break;
+            }
+        }
+        if violation.is_none() {
+            simulated.finish_all_jobs().await;
+            violation = invariants::check_after_all_jobs(&mut simulated)
+                .await
+                .err()
+                .map(|found| format!("after all jobs: {found}"));
+        }
+        // The conversation is deleted after a violation too, so that the next list finds no rows of
+        // it.
+        let deleted = simulated.delete_and_resume_workers().await;
+        let rows_left = invariants::check_no_rows_left(&mut self.db).await;
+        let outcome = violation.map_or(deleted.and(rows_left), Err);
+        if outcome.is_err() {
+            invariants::delete_all_rows(&mut self.db).await;
+        }
+        outcome
+    }
+}
+
+/// The checks after an operation.
+enum CheckDepth {
+    Quick,
+    Close,
+    All,
+}
+
+/// Performs one operation and checks the invariants.
+async fn perform_and_check(
+    simulated: &mut SimulatedConversation<'_>,
+    operation: Operation,
+    depth: CheckDepth,
+) -> Result<(), Violation> {
+    let is_no_op = simulated.is_no_op(operation);
+    if !is_no_op {
+        simulated.perform(operation).await?;
+    }
+    match depth {
+        CheckDepth::Quick if is_no_op => Ok(()),
+        CheckDepth::Quick => invariants::check(simulated).await.map(|_| ()),
+        CheckDepth::Close => invariants::check_closely(simulated).await,
+        CheckDepth::All => invariants::check_all(simulated).await.map(|_| ()),
+    }
+}

@@ -1,0 +1,118 @@
+//! Simulation: random lists of operations on a conversation, thousands a minute, on a real
+//! PostgreSQL. After every operation the simulation checks the invariants that one SQL statement
+//! can check: the rows and the due jobs. After one operation of each list it also checks what
+//! callers read, a context and the verification. After the last operation it checks everything. A
+//! list that violates an invariant is shortened, with all checks after every operation, to the
+//! shortest list that still violates it, and printed.
+//!
+//! - `operations.rs`: the operations, and how often each is generated.
+//! - `policies_and_messages.rs`: the policies and messages that the operations use.
+//! - `conversation.rs`: the simulated conversation and its workers, and how each operation is
+//!   performed.
+//! - `appends.rs`: the append operation and its expected result.
+//! - `other_conversations.rs`: the operations on a session and on an imported file.
+//! - `invariants.rs`: what must hold after every operation, after a list, and after the deletion.
+//! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected rows.
+//! - `list_runner.rs`: generates, performs and shortens lists in one thread.
+//!
+//! `ANNEAL_SIMULATION_SECONDS` sets the duration (30) and `ANNEAL_SIMULATION_SEED` the first seed
+//! (1). A seed always gives the same lists. If a required event has not happened by then, the
+//! simulation continues with the next seeds.
+
+mod appends;
+mod conversation;
+mod invariants;
+mod list_runner;
+mod operations;
+mod other_conversations;
+mod policies_and_messages;
+mod stored_rows;
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
+
+use crate::simulation::list_runner::SharedRun;
+
+/// The binary `anneal`.
+const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");
+/// Threads. Each has its own database and one conversation at a time.
+const THREADS: u64 = 3;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
+}
+
+#[test]
+fn every_promise_holds_after_every_operation_in_any_order() {
+    let seconds = number("ANNEAL_SIMULATION_SECONDS", 30);
+    let seed = number("ANNEAL_SIMULATION_SEED", 1);
+    let mut events = BTreeMap::new();
+    for seed in (seed..).take(SEEDS) {
+        run_seed(seed, Duration::from_secs(seconds), &mut events);
+        if missing_events(&events).is_empty() {
+            return;
+        }
+    }
+    panic!("never: {:?}", missing_events(&events));
+}
+
+/// Seeds that are run at most. A slow machine may need several until every required event has
+/// happened.
+const SEEDS: usize = 4;
+
+/// Runs lists of a seed for this duration, and adds the events to those of earlier seeds.
+fn run_seed(seed: u64, duration: Duration, events: &mut BTreeMap<&'static str, u64>) {
+    let began = Instant::now();
+    let earlier_lists = events.get("lists").copied().unwrap_or_default();
+    let run = &SharedRun {
+        seed,
+        began,
+        until: began + duration,
+        violated: AtomicBool::new(false),
+    };
+    std::thread::scope(|threads| {
+        let runners: Vec<_> = (0..THREADS)
+            .map(|number| threads.spawn(move || list_runner::run_lists(run, number)))
+            .collect();
+        for runner in runners {
+            let tally = runner
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            for (event, count) in tally {
+                *events.entry(event).or_insert(0) += count;
+            }
+        }
+    });
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    println!(
+        "seed {seed}: {:.0} lists a minute: {events:#?}",
+        (events["lists"] - earlier_lists) as f64 / minutes
+    );
+}
+
+/// Events that must happen at least once. Otherwise the run would prove nothing about them.
+const REQUIRED_EVENTS: [&str; 13] = [
+    "appends repeated",
+    "results of tools",
+    "calls with their results in checkpoints",
+    "imports",
+    "rotations repeated",
+    "request ids reused",
+    "counts of lost leases",
+    "jobs rescued",
+    "summaries begun",
+    "stalled workers resumed",
+    "conversations recreated",
+    "checkpoints",
+    "summaries of messages",
+];
+
+fn missing_events(events: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
+    REQUIRED_EVENTS
+        .into_iter()
+        .filter(|event| events.get(event).is_none_or(|count| *count == 0))
+        .collect()
+}

@@ -1,0 +1,145 @@
+//! The operations of a list, and how often each is generated.
+
+use proptest::{prelude::*, strategy::Union};
+
+use crate::simulation::{
+    invariants::BUILD_VARIANTS,
+    policies_and_messages::{BODIES, POLICIES},
+};
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Appends messages. A request id that was used before makes it a repetition or, with another
+    /// body, a reused request id.
+    Append {
+        /// One of two request ids, or none.
+        request: Option<u8>,
+        /// The first message: a text of one of three sizes, a tool call, its result (small or
+        /// large), two calls with text and reasoning, or pictures with text. Further messages are
+        /// texts.
+        body: u8,
+        /// Number of messages.
+        messages: u8,
+    },
+    /// Inserts a separator after the last message.
+    InsertSeparator {
+        /// One of two request ids, or none.
+        request: Option<u8>,
+    },
+    /// Deletes the newest separator.
+    DeleteSeparator,
+    /// Requests a compaction.
+    RequestCompaction,
+    /// Builds a context in one of the formats, whole or within a small budget.
+    BuildContext(u8),
+    /// A worker runs all due jobs.
+    RunJobs,
+    /// Workers claim the due counting jobs.
+    ClaimCounting,
+    /// A worker with a counting job reads the uncounted messages. This operation and the next three
+    /// claim counting jobs instead if no worker has one.
+    ReadUncounted(u8),
+    /// A worker with a counting job records its counts, by the call for one job (`true`) or for a
+    /// batch.
+    RecordCounts(u8, bool),
+    /// The job of a worker with a counting job fails.
+    FailJob(u8),
+    /// A worker with a counting job sends a heartbeat.
+    Heartbeat(u8),
+    /// A worker begins a summary and waits for the model.
+    BeginSummary,
+    /// A worker that has begun a summary receives it and continues. A worker for which this never
+    /// happens has died before it could store the summary.
+    FinishSummary(u8),
+    /// All leases end, and all waiting jobs are due.
+    EndLeasesAndWaits,
+    /// Frees the jobs whose leases have ended.
+    RescueJobs,
+    /// Sets the policy with this number.
+    ChangePolicy(u8),
+    /// Deletes the conversation and creates it again with the same id.
+    Recreate,
+    /// Resolves the session of a scope.
+    ResolveSession,
+    /// Rotates this session: it gets a new conversation.
+    RotateSession {
+        /// Whether the rotation has a request id, always the same.
+        repeatable: bool,
+    },
+    /// Deletes the session's current conversation.
+    DeleteActiveSession,
+    /// Imports a file that has grown by this number of turns.
+    ImportFile(u8),
+    /// Deletes the imported conversation.
+    DeleteImported,
+}
+
+/// A policy and a list of 1 to `longest` operations.
+pub(crate) fn lists(longest: usize) -> impl Strategy<Value = (u8, Vec<Operation>)> {
+    (0..POLICIES, prop::collection::vec(operation(), 1..=longest))
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    use Operation::{
+        Append, BeginSummary, BuildContext, ChangePolicy, ClaimCounting, DeleteActiveSession,
+        DeleteImported, DeleteSeparator, EndLeasesAndWaits, FailJob, FinishSummary, Heartbeat,
+        ImportFile, InsertSeparator, ReadUncounted, RecordCounts, Recreate, RequestCompaction,
+        RescueJobs, ResolveSession, RotateSession, RunJobs,
+    };
+    let append = (0..BODIES, 1_u8..4).prop_map(|(body, messages)| Append {
+        request: None,
+        body,
+        messages,
+    });
+    // Few combinations, so that they repeat.
+    let repeatable = (0_u8..2, prop::sample::select(vec![0, 3, 6]), 1_u8..3).prop_map(
+        |(request, body, messages)| Append {
+            request: Some(request),
+            body,
+            messages,
+        },
+    );
+    let worker = || 0_u8..3;
+    Union::new_weighted(vec![
+        (18, append.boxed()),
+        (10, repeatable.boxed()),
+        (
+            4,
+            prop::option::weighted(0.5, 0_u8..2)
+                .prop_map(|request| InsertSeparator { request })
+                .boxed(),
+        ),
+        (4, Just(DeleteSeparator).boxed()),
+        (2, Just(RequestCompaction).boxed()),
+        (8, (0..BUILD_VARIANTS).prop_map(BuildContext).boxed()),
+        (8, Just(RunJobs).boxed()),
+        (4, Just(ClaimCounting).boxed()),
+        (12, worker().prop_map(ReadUncounted).boxed()),
+        (
+            12,
+            (worker(), any::<bool>())
+                .prop_map(|(worker, is_single)| RecordCounts(worker, is_single))
+                .boxed(),
+        ),
+        (2, worker().prop_map(FailJob).boxed()),
+        (2, worker().prop_map(Heartbeat).boxed()),
+        (14, Just(BeginSummary).boxed()),
+        (14, worker().prop_map(FinishSummary).boxed()),
+        (10, Just(EndLeasesAndWaits).boxed()),
+        (6, Just(RescueJobs).boxed()),
+        (4, (0..POLICIES).prop_map(ChangePolicy).boxed()),
+        (2, Just(Recreate).boxed()),
+        (2, Just(ResolveSession).boxed()),
+        (
+            6,
+            prop::bool::weighted(0.75)
+                .prop_map(|repeatable| RotateSession { repeatable })
+                .boxed(),
+        ),
+        (2, Just(DeleteActiveSession).boxed()),
+        // Rare, because each import starts a process.
+        (1, (0_u8..3).prop_map(ImportFile).boxed()),
+        (2, Just(DeleteImported).boxed()),
+    ])
+}

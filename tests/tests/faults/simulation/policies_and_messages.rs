@@ -1,0 +1,112 @@
+//! The policies and messages of the simulation. The policies make a few small messages enough for a
+//! checkpoint.
+
+use anneal_core::{
+    policy::{PolicyOverrides, Profile, TokenThreshold},
+    tokens::Tokens,
+};
+use anneal_tests::{assistant, call, media, message, pb, prose, result, user};
+use pb::{Role, part::Part};
+
+/// Number of policies.
+pub(crate) const POLICIES: u8 = 5;
+
+/// Whether the policy with this number stores tool messages.
+pub(crate) const fn keeps_tools(policy: u8) -> bool {
+    policy != 4
+}
+
+/// The policy with this number, below [`POLICIES`].
+pub(crate) fn policy(number: u8) -> PolicyOverrides {
+    let large = Some(Tokens::new(150));
+    let few = PolicyOverrides {
+        max_message_count: Some(5),
+        large_message_threshold: large,
+        ..PolicyOverrides::default()
+    };
+    match number {
+        0 => few,
+        1 => PolicyOverrides {
+            max_message_count: Some(8),
+            hot_zone_radius: Some(1),
+            ..few
+        },
+        2 => PolicyOverrides {
+            token_threshold: Some(TokenThreshold::Tokens(Tokens::new(400))),
+            max_message_count: Some(0),
+            ..few
+        },
+        4 => PolicyOverrides {
+            store_tool_messages: Some(false),
+            ..few
+        },
+        _ => PolicyOverrides {
+            profile: Some(Profile::Agents),
+            ..PolicyOverrides::default()
+        },
+    }
+}
+
+/// Number of message kinds.
+pub(crate) const BODIES: u8 = 8;
+/// The message kind of a tool call.
+pub(crate) const CALL: u8 = 3;
+/// The message kind of a small tool result.
+pub(crate) const RESULT: u8 = 4;
+
+/// A small, medium or large text, different for each number.
+fn text(body: u8, number: usize) -> String {
+    prose(
+        17 * usize::from(body) + number,
+        [1, 3, 12][usize::from(body) % 3],
+    )
+}
+
+/// A message of this kind, different for each number: a text of one of three sizes from the user or
+/// the model, pictures with text, a tool call or a tool result. `unanswered` is the id of a call
+/// without a result, if there is one.
+pub(crate) fn new_message(body: u8, number: usize, unanswered: Option<&str>) -> pb::NewMessage {
+    let text_part = || {
+        Part::Text(pb::TextPart {
+            text: text(body % 2, number),
+        })
+    };
+    let tool_use = |name: &str| {
+        let input = format!("{{\"n\": {number}, \"why\": \"{name}\"}}");
+        Part::ToolUse(pb::ToolUsePart {
+            id: format!("{name}{number}"),
+            name: "look".into(),
+            input,
+        })
+    };
+    let call_id = unanswered.map_or_else(|| format!("nobody{number}"), str::to_owned);
+    match body {
+        0..3 if number.is_multiple_of(2) => user(&text(body, number)),
+        0..3 => assistant(&text(body, number)),
+        CALL => call(&format!("c{number}"), "{}"),
+        RESULT => result(&call_id, &text(1, number)),
+        5 => result(&call_id, &text(2, number)),
+        6 => {
+            let reasoning = pb::ReasoningPart {
+                text: "Hm.".into(),
+                provider: "anthropic".into(),
+                ..Default::default()
+            };
+            message(
+                Role::Assistant,
+                vec![
+                    Part::Reasoning(reasoning),
+                    text_part(),
+                    tool_use("a"),
+                    tool_use("b"),
+                ],
+            )
+        }
+        _ => {
+            let mut pictures = media("s3://bucket/picture");
+            let parts = [text_part(), text_part()].map(|part| pb::Part { part: Some(part) });
+            pictures.parts.splice(0..0, parts);
+            pictures
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Recorded costs of calls without a complete answer. The input of a sent request counts unless the
+//! provider refused it.
+
+use anneal_core::admission::BreakerSettings;
+use anneal_llm::ModelAccess;
+use anneal_tests::{
+    MODEL, ModelRequest, ModelWorkerSettings, ReportedUsage, Say, Script, ScriptedModel, TestApp,
+    eventually, pb, prose,
+};
+use serde_json::json;
+
+use crate::due_checkpoints::conversation_due_for_checkpoint;
+
+/// Lower bound of the input tokens of a call in these tests.
+const SAID: u64 = 500;
+
+/// The caller's figures of today: calls, failed calls, input tokens, output tokens.
+async fn recorded_costs(app: &TestApp) -> (i64, i64, u64, u64) {
+    let stats = app
+        .operators()
+        .get_model_stats(pb::GetModelStatsRequest {})
+        .await
+        .expect("answers")
+        .into_inner();
+    let model = stats.models.first().expect("it was called");
+    assert_eq!(model.calls_under_way, 0, "{stats:?}");
+    (
+        model.calls_today,
+        model.failed_calls_today,
+        model.input_tokens_today,
+        model.output_tokens_today,
+    )
+}
+
+async fn wait_for_no_leases(app: &TestApp) {
+    eventually("no call has a lease", async || {
+        let leases = "select count(*) from ai_model_lease";
+        sqlx::query_scalar::<_, i64>(leases)
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("counts")
+            == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_turn_cancelled_before_its_first_chunk_costs_its_input() {
+    let model = ScriptedModel::start(|_| Script::hang()).await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let turn = app
+        .conversation()
+        .await
+        .chat(&prose(1, 60))
+        .open()
+        .await
+        .expect("begins");
+    model.wait_for_calls(1).await;
+    drop(turn);
+    wait_for_no_leases(&app).await;
+    let (calls, failed, input, output) = recorded_costs(&app).await;
+    assert!(
+        (calls, failed, output) == (1, 1, 0) && input >= SAID,
+        "{calls} calls, {input} tokens read"
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_costs_its_input_and_the_output_so_far_with_reasoning() {
+    let thoughts = "hm ".repeat(1_000);
+    let delta = json!({"choices": [{"index": 0, "delta": {"reasoning_content": thoughts}}]});
+    let event = format!("data: {delta}\n\n");
+    let model = ScriptedModel::start(move |_| {
+        Script::events([event.clone(), event.clone()]).hanging_after(2)
+    })
+    .await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let mut turn = app
+        .conversation()
+        .await
+        .chat(&prose(1, 60))
+        .open()
+        .await
+        .expect("begins");
+    let mut answer = 0;
+    while answer < 6_000 {
+        let event = turn
+            .message()
+            .await
+            .expect("goes on")
+            .and_then(|response| response.event);
+        if let Some(pb::chat_response::Event::ReasoningDelta(text)) = event {
+            answer += text.len();
+        }
+    }
+    drop(turn);
+    wait_for_no_leases(&app).await;
+    let (_, _, input, output) = recorded_costs(&app).await;
+    assert!(
+        input >= SAID && output >= 1_500,
+        "{input} tokens read, {output} written"
+    );
+}
+
+#[tokio::test]
+async fn a_turn_that_times_out_costs_its_input() {
+    let model = ScriptedModel::start(|_| Script::hang()).await;
+    let (mut providers, models) = model.settings(&[MODEL]);
+    for provider in providers.values_mut() {
+        provider.first_byte_timeout_ms = 300;
+    }
+    let app = TestApp::with_models((providers, models), MODEL).await;
+    app.conversation()
+        .await
+        .chat(&prose(1, 60))
+        .await
+        .end
+        .expect_err("the answer never begins");
+    let (calls, failed, input, output) = recorded_costs(&app).await;
+    assert!(
+        (calls, failed, output) == (1, 1, 0) && input >= SAID,
+        "{calls} calls, {input} tokens read"
+    );
+}
+
+type Says = fn(&ModelRequest) -> Script;
+
+#[tokio::test]
+async fn a_refused_call_costs_nothing_and_a_broken_off_call_does() {
+    let rows: [(&str, Says, bool); 9] = [
+        (
+            "refused",
+            |_| Script::status(400, &[], r#"{"error":{"message":"no"}}"#),
+            false,
+        ),
+        ("wrong key", |_| Script::status(401, &[], "{}"), false),
+        ("limited", |_| Script::status(429, &[], "{}"), false),
+        ("overloaded", |_| Script::status(529, &[], "{}"), false),
+        ("unavailable", |_| Script::status(503, &[], "{}"), false),
+        (
+            "failed while it worked",
+            |_| Script::status(500, &[], "{}"),
+            true,
+        ),
+        (
+            "a gateway that gave up",
+            |_| Script::status(504, &[], "{}"),
+            true,
+        ),
+        ("no answer", |_| Script::raw(b""), true),
+        (
+            "cut off",
+            |request| Script::says(request, Say::texts(&["half", "half"])).cut_after(1),
+            true,
+        ),
+    ];
+    for (what, says, costs) in rows {
+        let model = ScriptedModel::start(says).await;
+        let app = TestApp::with_scripted_model(&model).await;
+        app.conversation()
+            .await
+            .chat(&prose(1, 60))
+            .await
+            .end
+            .expect_err(what);
+        let (calls, failed, input, _) = recorded_costs(&app).await;
+        assert_eq!((calls, failed), (1, 1), "{what}");
+        assert!(
+            if costs { input >= SAID } else { input == 0 },
+            "{what}: {input} tokens read"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_never_sent_costs_nothing() {
+    let model = ScriptedModel::saying("never").await;
+    let settings = model.settings(&[MODEL]);
+    drop(model);
+    let app = TestApp::with_models(settings, MODEL).await;
+    app.conversation()
+        .await
+        .chat(&prose(1, 60))
+        .await
+        .end
+        .expect_err("no server listens");
+    assert_eq!(recorded_costs(&app).await, (1, 1, 0, 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_costs_the_usage_that_its_provider_reported() {
+    let counted = ReportedUsage {
+        input: 7_777,
+        output: 900,
+        ..ReportedUsage::default()
+    };
+    let model =
+        ScriptedModel::start(move |_| Script::anthropic(&["one", "two"], counted).hanging_after(5))
+            .await;
+    let app = TestApp::with_models(
+        model.settings_of(anneal_llm::provider::Api::Anthropic, &[MODEL]),
+        MODEL,
+    )
+    .await;
+    let mut turn = app
+        .conversation()
+        .await
+        .chat(&prose(1, 60))
+        .open()
+        .await
+        .expect("begins");
+    loop {
+        let event = turn
+            .message()
+            .await
+            .expect("goes on")
+            .and_then(|response| response.event);
+        if matches!(event, Some(pb::chat_response::Event::TextDelta(_))) {
+            break;
+        }
+    }
+    drop(turn);
+    wait_for_no_leases(&app).await;
+    let (_, _, input, _) = recorded_costs(&app).await;
+    assert_eq!(input, 7_777);
+}
+
+type Writes = Box<dyn Fn(&ModelRequest) -> Script + Send + Sync>;
+
+#[tokio::test]
+async fn a_summary_that_times_out_or_breaks_off_costs_its_input_and_output() {
+    let written =
+        "It was asked about the capitals of countries, and how many people live there. ".repeat(20);
+    let rows: [(&str, Writes, u64); 3] = [
+        ("says nothing", Box::new(|_| Script::hang()), 0),
+        (
+            "stops in the middle",
+            {
+                let written = written.clone();
+                Box::new(move |request| {
+                    Script::says(request, [Say::text(&written), Say::text(&written)])
+                        .hanging_after(2)
+                })
+            },
+            300,
+        ),
+        (
+            "breaks off",
+            Box::new(move |request| {
+                Script::says(request, [Say::text(&written), Say::text(&written)]).cut_after(2)
+            }),
+            300,
+        ),
+    ];
+    for (what, says, least) in rows {
+        let model = ScriptedModel::start(says).await;
+        let app = TestApp::start().await;
+        app.postpone_failed_jobs().await;
+        conversation_due_for_checkpoint(&app).await;
+        let mut worker_settings = ModelWorkerSettings::for_model(&model);
+        worker_settings.access = ModelAccess {
+            breaker: BreakerSettings::default(),
+            ..ModelAccess::default()
+        };
+        for provider in worker_settings.providers.values_mut() {
+            provider.first_byte_timeout_ms = 300;
+        }
+        app.worker_with_model(&worker_settings)
+            .run_until_idle()
+            .await;
+        let (calls, failed, input, output) = recorded_costs(&app).await;
+        assert_eq!((calls, failed), (1, 1), "{what}");
+        assert!(
+            input > SAID && output >= least,
+            "{what}: {input} tokens read, {output} written"
+        );
+    }
+}

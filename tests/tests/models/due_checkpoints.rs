@@ -1,0 +1,96 @@
+//! Shared by several tests: conversations that are due for a checkpoint, settings of workers that
+//! write it, and its jobs.
+
+use anneal_tests::{
+    ModelRequest, ModelWorkerSettings, Script, ScriptedModel, TestApp, TestConversation, pb,
+};
+
+/// The answer of a failing model to a request.
+pub(crate) type FailureScript = fn(&ModelRequest) -> Script;
+
+/// Appends eight turns of the same form.
+pub(crate) async fn append_turns(conversation: &TestConversation<'_>) {
+    for number in 0..8 {
+        let question = format!(
+            "What is the capital of country number {number}, and how many people live there today?"
+        );
+        conversation
+            .turn(
+                &question,
+                &format!(
+                    "It is City-{number}, and {number} million people live in it and around it."
+                ),
+            )
+            .await;
+    }
+}
+
+/// A conversation that is due for a checkpoint.
+pub(crate) async fn conversation_due_for_checkpoint(app: &TestApp) -> TestConversation<'_> {
+    let policy = pb::Policy {
+        max_message_count: Some(10),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    append_turns(&conversation).await;
+    conversation
+}
+
+/// Settings that bound a response to 256 KiB, so that floods end soon.
+pub(crate) fn settings_with_short_limits(model: &ScriptedModel) -> ModelWorkerSettings {
+    let mut worker_settings = ModelWorkerSettings::for_model(model);
+    for provider in worker_settings.providers.values_mut() {
+        provider.response_bytes = 256 * 1024;
+    }
+    worker_settings
+}
+
+/// [`settings_with_short_limits`] with short timeouts, for models that send nothing.
+pub(crate) fn settings_with_short_timeouts(model: &ScriptedModel) -> ModelWorkerSettings {
+    let mut worker_settings = settings_with_short_limits(model);
+    for provider in worker_settings.providers.values_mut() {
+        provider.first_byte_timeout_ms = 300;
+        provider.total_timeout_ms = 1_500;
+    }
+    worker_settings
+}
+
+/// The checkpoint jobs that wait, run or are dead.
+pub(crate) async fn list_checkpoint_jobs(app: &TestApp) -> Vec<pb::Job> {
+    let ask = pb::ListJobsRequest {
+        kind: pb::JobKind::Checkpoint.into(),
+        ..Default::default()
+    };
+    app.operators()
+        .list_jobs(ask)
+        .await
+        .expect("lists")
+        .into_inner()
+        .jobs
+}
+
+/// Makes all waiting jobs due and ends the cooldown of all open breakers.
+pub(crate) async fn expire_postponements_and_cooldowns(app: &TestApp) {
+    for pass in [
+        "update ai_job set due_ts = now() where state = 0",
+        "update ai_conversation_breaker set open_until_ts = now() where open_until_ts is not null",
+        "update ai_model_breaker set open_until_ts = now() where open_until_ts is not null",
+        "update ai_tenant_breaker set open_until_ts = now() where open_until_ts is not null",
+    ] {
+        sqlx::query(pass)
+            .execute(&mut app.db().await)
+            .await
+            .expect("passes");
+    }
+}
+
+/// Checkpoints and message summaries stored as written by a model.
+pub(crate) async fn count_llm_summaries(app: &TestApp) -> i64 {
+    let count = "select (select count(*) from ai_conversation_checkpoint where kind = 1)
+                      + (select count(*) from ai_message where summary_kind = 1)";
+    sqlx::query_scalar(count)
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts")
+}

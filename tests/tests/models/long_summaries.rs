@@ -1,0 +1,256 @@
+//! Worker processes that summarise with a model: killed between many calls, and with sources far
+//! above the model's window.
+
+use std::{sync::Arc, time::Duration};
+
+use anneal_tests::{
+    AnnealBinary, Folder, Gate, ModelRequest, Process, Script, ScriptedModel, TestApp,
+    TestConversation, eventually, eventually_within, pb, user,
+};
+
+use crate::BINARY;
+
+/// Settings of a worker whose summaries this model writes.
+fn worker_settings(model: &ScriptedModel) -> String {
+    format!(
+        "[providers.scripted]\napi = \"openai\"\nurl = \"{}\"\n\
+         [models.writer]\nprovider = \"scripted\"\nwindow_tokens = 8192\n\
+         [summarizer]\nmodel = \"writer\"\n[worker]\nhttp_address = \"127.0.0.1:0\"\npoll_ms = 100\n",
+        model.url()
+    )
+}
+
+/// A folder with settings of a worker that writes summaries of this kind.
+fn folder_for(kind: pb::SummaryKind, model: &ScriptedModel) -> Folder {
+    let folder = Folder::new();
+    let text = match kind {
+        pb::SummaryKind::Llm => worker_settings(model),
+        _ => "[worker]\nhttp_address = \"127.0.0.1:0\"\n".to_owned(),
+    };
+    folder.file("models.toml", &text);
+    folder
+}
+
+async fn start_worker(anneal: &AnnealBinary) -> Process {
+    let worker = anneal.start(&["worker", "--config", "models.toml"]);
+    worker.wait_for_line("working as").await;
+    worker
+}
+
+/// The JSON lines of each prompt's data. They are equal for the same part, whatever its random
+/// delimiters are.
+fn part_headers(requests: &[ModelRequest]) -> Vec<String> {
+    requests
+        .iter()
+        .map(|request| {
+            request.texts()[1]
+                .lines()
+                .filter(|line| line.starts_with('{'))
+                .collect()
+        })
+        .collect()
+}
+
+/// A conversation of about `tokens` tokens, in messages of about 4,000 tokens, that is due for a
+/// checkpoint.
+async fn long_conversation(app: &TestApp, tokens: usize) -> TestConversation<'_> {
+    let policy = pb::Policy {
+        max_message_count: Some(0),
+        token_threshold: Some(tokens as u64 / 2),
+        large_message_threshold: Some(1_000_000),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    let mut number_of_messages = 0;
+    while number_of_messages * 4_000 < tokens {
+        let batch = (number_of_messages..number_of_messages + 50).map(|number| {
+            let sentence = format!(
+                "In the year {} the river rose by {number} feet and the old mill stood still. ",
+                1_000 + number
+            );
+            let mut message = user(&sentence.repeat(200));
+            message.role = if number % 2 == 0 {
+                pb::Role::User
+            } else {
+                pb::Role::Assistant
+            }
+            .into();
+            message
+        });
+        conversation
+            .append_all(batch.collect())
+            .send()
+            .await
+            .expect("appends");
+        number_of_messages += 50;
+    }
+    conversation
+}
+
+/// Time limit for summaries of millions of tokens.
+const LONG: Duration = Duration::from_mins(4);
+
+async fn wait_for_checkpoint(conversation: &TestConversation<'_>) -> pb::Checkpoint {
+    eventually_within(LONG, "there is a checkpoint", async || {
+        !conversation.checkpoints().await.is_empty()
+    })
+    .await;
+    conversation.checkpoints().await.remove(0)
+}
+
+#[tokio::test]
+async fn the_next_worker_reuses_the_partial_summaries_of_a_killed_one() {
+    const DONE: usize = 7;
+    let gate = Gate::default();
+    gate.open(DONE);
+    let held = gate.clone();
+    let model = Arc::new(
+        ScriptedModel::start(move |request| Script::summarizes(request).after(&held)).await,
+    );
+    let app = TestApp::start().await;
+    let folder = Folder::new();
+    folder.file("models.toml", &worker_settings(&model));
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    let conversation = long_conversation(&app, 120_000).await;
+
+    let first = start_worker(&anneal).await;
+    model.wait_for_calls(DONE + 1).await;
+    first.kill().await;
+    let stored_parts = "select count(*) from ai_summary_part";
+    let stored_parts: i64 = sqlx::query_scalar(stored_parts)
+        .fetch_one(&mut app.db().await)
+        .await
+        .expect("counts");
+    assert_eq!(stored_parts, DONE as i64, "each finished part is stored");
+    let dead = "update ai_job set lease_until_ts = now() where state = 1";
+    sqlx::query(dead)
+        .execute(&mut app.db().await)
+        .await
+        .expect("its lease ends");
+    gate.open_for_ever();
+
+    let second = start_worker(&anneal).await;
+    let checkpoint = wait_for_checkpoint(&conversation).await;
+    assert_eq!(checkpoint.kind(), pb::SummaryKind::Llm);
+    let headers = part_headers(&model.requests());
+    let (before, after) = headers.split_at(DONE + 1);
+    assert!(
+        after.len() > DONE,
+        "{} calls are still to be made",
+        after.len()
+    );
+    let again = after
+        .iter()
+        .filter(|part| before[..DONE].contains(part))
+        .count();
+    assert_eq!(again, 0, "no finished part is requested again");
+    assert!(
+        after.contains(&before[DONE]),
+        "the interrupted call is repeated"
+    );
+    assert_eq!(
+        checkpoint.model_calls as usize,
+        DONE + after.len(),
+        "its cost includes the calls of the first worker"
+    );
+    println!(
+        "{} calls before the kill, {} after it",
+        before.len(),
+        after.len()
+    );
+    eventually("parts of a finished summary are deleted", async || {
+        let left = "select count(*) from ai_summary_part";
+        let left: i64 = sqlx::query_scalar(left)
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("counts");
+        left == 0
+    })
+    .await;
+    conversation.verify().await;
+    second.terminate().await;
+    assert_eq!(second.wait_for_exit().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_model_with_an_8k_window_summarises_two_million_tokens() {
+    let model = ScriptedModel::start(Script::summarizes).await;
+    for kind in [pb::SummaryKind::Llm, pb::SummaryKind::Extractive] {
+        let app = TestApp::start().await;
+        let folder = folder_for(kind, &model);
+        let conversation = long_conversation(&app, 2_000_000).await;
+        let worker = start_worker(&AnnealBinary::new(BINARY, &folder, &app.url)).await;
+        let checkpoint = wait_for_checkpoint(&conversation).await;
+        assert_eq!(checkpoint.kind(), kind);
+        assert!(
+            checkpoint.tokens_before >= 2_000_000,
+            "{} tokens",
+            checkpoint.tokens_before
+        );
+        assert!(checkpoint.token_usage <= 2_000);
+        let memory = worker.peak_memory();
+        println!(
+            "{} tokens became {}: {} calls, {} s, {memory} MiB at most",
+            checkpoint.tokens_before,
+            checkpoint.tokens_after,
+            checkpoint.model_calls,
+            Duration::from_millis(checkpoint.duration_ms.unsigned_abs()).as_secs()
+        );
+        assert!(memory <= 512, "{memory} MiB");
+        conversation.verify().await;
+    }
+}
+
+#[tokio::test]
+async fn a_model_with_an_8k_window_summarises_a_message_of_four_megabytes() {
+    let model = ScriptedModel::start(Script::summarizes).await;
+    for kind in [pb::SummaryKind::Llm, pb::SummaryKind::Extractive] {
+        let app = TestApp::start().await;
+        let folder = folder_for(kind, &model);
+        let policy = pb::Policy {
+            large_message_threshold: Some(10_000),
+            max_message_count: Some(0),
+            ..Default::default()
+        };
+        let conversation = app.conversation_with_policy(policy).await;
+        let lines = (0..).map(|number| {
+            format!(
+                "{number}: the gauge at the weir shows {} inches.\n",
+                number * 7 % 113
+            )
+        });
+        let mut text = String::new();
+        text.extend(lines.take(95_000));
+        text.truncate(4 * 1024 * 1024 - 4_096);
+        conversation
+            .append_all(vec![user(&text)])
+            .send()
+            .await
+            .expect("appends");
+        let worker = start_worker(&AnnealBinary::new(BINARY, &folder, &app.url)).await;
+        let summarized = "select count(*) from ai_message where summary_cache is not null";
+        eventually_within(LONG, "the message has its summary", async || {
+            let done: i64 = sqlx::query_scalar(summarized)
+                .fetch_one(&mut app.db().await)
+                .await
+                .expect("counts");
+            done == 1
+        })
+        .await;
+        let row = "select summary_kind, summary_tokens, token_count, summary_duration_ms from ai_message where message_id = 1";
+        let row: (i16, i64, i64, i64) = sqlx::query_as(row)
+            .fetch_one(&mut app.db().await)
+            .await
+            .expect("is there");
+        assert_eq!(i32::from(row.0), i32::from(kind));
+        assert!(row.1 <= 500, "{row:?}");
+        let memory = worker.peak_memory();
+        println!(
+            "{} tokens became {}: {} ms, {memory} MiB at most",
+            row.2, row.1, row.3
+        );
+        assert!(memory <= 512, "{memory} MiB");
+    }
+    println!("{} calls of the model", model.requests().len());
+}

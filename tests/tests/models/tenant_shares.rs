@@ -1,0 +1,456 @@
+//! Tenants that share a model: whose failures open which breaker, and how many calls each tenant
+//! gets.
+
+use anneal_core::{
+    admission::{AdmissionRefusal, BreakerSettings, CallLimits, CallPurpose},
+    caller::{Caller, ConversationId, TenantId, Verb},
+    tokens::Tokens,
+};
+use anneal_server::{AuthSettings, ServerSettings};
+use anneal_store::{CallAsk, CallOutcome, ModelLease, Verdict};
+use anneal_tests::{
+    AuthorizedChannel, ModelWorkerSettings, SUMMARY_MODEL, Script, ScriptedModel, TestApp, pb,
+};
+use pb::{
+    conversation_service_client::ConversationServiceClient,
+    operator_service_client::OperatorServiceClient,
+};
+use serde_json::json;
+
+use crate::due_checkpoints::{conversation_due_for_checkpoint, list_checkpoint_jobs};
+
+const MODEL: &str = "a model";
+
+/// A tenant with a conversation.
+struct Tenant<'a> {
+    app: &'a TestApp,
+    channel: AuthorizedChannel,
+    caller: Caller,
+    conversation: ConversationId,
+}
+
+/// An app whose callers need API keys.
+async fn app_with_api_keys() -> TestApp {
+    let auth = AuthSettings {
+        api_keys: true,
+        ..AuthSettings::default()
+    };
+    TestApp::with_auth(ServerSettings::default(), auth).await
+}
+
+impl<'a> Tenant<'a> {
+    async fn create(app: &'a TestApp, name: &str) -> Self {
+        let key = app.key(name, &Verb::ALL).await;
+        let channel = app.authorized_channel(&format!("Bearer {}", key.text));
+        let mut client = ConversationServiceClient::new(channel.clone());
+        let created = client
+            .create_conversation(pb::CreateConversationRequest::default())
+            .await
+            .expect("creates");
+        let conversation =
+            ConversationId(created.into_inner().conversation_id.parse().expect("an id"));
+        Self {
+            app,
+            channel,
+            caller: Caller::of(app.tenant(name).await),
+            conversation,
+        }
+    }
+
+    async fn admit(&self, limits: CallLimits) -> Result<ModelLease, AdmissionRefusal> {
+        let (conversation, purpose) = (self.conversation, CallPurpose::Summary);
+        let ask = CallAsk {
+            model: MODEL,
+            conversation,
+            purpose,
+            tokens: Tokens::new(100),
+            limits,
+        };
+        self.app
+            .store
+            .admit_call(self.caller, &ask)
+            .await
+            .expect("the store answers")
+    }
+
+    async fn settle(&self, lease: &ModelLease, verdict: Verdict) {
+        let settled = CallOutcome {
+            input: Tokens::new(30),
+            output: Tokens::new(12),
+            calls: 1,
+            verdict,
+        };
+        self.app
+            .store
+            .settle_call(lease, &settled)
+            .await
+            .expect("settles");
+    }
+
+    /// Admits a call that fails.
+    async fn fail(&self, limits: CallLimits) {
+        let lease = self.admit(limits).await.expect("is admitted");
+        self.settle(&lease, Verdict::Fails("status 503".into()))
+            .await;
+    }
+
+    async fn answer(&self, limits: CallLimits) {
+        let lease = self.admit(limits).await.expect("is admitted");
+        self.settle(&lease, Verdict::Answers).await;
+    }
+
+    /// The model's figures as the tenant sees them.
+    async fn stats(&self) -> pb::ModelStats {
+        let mut client = OperatorServiceClient::new(self.channel.clone());
+        let stats = client
+            .get_model_stats(pb::GetModelStatsRequest {})
+            .await
+            .expect("answers");
+        stats.into_inner().models.remove(0)
+    }
+
+    /// The scope of the breaker that refuses a call of the tenant. `None` if the call is admitted.
+    async fn blocking_breaker(&self, limits: CallLimits) -> Option<&'static str> {
+        match self.admit(limits).await {
+            Ok(lease) => {
+                self.settle(&lease, Verdict::Nothing).await;
+                None
+            }
+            Err(AdmissionRefusal::Breaker { scope, .. }) => Some(scope),
+            Err(other) => panic!("another reason: {other}"),
+        }
+    }
+}
+
+/// Breakers of models and tenants that open after this many failures. Those of conversations never
+/// open.
+fn limits_opening_after(model_failures: u32) -> CallLimits {
+    let breaker = BreakerSettings {
+        failures: 1_000,
+        model_failures,
+        cooldown_seconds: 60,
+    };
+    CallLimits {
+        breaker,
+        ..CallLimits::default()
+    }
+}
+
+/// Ends the cooldown of every open breaker.
+async fn expire_breaker_cooldowns(app: &TestApp) {
+    for table in ["ai_model_breaker", "ai_tenant_breaker"] {
+        let pass = format!(
+            "update {table} set open_until_ts = now() - interval '1 second' where open_until_ts is not null"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(pass))
+            .execute(&mut app.db().await)
+            .await
+            .expect("passes");
+    }
+}
+
+#[tokio::test]
+async fn failures_of_one_tenant_open_only_its_own_breaker() {
+    let app = app_with_api_keys().await;
+    let (eve, anna, limits) = (
+        Tenant::create(&app, "eve").await,
+        Tenant::create(&app, "anna").await,
+        limits_opening_after(4),
+    );
+    for _ in 0..4 {
+        eve.fail(limits).await;
+    }
+    assert_eq!(
+        (
+            eve.blocking_breaker(limits).await,
+            anna.blocking_breaker(limits).await
+        ),
+        (Some("tenant"), None)
+    );
+    let shown = anna.stats().await;
+    let breaker = shown.breaker.expect("is there");
+    assert_eq!(
+        (
+            breaker.failures,
+            breaker.open_for,
+            shown.open_tenant_breakers
+        ),
+        (4, None, 1)
+    );
+    anna.answer(limits).await;
+    assert_eq!(
+        eve.blocking_breaker(limits).await,
+        Some("tenant"),
+        "an answer to another tenant does not close its breaker"
+    );
+    expire_breaker_cooldowns(&app).await;
+    eve.fail(limits).await;
+    assert_eq!(
+        eve.blocking_breaker(limits).await,
+        Some("tenant"),
+        "one failure opens it again"
+    );
+    expire_breaker_cooldowns(&app).await;
+    eve.answer(limits).await;
+    eve.fail(limits).await;
+    assert_eq!(
+        (
+            eve.blocking_breaker(limits).await,
+            anna.stats().await.open_tenant_breakers
+        ),
+        (None, 0)
+    );
+}
+
+#[tokio::test]
+async fn failures_of_two_tenants_open_the_models_breaker() {
+    let app = app_with_api_keys().await;
+    let (eve, anna, limits) = (
+        Tenant::create(&app, "eve").await,
+        Tenant::create(&app, "anna").await,
+        limits_opening_after(4),
+    );
+    for _ in 0..3 {
+        eve.fail(limits).await;
+    }
+    anna.fail(limits).await;
+    assert_eq!(
+        anna.blocking_breaker(limits).await,
+        None,
+        "at most two failures of one tenant count"
+    );
+    anna.fail(limits).await;
+    let third = Tenant::create(&app, "third").await;
+    for tenant in [&eve, &anna, &third] {
+        assert_eq!(tenant.blocking_breaker(limits).await, Some("model"));
+    }
+    let shown = anna.stats().await.breaker.expect("is there");
+    assert_eq!(
+        (shown.failures, shown.last_error.as_str()),
+        (5, "status 503")
+    );
+    assert!(shown.open_for.is_some());
+}
+
+#[tokio::test]
+async fn a_hanging_trial_of_one_tenant_does_not_block_trials_of_others() {
+    let app = app_with_api_keys().await;
+    let (eve, anna, limits) = (
+        Tenant::create(&app, "eve").await,
+        Tenant::create(&app, "anna").await,
+        limits_opening_after(2),
+    );
+    eve.fail(limits).await;
+    anna.fail(limits).await;
+    assert_eq!(anna.blocking_breaker(limits).await, Some("model"));
+    expire_breaker_cooldowns(&app).await;
+    // The trial call does not end.
+    let trying = eve.admit(limits).await.expect("tries");
+    assert_eq!(
+        eve.blocking_breaker(limits).await,
+        Some("tenant"),
+        "one trial call per tenant"
+    );
+    // The trial outlasts the new `open_until_ts`, as calls of a hanging model do.
+    expire_breaker_cooldowns(&app).await;
+    assert!(
+        app.store
+            .renew_call(&trying)
+            .await
+            .expect("the store answers")
+    );
+    assert_eq!(eve.blocking_breaker(limits).await, Some("tenant"));
+    eve.settle(&trying, Verdict::Fails("status 503".into()))
+        .await;
+    assert_eq!(
+        eve.blocking_breaker(limits).await,
+        Some("tenant"),
+        "the tenant's breaker is open again"
+    );
+    let third = Tenant::create(&app, "third").await;
+    third.answer(limits).await;
+    for tenant in [&anna, &third] {
+        assert_eq!(
+            tenant.blocking_breaker(limits).await,
+            None,
+            "one answer closes the model's breaker"
+        );
+    }
+}
+
+#[tokio::test]
+async fn failed_trials_of_two_tenants_open_the_models_breaker_again() {
+    let app = app_with_api_keys().await;
+    let (eve, anna, limits) = (
+        Tenant::create(&app, "eve").await,
+        Tenant::create(&app, "anna").await,
+        limits_opening_after(20),
+    );
+    for _ in 0..10 {
+        eve.fail(limits).await;
+        anna.fail(limits).await;
+    }
+    expire_breaker_cooldowns(&app).await;
+    eve.fail(limits).await;
+    assert_eq!(eve.blocking_breaker(limits).await, Some("tenant"));
+    let third = Tenant::create(&app, "third").await;
+    third.fail(limits).await;
+    assert_eq!(anna.blocking_breaker(limits).await, Some("model"));
+}
+
+#[tokio::test]
+async fn simultaneous_failures_are_each_counted() {
+    let app = app_with_api_keys().await;
+    let (eve, anna, limits) = (
+        Tenant::create(&app, "eve").await,
+        Tenant::create(&app, "anna").await,
+        limits_opening_after(16),
+    );
+    let mut leases = Vec::new();
+    for _ in 0..8 {
+        leases.push((&eve, eve.admit(limits).await.expect("is admitted")));
+        leases.push((&anna, anna.admit(limits).await.expect("is admitted")));
+    }
+    let fails = leases
+        .iter()
+        .map(|(tenant, lease)| tenant.settle(lease, Verdict::Fails("status 503".into())));
+    futures::future::join_all(fails).await;
+    assert_eq!(
+        anna.stats().await.breaker.map(|breaker| breaker.failures),
+        Some(16)
+    );
+    let own = "select failures, evidence from ai_tenant_breaker order by tenant_id";
+    let own: Vec<(i32, i32)> = sqlx::query_as(own)
+        .fetch_all(&mut app.db().await)
+        .await
+        .expect("asks");
+    assert_eq!(own, [(8, 8), (8, 8)]);
+    assert_eq!(
+        (
+            eve.blocking_breaker(limits).await,
+            anna.blocking_breaker(limits).await
+        ),
+        (Some("model"), Some("model"))
+    );
+}
+
+#[tokio::test]
+async fn each_of_several_tenants_gets_its_share_of_a_models_calls() {
+    let app = app_with_api_keys().await;
+    let (eve, anna) = (
+        Tenant::create(&app, "eve").await,
+        Tenant::create(&app, "anna").await,
+    );
+    let limits = CallLimits {
+        concurrent: Some(6),
+        tenant_share: Some(3),
+        ..CallLimits::default()
+    };
+    let admissions = futures::future::join_all((0..12).map(|_| eve.admit(limits))).await;
+    let (held, refused): (Vec<_>, Vec<_>) = admissions.into_iter().partition(Result::is_ok);
+    assert_eq!((held.len(), refused.len()), (3, 9));
+    assert!(refused.iter().all(|refused| {
+        refused
+            .as_ref()
+            .is_err_and(|closed| *closed == AdmissionRefusal::Share)
+    }));
+    for _ in 0..3 {
+        anna.admit(limits).await.expect("other tenants have a slot");
+    }
+    let third = Tenant::create(&app, "third").await;
+    assert_eq!(
+        third.admit(limits).await.err(),
+        Some(AdmissionRefusal::Busy),
+        "all calls are in flight"
+    );
+}
+
+#[tokio::test]
+async fn a_single_tenant_may_use_all_of_a_models_calls() {
+    let app = app_with_api_keys().await;
+    let limits = CallLimits {
+        concurrent: Some(2),
+        tenant_share: Some(1),
+        ..CallLimits::default()
+    };
+    // The default tenant always exists. It takes no share while it calls no model.
+    let only = Tenant::create(&app, "only").await;
+    let held = [
+        only.admit(limits).await.expect("one"),
+        only.admit(limits).await.expect("two"),
+    ];
+    assert_eq!(only.admit(limits).await.err(), Some(AdmissionRefusal::Busy));
+    only.settle(&held[0], Verdict::Answers).await;
+    let default = Tenant::create(&app, "default").await;
+    assert_eq!(default.caller.tenant(), TenantId::DEFAULT);
+    assert!(default.blocking_breaker(limits).await.is_none());
+    assert_eq!(
+        only.admit(limits).await.err(),
+        Some(AdmissionRefusal::Share),
+        "another tenant now calls the model"
+    );
+}
+
+#[tokio::test]
+async fn a_summary_above_its_tenants_share_waits_without_a_worker_slot() {
+    let model = ScriptedModel::start(Script::summarizes).await;
+    let app = TestApp::start().await;
+    app.tenant("another").await;
+    conversation_due_for_checkpoint(&app).await;
+    let mut worker_settings = ModelWorkerSettings::for_model(&model);
+    worker_settings.models = serde_json::from_value(json!({
+        SUMMARY_MODEL: {"provider": "scripted", "window_tokens": 8_192, "concurrent_calls": 2}
+    }))
+    .expect("settings");
+    // A turn of the same tenant uses its share.
+    let limits = CallLimits {
+        concurrent: Some(2),
+        tenant_share: Some(1),
+        ..CallLimits::default()
+    };
+    let conversation = ConversationId(app.conversation().await.id.parse().expect("an id"));
+    let (purpose, tokens) = (CallPurpose::Turn, Tokens::new(100));
+    let ask = CallAsk {
+        model: SUMMARY_MODEL,
+        conversation,
+        purpose,
+        tokens,
+        limits,
+    };
+    let caller = Caller::of(TenantId::DEFAULT);
+    let turn = app
+        .store
+        .admit_call(caller, &ask)
+        .await
+        .expect("the store answers")
+        .expect("is admitted");
+    let worker = app.worker_with_model(&worker_settings);
+    worker.run_until_idle().await;
+    let [job] = &list_checkpoint_jobs(&app).await[..] else {
+        panic!("the job waits")
+    };
+    assert_eq!((job.attempts, model.requests().len()), (0, 0));
+    assert!(
+        job.last_error
+            .contains("that the tenant may have of the model"),
+        "{}",
+        job.last_error
+    );
+    let settled = CallOutcome {
+        input: Tokens::ZERO,
+        output: Tokens::ZERO,
+        calls: 1,
+        verdict: Verdict::Answers,
+    };
+    app.store
+        .settle_call(&turn, &settled)
+        .await
+        .expect("settles");
+    let due = "update ai_job set due_ts = now() where state = 0";
+    sqlx::query(due)
+        .execute(&mut app.db().await)
+        .await
+        .expect("passes");
+    worker.run_until_idle().await;
+    assert!(list_checkpoint_jobs(&app).await.is_empty() && !model.requests().is_empty());
+}

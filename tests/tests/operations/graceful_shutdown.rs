@@ -1,0 +1,140 @@
+//! Servers and workers that are asked to stop while they work. `tests/tests/faults/campaigns/`
+//! tests processes that are killed.
+
+use std::time::Duration;
+
+use anneal_tests::{AnnealBinary, Folder, eventually, pb, user};
+use pb::context_service_client::ContextServiceClient;
+use tonic::{Code, transport::Channel};
+
+use crate::BINARY;
+
+fn channel(port: u16) -> Channel {
+    Channel::from_shared(format!("http://127.0.0.1:{port}"))
+        .expect("an address")
+        .connect_lazy()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_asked_to_stop_finishes_the_calls_under_way() {
+    let (app, folder) = (anneal_tests::TestApp::start().await, Folder::new());
+    let conversation = app.conversation().await;
+    conversation.turns(20).await;
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    let (server, port) = anneal.server().await;
+    let wait = Some(prost_types::Duration {
+        seconds: 2,
+        nanos: 0,
+    });
+    let ask = pb::CompactRequest {
+        conversation_id: conversation.id.clone(),
+        wait,
+        ..Default::default()
+    };
+    let call =
+        tokio::spawn(async move { ContextServiceClient::new(channel(port)).compact(ask).await });
+    eventually("the call is under way", async || {
+        let ask = pb::ListJobsRequest {
+            kind: pb::JobKind::Checkpoint.into(),
+            ..Default::default()
+        };
+        !app.operators()
+            .list_jobs(ask)
+            .await
+            .expect("lists")
+            .into_inner()
+            .jobs
+            .is_empty()
+    })
+    .await;
+    server.terminate().await;
+    let answered = call.await.expect("ends").expect("is answered").into_inner();
+    assert_eq!(answered.outcome(), pb::CompactOutcome::Pending);
+    assert_eq!(server.wait_for_exit().await, Some(0));
+    let late = ContextServiceClient::new(channel(port))
+        .compact(pb::CompactRequest::default())
+        .await;
+    assert_eq!(
+        late.expect_err("the server has stopped").code(),
+        Code::Unavailable
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_with_closed_output_pipes_still_stops() {
+    let (app, folder) = (anneal_tests::TestApp::start().await, Folder::new());
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    for mut process in [anneal.server().await.0, anneal.worker().await] {
+        process.close_pipes().await;
+        process.terminate().await;
+        let ended = tokio::time::timeout(Duration::from_secs(30), process.wait_for_exit()).await;
+        assert_eq!(ended.expect("ends by itself"), Some(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_asked_to_stop_finishes_its_jobs_or_gives_them_back() {
+    let (app, folder) = (anneal_tests::TestApp::start().await, Folder::new());
+    let mut conversations = Vec::new();
+    for _ in 0..60 {
+        let conversation = app.conversation().await;
+        conversation
+            .append_all(vec![user(&"words and more words ".repeat(2_000)); 20])
+            .await;
+        conversations.push(conversation);
+    }
+    let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
+    let worker = anneal.worker().await;
+    eventually("a job is under way", async || {
+        let ask = pb::ListJobsRequest {
+            state: pb::JobState::Running.into(),
+            ..Default::default()
+        };
+        !app.operators()
+            .list_jobs(ask)
+            .await
+            .expect("lists")
+            .into_inner()
+            .jobs
+            .is_empty()
+    })
+    .await;
+    worker.terminate().await;
+    assert_eq!(worker.wait_for_exit().await, Some(0));
+    let ask = pb::ListJobsRequest {
+        page_size: 500,
+        ..Default::default()
+    };
+    let left = app
+        .operators()
+        .list_jobs(ask)
+        .await
+        .expect("lists")
+        .into_inner()
+        .jobs;
+    assert!(
+        left.iter()
+            .all(|job| job.state() == pb::JobState::Waiting && job.attempts == 0),
+        "{left:#?}"
+    );
+    // Jobs that the worker postponed for lack of a free slot are due a second later.
+    let mut ran = 0;
+    eventually("others have run the rest", async || {
+        ran += app.run_jobs_until_idle().await;
+        ran >= left.len()
+    })
+    .await;
+    assert_eq!(ran, left.len(), "each job runs once");
+    for conversation in conversations {
+        conversation.verify().await;
+        assert_eq!(
+            conversation
+                .conversation()
+                .await
+                .token_total
+                .expect("has a total")
+                .estimated_messages,
+            0
+        );
+    }
+}

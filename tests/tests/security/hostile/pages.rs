@@ -1,0 +1,271 @@
+//! Pages: invalid sizes, and page tokens of other lists, truncated, altered and forged.
+
+use anneal_tests::{TestApp, TestConversation, pb, user};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
+use crate::hostile::{
+    ask, ask_about,
+    case::{Case, GrpcRequest, INVALID, answered, refused},
+};
+
+/// Requests for the four lists with this token, in the order of [`create_tokens`].
+fn lists(id: &str, token: &str) -> [GrpcRequest; 4] {
+    [
+        ask_about!(
+            id,
+            ListMessagesRequest {
+                page_token: token,
+                page_size: 1
+            }
+        ),
+        ask!(ListConversationsRequest {
+            page_token: token,
+            page_size: 1
+        }),
+        ask!(ListJobsRequest {
+            page_token: token,
+            page_size: 1
+        }),
+        ask_about!(
+            id,
+            ListCheckpointsRequest {
+                page_token: token,
+                page_size: 1
+            }
+        ),
+    ]
+}
+
+const NAMES: [&str; 4] = ["messages", "conversations", "jobs", "checkpoints"];
+
+/// Sizes of pages.
+pub(crate) fn sizes(id: &str) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for size in [-1, i32::MIN] {
+        let sized = [
+            ask_about!(id, ListMessagesRequest { page_size: size }),
+            ask!(ListConversationsRequest { page_size: size }),
+            ask!(ListJobsRequest { page_size: size }),
+            ask_about!(id, ListCheckpointsRequest { page_size: size }),
+        ];
+        for (request, name) in sized.into_iter().zip(NAMES) {
+            cases.push(refused(
+                format!("{size} {name}"),
+                request,
+                INVALID,
+                "page_size",
+            ));
+        }
+    }
+    cases.push(answered(
+        "2^31 - 1 messages",
+        ask_about!(
+            id,
+            ListMessagesRequest {
+                page_size: i32::MAX
+            }
+        ),
+    ));
+    cases
+}
+
+/// Fills a conversation. Returns its id and the tokens after the first entry of the four lists.
+async fn create_tokens(app: &TestApp) -> (String, [String; 4]) {
+    let policy = pb::Policy {
+        max_message_count: Some(6),
+        keep_recent_turns: Some(1),
+        ..Default::default()
+    };
+    let conversation = app.conversation_with_policy(policy).await;
+    while conversation.checkpoints().await.len() < 2 {
+        conversation.turns(4).await;
+        app.run_jobs_until_idle().await;
+    }
+    // Two jobs are waiting.
+    conversation.turns(1).await;
+    app.conversation().await.turns(1).await;
+    let [messages, conversations, jobs, checkpoints] = first_pages(app, &conversation).await;
+    assert!(
+        ![&messages, &conversations, &jobs, &checkpoints]
+            .iter()
+            .any(|token| token.is_empty())
+    );
+    (
+        conversation.id.clone(),
+        [messages, conversations, jobs, checkpoints],
+    )
+}
+
+async fn first_pages(app: &TestApp, conversation: &TestConversation<'_>) -> [String; 4] {
+    let id = || conversation.id.clone();
+    let ask = pb::ListMessagesRequest {
+        conversation_id: id(),
+        page_size: 1,
+        ..Default::default()
+    };
+    let messages = app
+        .messages()
+        .list_messages(ask)
+        .await
+        .expect("lists")
+        .into_inner()
+        .next_page_token;
+    let ask = pb::ListConversationsRequest {
+        page_size: 1,
+        ..Default::default()
+    };
+    let conversations = app
+        .conversations()
+        .list_conversations(ask)
+        .await
+        .expect("lists")
+        .into_inner();
+    let ask = pb::ListJobsRequest {
+        page_size: 1,
+        ..Default::default()
+    };
+    let jobs = app
+        .operators()
+        .list_jobs(ask)
+        .await
+        .expect("lists")
+        .into_inner()
+        .next_page_token;
+    let ask = pb::ListCheckpointsRequest {
+        conversation_id: id(),
+        page_size: 1,
+        ..Default::default()
+    };
+    let checkpoints = app
+        .contexts()
+        .list_checkpoints(ask)
+        .await
+        .expect("lists")
+        .into_inner()
+        .next_page_token;
+    [messages, conversations.next_page_token, jobs, checkpoints]
+}
+
+/// Tokens that this list did not issue.
+pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
+    let (id, tokens) = create_tokens(app).await;
+    let other = app.conversation().await;
+    other.append_all(vec![user("a"); 3]).await;
+    let mut cases = Vec::new();
+    for (given, token) in tokens.iter().enumerate() {
+        for (asked, request) in lists(&id, token).into_iter().enumerate() {
+            if asked == given {
+                cases.push(answered(
+                    format!("a token of its own for {}", NAMES[asked]),
+                    request,
+                ));
+            } else {
+                let name = format!("a token of {} for {}", NAMES[given], NAMES[asked]);
+                cases.push(refused(name, request, INVALID, "page_token"));
+            }
+        }
+    }
+    let [of_other, _, _, points_of_other] = [&tokens[0], &tokens[1], &tokens[2], &tokens[3]];
+    let [messages, ..] = lists(&other.id, of_other);
+    cases.push(refused(
+        "a token of another conversation",
+        messages,
+        INVALID,
+        "page_token",
+    ));
+    let [.., checkpoints] = lists(&other.id, points_of_other);
+    cases.push(refused(
+        "checkpoints of another conversation",
+        checkpoints,
+        INVALID,
+        "page_token",
+    ));
+    let backwards = ask_about!(
+        id.as_str(),
+        ListMessagesRequest {
+            page_token: of_other.as_str(),
+            newest_first: true
+        }
+    );
+    cases.push(refused(
+        "a token of the other direction",
+        backwards,
+        INVALID,
+        "page_token",
+    ));
+    let filtered = ask!(ListConversationsRequest {
+        page_token: tokens[1].as_str(),
+        user_id: "anna"
+    });
+    cases.push(refused(
+        "a token of other filters",
+        filtered,
+        INVALID,
+        "page_token",
+    ));
+    let long = "A".repeat(100_000);
+    let broken = [
+        "x",
+        "////",
+        "=",
+        "\0",
+        "bm90IGpzb24",
+        &tokens[0][1..],
+        "\u{202e}AAAA",
+        "%00",
+        "AAAA ",
+        long.as_str(),
+    ];
+    for broken in broken {
+        for (request, name) in lists(&id, broken).into_iter().zip(NAMES) {
+            let what: String = broken.chars().take(12).collect();
+            cases.push(refused(
+                format!("{what:?} for {name}"),
+                request,
+                INVALID,
+                "page_token",
+            ));
+        }
+    }
+    cases
+}
+
+/// Requests with every token with each bit flipped, and with forged positions. Each is answered or
+/// refused for its token.
+pub(crate) async fn forged_tokens(app: &TestApp) -> Vec<GrpcRequest> {
+    let (id, tokens) = create_tokens(app).await;
+    let mut forged = Vec::new();
+    for (list, token) in tokens.iter().enumerate() {
+        let text = URL_SAFE_NO_PAD.decode(token).expect("base64");
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            forged.extend(
+                lists(&id, &URL_SAFE_NO_PAD.encode(flipped))
+                    .into_iter()
+                    .nth(list),
+            );
+        }
+        let (scope, position): (String, serde_json::Value) =
+            serde_json::from_slice(&text).expect("scope and position");
+        for extreme in [i64::MIN, -1, 0, 9, 32_767, i64::MAX] {
+            let position = match &position {
+                serde_json::Value::Array(items) => {
+                    let forge = |item: &serde_json::Value| {
+                        if item.is_number() {
+                            extreme.into()
+                        } else {
+                            item.clone()
+                        }
+                    };
+                    items.iter().map(forge).collect()
+                }
+                _ => serde_json::Value::from(extreme),
+            };
+            let token =
+                URL_SAFE_NO_PAD.encode(serde_json::to_vec(&(&scope, position)).expect("json"));
+            forged.extend(lists(&id, &token));
+        }
+    }
+    forged
+}

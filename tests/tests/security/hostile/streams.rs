@@ -1,0 +1,145 @@
+//! Streams of `AppendLargeMessage`.
+
+use anneal_tests::{pb, user};
+use pb::{
+    Role,
+    append_large_message_request::{Frame, Header},
+};
+
+use crate::hostile::{
+    case::{Case, GrpcRequest, INVALID, LIMIT, MALFORMED, answered, refused},
+    messages::{media, message},
+};
+
+fn frames(frames: Vec<Option<Frame>>) -> GrpcRequest {
+    let frames: Vec<_> = frames
+        .into_iter()
+        .map(|frame| pb::AppendLargeMessageRequest { frame })
+        .collect();
+    GrpcRequest::stream(&frames)
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "a frame of the stream, which may also be missing"
+)]
+fn chunk(bytes: &[u8]) -> Option<Frame> {
+    Some(Frame::Chunk(bytes.to_vec()))
+}
+
+/// Streams: one header, then its text.
+pub(crate) fn streams(id: &str) -> Vec<Case> {
+    let header = |message| {
+        Some(Frame::Header(Header {
+            conversation_id: id.into(),
+            message,
+            ..Default::default()
+        }))
+    };
+    let good = || header(Some(user("")));
+    let four = vec![b'a'; 4 * 1024 * 1024];
+    let of = |message| vec![header(Some(message)), chunk(b"a")];
+    let mut above = vec![good()];
+    above.extend((0..16).map(|_| chunk(&four)));
+    above.push(chunk(b"a"));
+    let split: Vec<_> = "é冷🧊\0e\u{301}"
+        .bytes()
+        .map(|byte| chunk(&[byte]))
+        .collect();
+    vec![
+        refused("no frame", frames(vec![]), INVALID, "header"),
+        refused("text alone", frames(vec![chunk(b"a")]), INVALID, "header"),
+        refused(
+            "text first",
+            frames(vec![chunk(b"a"), good()]),
+            INVALID,
+            "header",
+        ),
+        refused(
+            "two headers",
+            frames(vec![good(), good()]),
+            INVALID,
+            "header",
+        ),
+        refused(
+            "a header within",
+            frames(vec![good(), chunk(b"a"), good()]),
+            INVALID,
+            "header",
+        ),
+        refused("an empty frame", frames(vec![None]), INVALID, "frame"),
+        refused(
+            "an empty frame within",
+            frames(vec![good(), None]),
+            INVALID,
+            "frame",
+        ),
+        refused(
+            "no message",
+            frames(vec![header(None)]),
+            INVALID,
+            "header.message",
+        ),
+        refused(
+            "two texts",
+            frames(of(user("not empty"))),
+            INVALID,
+            "header.message.parts",
+        ),
+        refused(
+            "text for a picture",
+            frames(of(message(Role::User, media("s3://a", "image/png")))),
+            INVALID,
+            "header.message.parts",
+        ),
+        refused(
+            "role 0",
+            frames(of(pb::NewMessage {
+                role: 0,
+                ..user("")
+            })),
+            INVALID,
+            "header.message.role",
+        ),
+        refused(
+            "bytes that are not UTF-8",
+            frames(vec![good(), chunk(&[0xff]), chunk(b"a")]),
+            INVALID,
+            "chunk",
+        ),
+        refused(
+            "half a character",
+            frames(vec![good(), chunk(&[0xe5, 0x86])]),
+            INVALID,
+            "chunk",
+        ),
+        refused(
+            "half a pair",
+            frames(vec![good(), chunk(&[0xed, 0xa0, 0x80])]),
+            INVALID,
+            "chunk",
+        ),
+        refused("above 64 MiB", frames(above), LIMIT, "chunk"),
+        refused(
+            "a piece of 5 MiB",
+            frames(vec![good(), chunk(&vec![b'a'; 5 * 1024 * 1024])]),
+            LIMIT,
+            "chunk",
+        ),
+        refused(
+            "a malformed frame",
+            GrpcRequest {
+                rpc: "AppendLargeMessage".into(),
+                frames: vec![vec![0xff]],
+            },
+            MALFORMED,
+            "",
+        ),
+        answered("no text", frames(vec![good()])),
+        answered("a piece of 4 MiB", frames(vec![good(), chunk(&four)])),
+        answered(
+            "a byte at a time",
+            frames([vec![good()], split, vec![chunk(b"")]].concat()),
+        ),
+    ]
+}

@@ -1,0 +1,136 @@
+//! Texts that are the worst cases of the tokenizer are counted exactly, in time that grows
+//! linearly.
+
+use std::time::{Duration, Instant};
+
+use anneal_tests::{Rendered, TestApp, pb, with_longest_deadline};
+
+use crate::hostile::{case, catalogue::assert_no_harm};
+
+/// Bytes of each unary text: nearly the limit of a request.
+const UNARY: usize = 4 * 1024 * 1024 - 1024;
+/// Bytes of the streamed text: the limit of a message.
+const STREAMED: usize = 64 * 1024 * 1024;
+/// Limit on the time to count a text of [`UNARY`] bytes. A quadratic count takes hours. The slowest
+/// of these texts takes seconds in a debug build on a loaded machine.
+const COUNTED_WITHIN: Duration = Duration::from_mins(1);
+
+/// Repeated units that vocabularies split badly, by name.
+const RUNS: [(&str, &str); 14] = [
+    ("hyphens, the slowest there is", "-"),
+    ("equals signs", "="),
+    ("one letter", "a"),
+    ("blanks", " "),
+    ("ends of lines", "\n"),
+    ("both ends of lines", "\r\n"),
+    ("tabs", "\t"),
+    ("combining marks", "\u{35f}"),
+    ("zero-width joiners", "\u{200d}"),
+    ("syllables without a blank", "한"),
+    ("digits", "7"),
+    ("NUL", "\0"),
+    ("a token cut short", " ================"),
+    ("four bytes each", "🧊"),
+];
+
+#[tokio::test]
+async fn the_tokenizers_worst_cases_are_counted_in_bounded_time_and_fit_contexts() {
+    let panics = case::record_panics();
+    let app = TestApp::start().await;
+    for (name, unit) in RUNS {
+        let text = unit.repeat(UNARY / unit.len());
+        let conversation = app.conversation().await;
+        conversation.append(&text).await;
+        let began = Instant::now();
+        app.run_jobs_until_idle().await;
+        let took = began.elapsed();
+        let stored = conversation.messages().await.pop().expect("is there");
+        let tokens = stored.tokens.expect("has one");
+        println!("{name}: {} tokens, counted in {took:?}", tokens.tokens);
+        assert!(!tokens.estimated && tokens.tokens > 0, "{name}: {tokens:?}");
+        assert!(took < COUNTED_WITHIN, "{name}: {took:?}");
+        assert!(
+            stored.parts == anneal_tests::user(&text).parts,
+            "{name} is stored unchanged"
+        );
+        let ask = pb::BuildContextRequest {
+            format: pb::Format::OpenaiChat.into(),
+            ..Default::default()
+        };
+        let built = conversation
+            .build(pb::BuildContextRequest {
+                budget_tokens: Some(1_000),
+                ..ask
+            })
+            .await
+            .expect("builds");
+        assert!(built.0.total_tokens <= 1_000, "{name}");
+        assert!(
+            Rendered::read(&built, pb::Format::OpenaiChat)
+                .expect("is JSON")
+                .refusals()
+                .is_empty(),
+            "{name}"
+        );
+        let ask = pb::DeleteConversationRequest {
+            conversation_id: conversation.id.clone(),
+            ..Default::default()
+        };
+        app.conversations()
+            .delete_conversation(ask)
+            .await
+            .expect("deletes");
+    }
+    app.conversation().await.turns(1).await;
+    assert_no_harm(&app, &panics).await;
+}
+
+#[tokio::test]
+async fn a_streamed_message_of_64_mib_without_a_blank_is_counted_and_read_back() {
+    let panics = case::record_panics();
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let text = "x-".repeat(STREAMED / 2);
+    let began = Instant::now();
+    conversation.stream(pb::Role::User, &text).await;
+    let stored_in = began.elapsed();
+    app.run_jobs_until_idle().await;
+    println!(
+        "stored in {stored_in:?}, counted in {:?}",
+        began.elapsed().saturating_sub(stored_in)
+    );
+    for offset in [0, STREAMED as i64 / 2, STREAMED as i64 - 4] {
+        let range = Some(pb::ByteRange { offset, length: 4 });
+        let ask = pb::GetMessageRequest {
+            conversation_id: conversation.id.clone(),
+            message_id: 1,
+            range,
+        };
+        let read = app
+            .messages()
+            .get_message(with_longest_deadline(ask))
+            .await
+            .expect("reads")
+            .into_inner();
+        assert_eq!(read.text, "x-x-", "at {offset}");
+    }
+    let tokens = conversation
+        .conversation()
+        .await
+        .token_total
+        .expect("has one");
+    assert!(
+        tokens.estimated_messages == 0 && tokens.tokens > 0,
+        "{tokens:?}"
+    );
+    let ask = pb::DeleteConversationRequest {
+        conversation_id: conversation.id,
+        ..Default::default()
+    };
+    app.conversations()
+        .delete_conversation(ask)
+        .await
+        .expect("deletes");
+    app.conversation().await.turns(1).await;
+    assert_no_harm(&app, &panics).await;
+}

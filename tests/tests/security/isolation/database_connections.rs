@@ -1,0 +1,200 @@
+//! Database connections that tenants share. Blocked reads of one tenant leave connections to other
+//! tenants, to credential lookups and to health probes.
+
+use std::{sync::Arc, time::Duration};
+
+use anneal_core::{
+    caller::{Caller, ConversationId, TenantId},
+    policy::SessionSettings,
+};
+use anneal_store::{
+    AppendSettings, Entity, PageAsk, PoolFigures, Store, StoreError, StoreSettings,
+};
+use anneal_tests::{TestApp, eventually};
+use sqlx::{Connection as _, PgConnection};
+use tokio::{task::JoinSet, time::timeout};
+use uuid::Uuid;
+
+const EVE: TenantId = TenantId(Uuid::from_u128(0xe));
+const ANNA: TenantId = TenantId(Uuid::from_u128(0xa));
+/// Connections of the read pool.
+const READS: u32 = 4;
+/// Deadline for calls that do not wait for a connection.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Wait for a connection in milliseconds, longer than any test.
+const LONG_WAIT_MS: u32 = 60_000;
+
+fn store(app: &TestApp, pool_wait_ms: u32) -> Store {
+    let settings = StoreSettings {
+        url: app.url.clone(),
+        read_connections: READS,
+        pool_wait_ms,
+        ..StoreSettings::default()
+    };
+    Store::new(
+        settings,
+        AppendSettings::default(),
+        SessionSettings::default(),
+    )
+    .expect("the URL is good")
+}
+
+/// Locks `ai_message` against reads until the transaction is dropped.
+async fn lock_messages(db: &mut PgConnection) -> sqlx::Transaction<'_, sqlx::Postgres> {
+    let mut transaction = db.begin().await.expect("begins");
+    sqlx::query("lock table ai_message in access exclusive mode")
+        .execute(&mut *transaction)
+        .await
+        .expect("locks");
+    transaction
+}
+
+async fn read_messages(store: &Store, tenant: TenantId) -> Result<(), StoreError> {
+    let page = PageAsk {
+        from: None,
+        newest_first: false,
+        content: true,
+        limit: 1,
+    };
+    store
+        .list_messages_after(
+            Caller::of(tenant),
+            ConversationId(Uuid::nil()),
+            page,
+            &anneal_store::ReadBudget::unlimited(),
+        )
+        .await
+        .map(drop)
+}
+
+/// Whether a read of another table than `ai_message` is answered.
+async fn can_get_conversation(store: &Store, tenant: TenantId) -> bool {
+    let asked = store.get_conversation(Caller::of(tenant), ConversationId(Uuid::nil()));
+    matches!(
+        timeout(DEADLINE, asked).await,
+        Ok(Err(StoreError::NotFound(Entity::Conversation)))
+    )
+}
+
+fn reads(store: &Store) -> PoolFigures {
+    store
+        .pool_figures()
+        .into_iter()
+        .find(|(pool, _)| *pool == "reads")
+        .expect("there is a pool for reads")
+        .1
+}
+
+#[tokio::test]
+async fn blocked_reads_of_a_tenant_use_half_of_the_connections() {
+    let app = TestApp::start().await;
+    let store = store(&app, LONG_WAIT_MS).shared_by_tenants(50);
+    let mut db = app.db().await;
+    let lock = lock_messages(&mut db).await;
+    let mut eves = JoinSet::new();
+    let mut read = || {
+        let store = store.clone();
+        eves.spawn(async move { read_messages(&store, EVE).await })
+    };
+    let mut begun: Vec<_> = (0..10).map(|_| read()).collect();
+    eventually("two reads have connections, the others wait", async || {
+        reads(&store).waiting == 8
+    })
+    .await;
+    for _ in 0..20 {
+        assert!(
+            can_get_conversation(&store, ANNA).await,
+            "the other half of the connections is free for other tenants"
+        );
+    }
+    begun.pop().expect("there are ten").abort();
+    eventually("a cancelled read leaves the queue", async || {
+        reads(&store).waiting == 7
+    })
+    .await;
+    lock.rollback().await.expect("rolls back");
+    let mut answered = 0;
+    while let Some(eve) = eves.join_next().await {
+        answered += usize::from(eve.is_ok_and(|read| read.is_ok()));
+    }
+    assert_eq!(answered, 9, "all that were not cancelled");
+    assert_eq!(reads(&store).waiting, 0);
+}
+
+#[tokio::test]
+async fn a_tenant_that_waits_too_long_for_its_share_gets_share_in_use() {
+    let app = TestApp::start().await;
+    let store = store(&app, 100).shared_by_tenants(50);
+    let mut db = app.db().await;
+    let _lock = lock_messages(&mut db).await;
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { read_messages(&store, EVE).await })
+        })
+        .collect();
+    eventually("both have connections", async || {
+        reads(&store).open == 2 && reads(&store).idle == 0
+    })
+    .await;
+    let refused = read_messages(&store, EVE).await;
+    assert!(
+        matches!(refused, Err(StoreError::ShareInUse)),
+        "{refused:?}"
+    );
+    assert!(can_get_conversation(&store, ANNA).await);
+    held.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn credentials_and_probes_are_answered_when_all_connections_for_reads_are_in_use() {
+    let app = TestApp::start().await;
+    // Without shares: one tenant may use all connections.
+    let store = store(&app, LONG_WAIT_MS);
+    let mut db = app.db().await;
+    let _lock = lock_messages(&mut db).await;
+    let mut eves = JoinSet::new();
+    for _ in 0..2 * READS {
+        let store = store.clone();
+        eves.spawn(async move { read_messages(&store, EVE).await });
+    }
+    eventually("all are in use", async || {
+        reads(&store).waiting == READS as usize
+    })
+    .await;
+    timeout(DEADLINE, store.ping())
+        .await
+        .expect("the probe does not wait for reads")
+        .expect("the database answers");
+    for _ in 0..20 {
+        let found = timeout(DEADLINE, store.find_key(Uuid::new_v4()))
+            .await
+            .expect("lookups do not wait for reads");
+        assert_eq!(found.expect("the lookup succeeds"), None);
+    }
+}
+
+#[tokio::test]
+async fn cancelled_reads_run_few_statements() {
+    let app = TestApp::start().await;
+    let store = Arc::new(store(&app, LONG_WAIT_MS).shared_by_tenants(50));
+    let (mut db, mut observer) = (app.db().await, app.db().await);
+    let _lock = lock_messages(&mut db).await;
+    let mut most = 0;
+    for _ in 0..100 {
+        // Long enough to start a statement if a connection is free.
+        let _ = timeout(Duration::from_millis(20), read_messages(&store, EVE)).await;
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+        )
+        .fetch_one(&mut observer)
+        .await
+        .expect("counts");
+        most = most.max(waiting);
+    }
+    // Two that count as running, and two cancelled ones that PostgreSQL has not noticed yet.
+    assert!(
+        (1..=2 * i64::from(READS) / 2).contains(&most),
+        "{most} statements wait in the database"
+    );
+}

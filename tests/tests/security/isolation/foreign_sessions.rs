@@ -1,0 +1,174 @@
+//! Over HTTP, every path of `/openapi.json` that names a session answers a foreign session like a
+//! missing one.
+
+use anneal_core::caller::Verb;
+use anneal_server::{AuthSettings, ServerSettings};
+use anneal_tests::{HttpResponse, TestApp, pb, user};
+use pb::{
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+struct TwoTenants {
+    app: TestApp,
+    anna: String,
+    bert: String,
+    /// Bert's session with his agent `a`.
+    foreign: String,
+}
+
+async fn start_two_tenants() -> TwoTenants {
+    let app = TestApp::with_auth(
+        ServerSettings::default(),
+        AuthSettings {
+            api_keys: true,
+            ..Default::default()
+        },
+    )
+    .await;
+    let anna = format!("Bearer {}", app.key("anna", &Verb::ALL).await.text);
+    let bert = format!("Bearer {}", app.key("bert", &Verb::ALL).await.text);
+    let channel = app.authorized_channel(&bert);
+    let ask = pb::CreateConversationRequest {
+        agent_id: "a".into(),
+        title: "secret".into(),
+        ..Default::default()
+    };
+    let made = ConversationServiceClient::new(channel.clone())
+        .create_conversation(ask)
+        .await
+        .expect("creates");
+    let foreign = made.into_inner().conversation_id;
+    let messages = vec![user("secret")];
+    let ask = pb::AppendMessagesRequest {
+        conversation_id: foreign.clone(),
+        messages,
+        ..Default::default()
+    };
+    MessageServiceClient::new(channel)
+        .append_messages(ask)
+        .await
+        .expect("appends");
+    TwoTenants {
+        app,
+        anna,
+        bert,
+        foreign,
+    }
+}
+
+impl TwoTenants {
+    async fn send(
+        &self,
+        credential: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> HttpResponse {
+        let web = self.app.http_client();
+        let request = match body {
+            Some(body) => web.json(method, path, body),
+            None => web.request(method, path),
+        };
+        HttpResponse::send(request.header("authorization", credential)).await
+    }
+
+    /// Method, path and body of every operation on a session.
+    async fn session_operations(&self) -> Vec<(String, String, Option<Value>)> {
+        let described = self
+            .app
+            .http_client()
+            .request("GET", "/openapi.json")
+            .header("authorization", &self.anna);
+        let described = HttpResponse::send(described).await.json();
+        let mut operations = Vec::new();
+        for (path, methods) in described["paths"].as_object().expect("paths") {
+            for (method, operation) in methods
+                .as_object()
+                .expect("methods")
+                .iter()
+                .filter(|_| path.contains("{sid}"))
+            {
+                let body = operation
+                    .get("requestBody")
+                    .map(|_| json!({"title": "taken"}));
+                operations.push((method.to_uppercase(), path.clone(), body));
+            }
+        }
+        operations
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_session_answers_every_path_exactly_as_a_missing_one() {
+    let tenants = start_two_tenants().await;
+    let operations = tenants.session_operations().await;
+    assert!(operations.len() >= 4, "{operations:?}");
+    for (method, path, body) in &operations {
+        let of = |id: &str| path.replace("{id}", "a").replace("{sid}", id);
+        let missing = Uuid::now_v7().to_string();
+        let foreign = tenants
+            .send(&tenants.anna, method, &of(&tenants.foreign), body.as_ref())
+            .await;
+        let nothing = tenants
+            .send(&tenants.anna, method, &of(&missing), body.as_ref())
+            .await;
+        assert_eq!(foreign.status, 404, "{method} {path}: {foreign:?}");
+        let text = foreign.text.replace(&tenants.foreign, "ID");
+        assert_eq!(
+            (foreign.status, text),
+            (nothing.status, nothing.text.replace(&missing, "ID")),
+            "{method} {path}"
+        );
+    }
+    let chat = |id: &str| json!({"message": "What was said?", "sessionId": id});
+    let missing = Uuid::now_v7().to_string();
+    let foreign = tenants
+        .send(
+            &tenants.anna,
+            "POST",
+            "/api/agents/a/chat",
+            Some(&chat(&tenants.foreign)),
+        )
+        .await;
+    let nothing = tenants
+        .send(
+            &tenants.anna,
+            "POST",
+            "/api/agents/a/chat",
+            Some(&chat(&missing)),
+        )
+        .await;
+    assert_eq!(
+        foreign.text.replace(&tenants.foreign, "ID"),
+        nothing.text.replace(&missing, "ID")
+    );
+    assert!(
+        foreign.status >= 400 && foreign.status == nothing.status,
+        "{foreign:?}"
+    );
+    let listed = tenants
+        .send(&tenants.anna, "GET", "/api/agents/a/sessions", None)
+        .await;
+    assert!(
+        listed.status == 200 && !listed.text.contains(&tenants.foreign),
+        "{listed:?}"
+    );
+    // The session is unchanged for its owner.
+    let unchanged = tenants
+        .send(
+            &tenants.bert,
+            "GET",
+            &format!("/api/agents/a/sessions/{}", tenants.foreign),
+            None,
+        )
+        .await;
+    assert!(
+        unchanged.status == 200
+            && unchanged.text.contains("secret")
+            && !unchanged.text.contains("taken"),
+        "{unchanged:?}"
+    );
+}

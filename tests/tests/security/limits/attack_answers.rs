@@ -1,0 +1,243 @@
+//! Attacks on the answers that the server keeps for HTTP readers of a turn: readers that do not
+//! read, and readers that resume with forged event ids.
+
+use std::time::Duration;
+
+use anneal_tests::{Gate, HttpResponse, Say, Script, ScriptedModel, SseStream};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures::{StreamExt as _, stream};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::limits::attacked_server::AttackedServer;
+
+const CHAT: &str = "/api/agents/a/chat";
+/// Duration of each attack.
+const ATTACK_DURATION: Duration = Duration::from_secs(20);
+/// Bytes of one chunk of a long answer.
+const PIECE: usize = 64 * 1024;
+/// A word of an answer that must not be logged.
+const SECRET: &str = "quicksilver";
+
+/// Bytes of a chat request of the attacker: a new turn without an event id, a resumption with one.
+fn request(server: &AttackedServer, event_id: Option<&str>) -> String {
+    let body = if event_id.is_none() {
+        r#"{"message":"Go on."}"#
+    } else {
+        ""
+    };
+    let id = event_id
+        .map(|id| format!("Last-Event-ID: {id}\r\n"))
+        .unwrap_or_default();
+    format!(
+        "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\nContent-Type: application/json\r\n\
+         {id}Content-Length: {}\r\n\r\n{body}",
+        server.eve,
+        body.len()
+    )
+}
+
+/// Sends a request, reads the status of its answer and then stops reading.
+async fn begin_to_read(server: &AttackedServer, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.http).await.expect("connects");
+    stream.write_all(request.as_bytes()).await.expect("is sent");
+    let _ = stream.read_exact(&mut [0; 12]).await;
+    stream
+}
+
+/// Starts a turn of the attacker. Returns its events and the id of the first.
+async fn begin_turn(server: &AttackedServer) -> (SseStream, String) {
+    let turn = server
+        .http_client()
+        .json("POST", CHAT, &json!({"message": "Tell me."}));
+    let mut events = SseStream::open(turn.header("authorization", &server.eve)).await;
+    let id = events.take(1).await.remove(0).id;
+    (events, id)
+}
+
+/// The event id with changed fields. They are [session, request, message, run, attempt, trail,
+/// is_end].
+fn forged(id: &str, forge: impl FnOnce(&mut Value)) -> String {
+    let text = URL_SAFE_NO_PAD.decode(id).expect("an id is base64");
+    let mut fields: Value = serde_json::from_slice(&text).expect("of JSON");
+    forge(&mut fields);
+    URL_SAFE_NO_PAD.encode(fields.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_answers_take_little_memory() {
+    // 400 MiB in total. They are reasoning, so that the database does not have to store them.
+    const TURNS: usize = 400;
+    let model = ScriptedModel::start(|asked| {
+        let thoughts = (0..16).map(|_| Say::Thought("x".repeat(PIECE)));
+        Script::says(asked, thoughts.chain([Say::text("That is all.")]))
+    })
+    .await;
+    let server = AttackedServer::start_with_model(&model, &[]).await;
+    let asked = request(&server, None);
+    let attack = async {
+        let readers = stream::iter(0..TURNS)
+            .map(|_| begin_to_read(&server, &asked))
+            .buffer_unordered(4);
+        let held: Vec<TcpStream> = readers.collect().await;
+        println!(
+            "{} turns were begun, {} answered",
+            held.len(),
+            model.requests().len()
+        );
+        std::future::pending::<()>().await;
+        drop(held);
+    };
+    server
+        .run_attack("unread answers", 3 * ATTACK_DURATION, attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_resume_positions_cost_little() {
+    const READERS: usize = 400;
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |asked| {
+            let long = (0..32).map(|_| Say::text(&"x".repeat(PIECE)));
+            let drops = (0..2_000).map(|_| Say::text("y"));
+            Script::says(asked, long.chain(drops)).gated(&gate)
+        }
+    })
+    .await;
+    let server = AttackedServer::start_with_model(&model, &[]).await;
+    let (mut events, id) = begin_turn(&server).await;
+    gate.open(40);
+    let mut received = 0;
+    while received < 32 * PIECE {
+        received += events.take(1).await[0].data["text"]
+            .as_str()
+            .map_or(0, str::len);
+    }
+    let id = forged(&id, |fields| fields[5]["text"] = json!([1_000_000_000, 1]));
+    let asked = request(&server, Some(&id));
+    let attack = async {
+        let readers = stream::iter(0..READERS)
+            .map(|_| begin_to_read(&server, &asked))
+            .buffer_unordered(4);
+        let held: Vec<TcpStream> = readers.collect().await;
+        let mut drops = tokio::time::interval(Duration::from_millis(20));
+        loop {
+            drops.tick().await;
+            gate.open(1);
+            if held.is_empty() {
+                break;
+            }
+        }
+    };
+    server
+        .run_attack("forged event ids", ATTACK_DURATION, attack)
+        .await;
+}
+
+#[tokio::test]
+async fn forged_event_ids_break_nothing_and_answers_are_not_logged() {
+    let gate = Gate::default();
+    let model = ScriptedModel::start({
+        let gate = gate.clone();
+        move |asked| match asked.nth {
+            // The provider reports an overflow in the middle of the answer, so this attempt is
+            // void.
+            0 => Script::events(
+                [
+                    json!({"choices": [{"index": 0, "delta": {"content": format!("{SECRET} and more of it")}}]})
+                        .to_string(),
+                    json!({"error": {"message": "context size has been exceeded",
+                    "code": "context_length_exceeded"}})
+                    .to_string(),
+                ]
+                .map(|data| format!("data: {data}\n\n")),
+            )
+            .gated(&gate),
+            _ => Script::says(asked, [Say::text("Yes."), Say::text(SECRET)]).gated(&gate),
+        }
+    })
+    .await;
+    let server = AttackedServer::start_with_model(&model, &[]).await;
+    let (mut events, id) = begin_turn(&server).await;
+    gate.open(1);
+    let first = events.take(1).await.remove(0);
+    assert_eq!(
+        first.data["text"],
+        format!("{SECRET} and more of it"),
+        "{first:?}"
+    );
+    let resume = |id: &str| {
+        server
+            .http_client()
+            .request("POST", CHAT)
+            .header("authorization", &server.eve)
+            .header("last-event-id", id)
+    };
+    // The forged id claims the latest attempt possible, while the first one runs.
+    let latest = forged(&id, |fields| fields[4] = json!(i32::MAX));
+    let mut reader = SseStream::open(resume(&latest)).await;
+    assert_eq!(
+        reader.take(1).await[0].data["text"],
+        format!("{SECRET} and more of it")
+    );
+    gate.open_for_ever();
+    let rest = reader.rest().await;
+    let kinds: Vec<&str> = rest.iter().map(anneal_tests::SseEvent::kind).collect();
+    assert_eq!(
+        (kinds.first(), kinds.last()),
+        (Some(&"attempt"), Some(&"done")),
+        "{rest:?}"
+    );
+    assert_eq!(anneal_tests::text_of(&rest), format!("Yes.{SECRET}"));
+    assert_eq!(
+        events
+            .rest()
+            .await
+            .last()
+            .map(|event| event.kind().to_owned())
+            .as_deref(),
+        Some("done")
+    );
+
+    for (what, field, value) in [
+        ("a negative attempt", 4, json!(-1)),
+        ("a negative message id", 2, json!(-7)),
+        (
+            "a text length above the limit",
+            5,
+            json!({"text": [u64::MAX, 1], "reasoning": [0, 1], "calls": [0, 1]}),
+        ),
+        (
+            "a reasoning length above the limit",
+            5,
+            json!({"text": [0, 1], "reasoning": [u64::MAX, 1], "calls": [0, 1]}),
+        ),
+        ("a request id that is too long", 1, json!("r".repeat(5_000))),
+    ] {
+        let refused =
+            HttpResponse::send(resume(&forged(&id, |fields| fields[field] = value))).await;
+        assert_eq!(refused.status, 400, "{what}: {refused:?}");
+        refused.assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
+    }
+    let others = server
+        .http_client()
+        .request("POST", CHAT)
+        .header("authorization", &server.anna)
+        .header("last-event-id", &id);
+    HttpResponse::send(others)
+        .await
+        .assert_problem(404, "CONVERSATION_NOT_FOUND", "");
+    let huge = resume(&"A".repeat(60_000)).send().await;
+    assert!(huge.map_or(true, |answer| answer.status().is_client_error()));
+    for line in server.lines() {
+        assert!(
+            !line.contains(SECRET) && !line.contains("panicked"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! Made-up API keys from one address, as fast as possible.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use anneal_server::NewSecret;
+use anneal_tests::{authorized_channel, pb};
+use futures::future::join_all;
+use pb::conversation_service_client::ConversationServiceClient;
+use tonic::{Code, transport::Channel};
+
+use crate::limits::attacked_server::{AttackedServer, flood_duration};
+
+/// Connections of the attacker, and calls under way on each.
+const CONNECTIONS: usize = 4;
+const CALLERS: usize = 16;
+/// Lookups that one address may cause: twice the default of `auth.unknown_keys_per_minute`. The
+/// surplus covers the keys of the neighbour and of the operator, and the lookups that become
+/// available during the attack.
+const LOOKUPS: i64 = 120;
+
+/// Scans of the table `api_key` that PostgreSQL has counted: one for each lookup.
+async fn lookups(server: &AttackedServer) -> i64 {
+    let scans = "select coalesce(idx_scan, 0) + coalesce(seq_scan, 0) from pg_stat_user_tables where relname = 'api_key'";
+    sqlx::query_scalar(scans)
+        .fetch_one(&mut server.app.db().await)
+        .await
+        .expect("PostgreSQL counts them")
+}
+
+/// Refusals of the attacker's calls, by reason.
+#[derive(Default)]
+struct Refusals {
+    unknown: AtomicU64,
+    rate_limited: AtomicU64,
+}
+
+/// Makes calls without end, each with a new key.
+async fn make_up_keys(channel: Channel, refusals: &Refusals) {
+    loop {
+        let made_up = format!("Bearer {}", NewSecret::make().expect("random bytes").text);
+        let mut client =
+            ConversationServiceClient::new(authorized_channel(channel.clone(), &made_up));
+        let refused = client
+            .list_conversations(pb::ListConversationsRequest::default())
+            .await;
+        match refused.expect_err("the key is unknown").code() {
+            Code::Unauthenticated => refusals.unknown.fetch_add(1, Ordering::Relaxed),
+            Code::ResourceExhausted => refusals.rate_limited.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn made_up_keys_from_one_address_are_refused_without_database_lookups() {
+    let server = AttackedServer::start(&[]).await;
+    // Known keys are looked up again whatever else comes from their address.
+    let mut anna = ConversationServiceClient::new(server.channel(&server.anna));
+    anna.list_conversations(pb::ListConversationsRequest::default())
+        .await
+        .expect("is accepted");
+    server.metric_value("connections_open").await;
+    let (before, refusals) = (lookups(&server).await, Refusals::default());
+    let attack = async {
+        let channel = || {
+            Channel::from_shared(format!("http://{}", server.grpc))
+                .expect("an address")
+                .connect_lazy()
+        };
+        let channels: Vec<Channel> = (0..CONNECTIONS).map(|_| channel()).collect();
+        let callers = channels
+            .iter()
+            .flat_map(|channel| std::iter::repeat_n(channel.clone(), CALLERS));
+        join_all(callers.map(|channel| make_up_keys(channel, &refusals))).await;
+    };
+    server
+        .run_attack(
+            "made-up keys from one address",
+            flood_duration().max(Duration::from_secs(3)),
+            attack,
+        )
+        .await;
+    let (unknown, rate_limited) = (
+        refusals.unknown.into_inner(),
+        refusals.rate_limited.into_inner(),
+    );
+    let asked = lookups(&server).await - before;
+    println!(
+        "{unknown} keys were looked up, {rate_limited} refused without a lookup; {asked} lookups in the database"
+    );
+    assert!(asked <= LOOKUPS, "{asked} lookups");
+    assert!(
+        rate_limited > unknown,
+        "{unknown} were looked up, {rate_limited} refused without a lookup"
+    );
+}

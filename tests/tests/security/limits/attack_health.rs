@@ -1,0 +1,113 @@
+//! Attacks with health checks, which need no credential.
+
+use std::time::Duration;
+
+use anneal_tests::{RawHttp2, kind, unary};
+use futures::{StreamExt as _, stream};
+use tonic::{Code, transport::Endpoint};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use crate::limits::attacked_server::AttackedServer;
+
+/// Connections of the attacker and streams on each: about the limits of a server.
+const CONNECTIONS: usize = 9_900;
+const STREAMS: u32 = 128;
+/// Connections that the attacker opens at the same time.
+const AT_ONCE: usize = 4;
+/// Duration of each attack, including the time to open all connections.
+const ATTACK_DURATION: Duration = Duration::from_secs(30);
+
+/// Calls this method on every stream of every connection, reads nothing, and holds the connections
+/// until the future is dropped.
+async fn call_on_every_stream(server: &AttackedServer, method: &str, settings: &[(u16, u32)]) {
+    let path = format!("/grpc.health.v1.Health/{method}");
+    let asked: Vec<u8> = (0..STREAMS)
+        .flat_map(|n| unary(2 * n + 1, &path, &[], &[]))
+        .collect();
+    let opened = stream::iter(0..CONNECTIONS).map(|_| async {
+        let mut client = RawHttp2::connect(server.grpc, settings).await;
+        let _ = client.send(&asked).await;
+        client
+    });
+    let held: Vec<RawHttp2> = opened.buffer_unordered(AT_ONCE).collect().await;
+    println!("{} connections are open", held.len());
+    std::future::pending::<()>().await;
+    drop(held);
+}
+
+fn can_open_files() -> bool {
+    let enough = anneal_process::open_files::raise_limit()
+        .is_none_or(|most| most > CONNECTIONS as u64 + 500);
+    if !enough {
+        println!("skipped: this process may not have {CONNECTIONS} files open");
+    }
+    enough
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_watches_on_every_stream_take_little_memory() {
+    if !can_open_files() {
+        return;
+    }
+    let server = AttackedServer::start(&[]).await;
+    server
+        .run_attack(
+            "watches of health",
+            ATTACK_DURATION,
+            call_on_every_stream(&server, "Watch", &[]),
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_health_answers_take_little_memory() {
+    if !can_open_files() {
+        return;
+    }
+    let server = AttackedServer::start(&[]).await;
+    let no_window = [(kind::INITIAL_WINDOW_SIZE, 0)];
+    server
+        .run_attack(
+            "unread checks of health",
+            ATTACK_DURATION,
+            call_on_every_stream(&server, "Check", &no_window),
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn a_connection_may_have_four_health_watches_and_any_number_of_checks() {
+    let server = AttackedServer::start(&[]).await;
+    let channel = Endpoint::from_shared(format!("http://{}", server.grpc))
+        .expect("an address")
+        .connect_lazy();
+    let ask = || HealthCheckRequest {
+        service: String::new(),
+    };
+    let mut watches = Vec::new();
+    let refused = loop {
+        match HealthClient::new(channel.clone()).watch(ask()).await {
+            Ok(watch) => watches.push(watch.into_inner()),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(
+        (watches.len(), refused.code()),
+        (4, Code::ResourceExhausted),
+        "{refused:?}"
+    );
+    for _ in 0..100 {
+        HealthClient::new(channel.clone())
+            .check(ask())
+            .await
+            .expect("is answered");
+    }
+    drop(watches.pop());
+    anneal_tests::eventually("another watch is accepted", async || {
+        HealthClient::new(channel.clone())
+            .watch(ask())
+            .await
+            .is_ok()
+    })
+    .await;
+}

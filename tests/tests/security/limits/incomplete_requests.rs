@@ -1,0 +1,173 @@
+//! Requests whose rest does not arrive.
+
+use std::time::Duration;
+
+use anneal_core::caller::Verb;
+use anneal_server::LimitSettings;
+use anneal_tests::{RawHttp2, TestApp, assert_refused, frame, kind, pb, request_head, user};
+use pb::{
+    conversation_service_client::ConversationServiceClient,
+    message_service_client::MessageServiceClient,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic::Code;
+
+const ALL: [Verb; 2] = [Verb::Read, Verb::Append];
+const DEADLINE: Duration = Duration::from_secs(30);
+const APPEND: &str = "/anneal.v1.MessageService/AppendMessages";
+
+/// The head of a gRPC request and the first `sent` bytes of a message of `size` bytes.
+fn partial_request(
+    stream: u32,
+    path: &str,
+    authorization: &str,
+    size: u32,
+    sent: usize,
+) -> Vec<u8> {
+    let head = request_head(path, &[("authorization", authorization)]);
+    let mut bytes = frame(kind::HEADERS, kind::END_HEADERS, stream, &head);
+    bytes.extend(frame(
+        kind::DATA,
+        0,
+        stream,
+        &[&[0][..], &size.to_be_bytes()].concat(),
+    ));
+    for _ in 0..sent / 16_000 {
+        bytes.extend(frame(kind::DATA, 0, stream, &[b'x'; 16_000]));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn an_incomplete_request_is_refused_after_receive_seconds() {
+    let limits = LimitSettings {
+        receive_seconds: 1,
+        ..Default::default()
+    };
+    let app = TestApp::with_keys_and_limits(limits).await;
+    let key = app.key("eve", &ALL).await;
+    let authorization = format!("Bearer {}", key.text);
+
+    let mut half = RawHttp2::connect(app.addresses.grpc, &[]).await;
+    half.send(&partial_request(
+        1,
+        APPEND,
+        &authorization,
+        1_000_000,
+        32_000,
+    ))
+    .await
+    .expect("is sent");
+    let answered = tokio::time::timeout(DEADLINE, half.next_of(kind::HEADERS)).await;
+    answered
+        .expect("it is answered before it is complete")
+        .expect("with a status");
+
+    let mut half = TcpStream::connect(app.addresses.http)
+        .await
+        .expect("connects");
+    let head = format!(
+        "POST /api/agents/a/chat HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{\"message\":"
+    );
+    half.write_all(head.as_bytes()).await.expect("is sent");
+    let mut answer = vec![0; 4_096];
+    let read = tokio::time::timeout(DEADLINE, half.read(&mut answer))
+        .await
+        .expect("is answered")
+        .expect("answers");
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(
+        answer.starts_with("HTTP/1.1 408") && answer.contains("DEADLINE_EXCEEDED"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn incomplete_requests_take_at_most_half_of_waiting_bytes() {
+    let limits = LimitSettings {
+        waiting_bytes: 8_000_000,
+        ..Default::default()
+    };
+    let app = TestApp::with_keys_and_limits(limits).await;
+    let (eve, anna) = (app.key("eve", &ALL).await, app.key("anna", &ALL).await);
+    let (eves, annas) = (
+        format!("Bearer {}", eve.text),
+        format!("Bearer {}", anna.text),
+    );
+    let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..10 {
+        // As much as the initial flow-control window of a connection allows.
+        let mut half = RawHttp2::connect(app.addresses.grpc, &[]).await;
+        for stream in [1, 3] {
+            half.send(&partial_request(stream, APPEND, &eves, 1_000_000, 400_000))
+                .await
+                .expect("is sent");
+        }
+        let answered = answered.clone();
+        tokio::spawn(async move {
+            while half
+                .next_of(kind::HEADERS)
+                .await
+                .is_some_and(|_| answered.send(()).is_ok())
+            {}
+        });
+    }
+    // Eight million bytes were sent. Half of that fits, and the rest is refused.
+    for _ in 0..8 {
+        let refused = tokio::time::timeout(DEADLINE, answers.recv()).await;
+        refused
+            .expect("is refused in time")
+            .expect("the connections stay");
+    }
+    let made = pb::CreateConversationRequest::default();
+    let mut conversations = ConversationServiceClient::new(app.authorized_channel(&annas));
+    let id = conversations
+        .create_conversation(made)
+        .await
+        .expect("other tenants are answered")
+        .into_inner()
+        .conversation_id;
+    let messages = vec![user(&"x".repeat(1_000_000))];
+    let message = pb::AppendMessagesRequest {
+        conversation_id: id,
+        messages,
+        ..Default::default()
+    };
+    MessageServiceClient::new(app.authorized_channel(&annas))
+        .append_messages(message)
+        .await
+        .expect("other tenants can append");
+    let messages = vec![user(&"x".repeat(3_900_000))];
+    let message = pb::AppendMessagesRequest {
+        messages,
+        ..Default::default()
+    };
+    let refused = MessageServiceClient::new(app.authorized_channel(&eves))
+        .append_messages(message)
+        .await
+        .map(drop);
+    assert_refused(refused, Code::ResourceExhausted, "OVERLOADED", "");
+}
+
+#[tokio::test]
+async fn an_oversized_health_check_is_refused() {
+    let app = TestApp::start().await;
+    let mut client = RawHttp2::connect(app.addresses.grpc, &[]).await;
+    client
+        .send(&partial_request(
+            1,
+            "/grpc.health.v1.Health/Check",
+            "",
+            1_000_000,
+            0,
+        ))
+        .await
+        .expect("is sent");
+    let answered =
+        tokio::time::timeout(Duration::from_secs(5), client.next_of(kind::HEADERS)).await;
+    answered.expect("at once").expect("is refused");
+}

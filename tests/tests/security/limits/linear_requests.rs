@@ -1,0 +1,88 @@
+//! A request of ten times the bytes costs at most fifteen times as much processor time, whichever
+//! field is the large one.
+
+use anneal_tests::{
+    Rpc, call_frames, every_rpc,
+    request_fields::{Field, FieldValue, every_field, field},
+    valid_request,
+};
+use prost_types::field_descriptor_proto::Type;
+
+use crate::limits::{
+    attacked_server::{AttackedServer, UNLIMITED},
+    cpu_cost::Costs,
+};
+
+/// Bytes of a small and of a large request. The limit of a request is 4 MiB.
+const BYTES: [usize; 2] = [380_000, 3_800_000];
+/// A field number that no request defines.
+const UNKNOWN: u32 = 1_000;
+
+/// A request whose field has this number of bytes: in one value, or in many small values if it is
+/// repeated. None for other types.
+fn filled(of: &Field, bytes: usize, id: &str) -> Option<Vec<u8>> {
+    // The server splits names at underscores.
+    let text = |bytes: usize| FieldValue::Bytes(b"a_".repeat(bytes / 2));
+    match of.kind() {
+        Type::String | Type::Bytes if of.is_repeated() => {
+            Some(of.filled_with(&vec![text(8); bytes / 10], id, ""))
+        }
+        Type::Message if of.is_repeated() => {
+            Some(of.filled_with(&vec![text(0); bytes / 2], id, ""))
+        }
+        Type::String | Type::Bytes => Some(of.filled(&text(bytes), id, "")),
+        _ => None,
+    }
+}
+
+/// A valid request followed by this number of bytes of unknown fields.
+fn with_unknown(rpc: &str, bytes: usize, id: &str) -> Vec<u8> {
+    let unknown = field(UNKNOWN, &FieldValue::Varint(1));
+    [
+        valid_request(rpc, id, ""),
+        unknown.repeat(bytes / unknown.len()),
+    ]
+    .concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_ten_times_the_bytes_costs_at_most_fifteen_times_as_much() {
+    let server = AttackedServer::start(&UNLIMITED).await;
+    let (mut meter, mut costs, rpcs) = (server.cpu_meter().await, Costs::default(), every_rpc());
+    let channel = server.channel(&server.eve);
+    let path = |name: &str| {
+        rpcs.iter()
+            .find(|rpc: &&Rpc| rpc.name == name)
+            .expect("is an RPC")
+            .path
+            .clone()
+    };
+    let send = async |name: &str, request: &[u8]| {
+        // The answer may be a success or a refusal.
+        let _ = call_frames(channel.clone(), &path(name), vec![request.to_vec()]).await;
+    };
+    for of in every_field() {
+        // A new conversation for each pair: stored messages must not add to the cost of the next.
+        let id = server.conversation().await;
+        let [Some(small), Some(large)] = BYTES.map(|bytes| filled(&of, bytes, &id)) else {
+            continue;
+        };
+        let what = format!("{} {}", of.rpc, of.path());
+        let (small, large) = (
+            async |_| send(&of.rpc, &small).await,
+            async |_| send(&of.rpc, &large).await,
+        );
+        costs.compare(&mut meter, what, small, large).await;
+    }
+    for rpc in &rpcs {
+        let id = server.conversation().await;
+        let [small, large] = BYTES.map(|bytes| with_unknown(&rpc.name, bytes, &id));
+        let what = format!("{} with unknown fields", rpc.name);
+        let (small, large) = (
+            async |_| send(&rpc.name, &small).await,
+            async |_| send(&rpc.name, &large).await,
+        );
+        costs.compare(&mut meter, what, small, large).await;
+    }
+    costs.assert_linear("requests");
+}

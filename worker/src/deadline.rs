@@ -1,0 +1,64 @@
+//! The time limit of a worker's calls to the database. A broken connection may give no error, and a
+//! job that waits for it would hold its lease for ever.
+
+use std::time::Duration;
+
+use anneal_store::{StoreError, within};
+
+/// Far above the time of a store call, which is a few statements and the wait for a connection.
+const DB_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Tries to store a model's result while all connections of the worker are in use. Each try waits
+/// two seconds for a connection.
+const MAX_TRIES: u32 = 30;
+
+/// The answer of a store call, or an error after [`DB_DEADLINE`]. The connection is then closed,
+/// and the next try gets another one.
+pub(crate) fn with_deadline<T>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> impl Future<Output = Result<T, StoreError>> {
+    within(DB_DEADLINE, call)
+}
+
+/// Repeats a store call while the connection pool is exhausted, so that a summary that is already
+/// paid for is not lost. If the lease is lost meanwhile, the store returns that as an error.
+pub(crate) async fn retry_while_busy<T, Called>(call: impl Fn() -> Called) -> Result<T, StoreError>
+where
+    Called: Future<Output = Result<T, StoreError>>,
+{
+    for _ in 1..MAX_TRIES {
+        match with_deadline(call()).await {
+            Err(StoreError::Busy) => {}
+            answer => return answer,
+        }
+    }
+    with_deadline(call()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_paid_result_is_stored_once_a_connection_is_free() {
+        let calls = Cell::new(0);
+        let call = || {
+            calls.set(calls.get() + 1);
+            std::future::ready(if calls.get() < 3 {
+                Err(StoreError::Busy)
+            } else {
+                Ok("kept")
+            })
+        };
+        assert_eq!(retry_while_busy(call).await.ok(), Some("kept"));
+        assert_eq!(calls.get(), 3);
+        let lost =
+            retry_while_busy(|| std::future::ready(Err::<(), _>(StoreError::LeaseLost))).await;
+        assert!(
+            matches!(lost, Err(StoreError::LeaseLost)),
+            "any other error is returned at once"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! Summarises the older part of the tail and commits the summary as a checkpoint, which moves the
+//! boundary.
+
+use anneal_core::{
+    cut::{self, Cut, Trigger},
+    digest,
+    message::{MessageId, plain_text},
+    policy::Policy,
+    tokens::Tokens,
+};
+use anneal_llm::{Purpose, Source, SourceBody, SummaryFailure};
+use anneal_store::{
+    CheckpointDraft, CheckpointMaterial, CheckpointSource, ClaimedJob, Entity, JobCommit,
+    PreviousCheckpoint, StoreError, failpoint,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::JobSpec;
+use crate::{
+    deadline::{retry_while_busy, with_deadline},
+    retry_policy::{JobError, Outcome},
+    summarize::Material,
+    worker::Worker,
+};
+
+/// A job takes minutes, so one tenant gets at most half of a claim.
+pub(super) const SPEC: JobSpec = JobSpec {
+    batch: |settings| settings.summary_concurrency,
+    concurrency: |settings| settings.summary_concurrency,
+    per_tenant: |limit| (limit / 2).max(1),
+};
+
+pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
+    let material = with_deadline(worker.store.read_checkpoint_material(job)).await?;
+    let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let figures = cut::tail_figures(&material.tail, material.head());
+    let due = cut::due_trigger(&figures, &material.policy);
+    let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
+        // A checkpoint of another job, a separator or a new policy has made this one unnecessary.
+        let finished = with_deadline(worker.store.finish_job(job)).await?;
+        return Ok(JobCommit {
+            finished,
+            caused: Vec::new(),
+            kept: true,
+        });
+    };
+    let keep = job
+        .manual
+        .as_ref()
+        .and_then(|manual| manual.keep)
+        .unwrap_or(material.policy.keep_recent);
+    let policy = Policy {
+        keep_recent: keep,
+        ..material.policy
+    };
+    let Some(cut) = cut::plan(&material.tail, &policy, trigger, material.head()) else {
+        return record_no_progress(worker, job, &material, "no message can be cut off").await;
+    };
+    let before = figures.tail
+        + material
+            .previous
+            .as_ref()
+            .map_or(Tokens::ZERO, |previous| previous.tokens);
+    let plan = Plan {
+        cut,
+        trigger,
+        before,
+    };
+    match write_draft(worker, job, &material, plan, lost).await {
+        Ok(draft) if draft.tokens_after < before => commit(worker, job, &draft).await,
+        Ok(_)
+        | Err(JobError::Summary(
+            SummaryFailure::NotShorter
+            | SummaryFailure::EmptySource
+            | SummaryFailure::TargetTooSmall(_),
+        )) => record_no_progress(worker, job, &material, "the summary would not be shorter").await,
+        Err(error) => Err(error),
+    }
+}
+
+/// The messages to summarise, and the reason.
+struct Plan {
+    cut: Cut,
+    trigger: Trigger,
+    /// Tokens of the previous summary and the tail.
+    before: Tokens,
+}
+
+/// Checkpoints in a row whose summary is built on the previous summary. The next one is built from
+/// the messages again, because each summary of a summary loses detail.
+const MAX_GENERATIONS: i32 = 5;
+/// Bytes of content that such a rebuild may read; with more, the chain of summaries continues.
+const MAX_REBUILD_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Finds the previous checkpoint whose summary is the base of the new one. None when there is none,
+/// or when the summary is rebuilt from the messages.
+async fn find_base_checkpoint<'a>(
+    worker: &Worker,
+    job: &ClaimedJob,
+    material: &'a CheckpointMaterial,
+) -> Result<Option<&'a PreviousCheckpoint>, JobError> {
+    let Some(previous) = &material.previous else {
+        return Ok(None);
+    };
+    if previous.generation < MAX_GENERATIONS {
+        return Ok(Some(previous));
+    }
+    let after = material.separator.unwrap_or_default();
+    let bytes = with_deadline(worker.store.measure_content(
+        job,
+        after,
+        previous.last,
+        MAX_REBUILD_BYTES,
+    ))
+    .await?;
+    Ok((bytes > MAX_REBUILD_BYTES).then_some(previous))
+}
+
+/// Reads the messages before the cut, summarises them and drafts the checkpoint. No database
+/// connection is held while the summary is written.
+async fn write_draft(
+    worker: &Worker,
+    job: &ClaimedJob,
+    material: &CheckpointMaterial,
+    Plan {
+        cut,
+        trigger,
+        before,
+    }: Plan,
+    lost: &CancellationToken,
+) -> Result<CheckpointDraft, JobError> {
+    let previous = find_base_checkpoint(worker, job, material).await?;
+    let separator = material.separator.unwrap_or_default();
+    let after = previous.map_or(separator, |previous| previous.last);
+    let sources = with_deadline(worker.store.read_checkpoint_sources(
+        job,
+        &material.policy,
+        after,
+        cut.last,
+    ))
+    .await?;
+    let source_digest = digest::of_sources(
+        sources
+            .iter()
+            .map(|source| (source.id, source.content_digest.as_slice())),
+    );
+    let taken = before.less(cut.kept);
+    let ask = Material {
+        purpose: Purpose::Range,
+        encoding: material.encoding,
+        previous: previous.map(|previous| previous.summary.clone()),
+        quoted: quote(&sources, &cut.quoted),
+        sources: sources.into_iter().map(source).collect(),
+        focus: job
+            .manual
+            .as_ref()
+            .map(|manual| manual.focus.clone())
+            .unwrap_or_default(),
+        target: Purpose::Range.target(taken, worker.summary_settings.checkpoint_tokens),
+    };
+    let summary = worker.summarizers.summarize(job, ask, lost).await?;
+    failpoint!("checkpoint.summarized");
+    Ok(CheckpointDraft {
+        separator: material.separator,
+        previous: material.previous.as_ref().map(|previous| previous.last),
+        source_first: after.next(),
+        last: cut.last,
+        tokens_before: before,
+        tokens_after: cut.kept + summary.tokens,
+        summary,
+        source_digest,
+        generation: previous.map_or(0, |previous| previous.generation) + 1,
+        trigger: Some(trigger),
+    })
+}
+
+/// The opening user messages of a split turn, as one text.
+fn quote(sources: &[CheckpointSource], quoted: &[MessageId]) -> Option<(MessageId, String)> {
+    let first = *quoted.first()?;
+    let quoted = sources
+        .iter()
+        .filter(|source| quoted.binary_search(&source.id).is_ok());
+    let texts: Vec<String> = quoted
+        .map(|source| match &source.body {
+            Ok(parts) => plain_text(parts),
+            Err(summary) => summary.clone(),
+        })
+        .collect();
+    Some((first, texts.join("\n\n")))
+}
+
+fn source(source: CheckpointSource) -> Source {
+    let body = match source.body {
+        Ok(parts) => SourceBody::Original(parts),
+        Err(summary) => SourceBody::Digest(summary),
+    };
+    Source {
+        message_id: source.id,
+        role: source.role,
+        body,
+    }
+}
+
+async fn commit(worker: &Worker, job: &ClaimedJob, draft: &CheckpointDraft) -> Outcome {
+    let committed = retry_while_busy(|| worker.store.commit_checkpoint(job, draft)).await?;
+    if committed.kept {
+        metrics::counter!("checkpoints_total", "trigger" => draft.trigger.map_or("imported", trigger_name))
+            .increment(1);
+        info!(
+            conversation = %job.conversation, last_message_id = draft.last.0, tokens_before = draft.tokens_before.get(),
+            tokens_after = draft.tokens_after.get(), duration_ms = draft.summary.duration_ms,
+            "checkpoint of {} at message {}: {} tokens became {}",
+            job.conversation, draft.last, draft.tokens_before, draft.tokens_after
+        );
+    } else {
+        info!(conversation = %job.conversation, "{} moved while it was summarised, starting again", job.conversation);
+    }
+    Ok(committed)
+}
+
+const fn trigger_name(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Tokens => "tokens",
+        Trigger::Messages => "messages",
+        Trigger::Manual => "manual",
+    }
+}
+
+/// Records that no checkpoint was made. The job is not tried again until new messages arrive.
+async fn record_no_progress(
+    worker: &Worker,
+    job: &ClaimedJob,
+    material: &CheckpointMaterial,
+    why: &str,
+) -> Outcome {
+    metrics::counter!("checkpoint_no_progress_total").increment(1);
+    info!(conversation = %job.conversation, "no checkpoint of {}: {why}", job.conversation);
+    Ok(with_deadline(
+        worker
+            .store
+            .record_no_progress(job, material.last_message_id),
+    )
+    .await?)
+}

@@ -1,0 +1,188 @@
+//! Counts the tokens of new messages. The store then checks the triggers of summaries and
+//! checkpoints.
+//!
+//! Conversations are counted in batches, many in one transaction. A conversation that would delay
+//! the batch (a large one) or fail it is counted by itself.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use anneal_core::{
+    caller::ConversationId,
+    job::LEASE_SECONDS,
+    message::{Message, MessageId},
+    tokens::{Tokens, count_message_while},
+};
+use anneal_store::{ClaimedJob, CountedMessages, Entity, JobCommit, StoreError, UncountedMessages};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::JobSpec;
+use crate::{
+    deadline::with_deadline,
+    leases::Lease,
+    retry_policy::{JobError, Outcome},
+    worker::Worker,
+};
+
+/// A batch is over in milliseconds, so one tenant may fill it: what others append meanwhile is in
+/// the next claim.
+pub(super) const SPEC: JobSpec = JobSpec {
+    batch: |settings| settings.count_batch,
+    concurrency: |settings| settings.count_concurrency,
+    per_tenant: |limit| limit,
+};
+
+/// Batches that may find a conversation locked before it is counted by itself, which waits for the
+/// lock.
+const MAX_SKIPS: u8 = 8;
+/// Time limit of a batch: as long as a lease that is not extended.
+const BATCH_DEADLINE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
+
+/// Counts the messages of one job's conversation.
+pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
+    let uncounted = with_deadline(worker.store.read_uncounted_page(job)).await?;
+    let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
+    let counted = uncounted.counted;
+    let thread = worker
+        .threads
+        .acquire()
+        .await
+        .map_err(|_| JobError::Cancelled)?;
+    let counts = count(vec![(uncounted, lost.clone())])
+        .await?
+        .pop()
+        .flatten()
+        .ok_or(JobError::Cancelled)?;
+    drop(thread);
+    Ok(
+        with_deadline(worker.store.record_counts_of_one(&CountedMessages {
+            job,
+            counted,
+            counts,
+        }))
+        .await?,
+    )
+}
+
+/// Counts the conversations of many jobs in one transaction and records the result of each.
+///
+/// Returns the jobs that were not counted. [`can_join_next_batch`] is true of those whose
+/// conversation was locked by another transaction. The others run by themselves: large
+/// conversations, deleted ones, and all of them when the batch failed.
+pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Lease> {
+    if leases.is_empty() {
+        return leases;
+    }
+    let started = Instant::now();
+    // A broken connection may give no error, so the batch has a time limit.
+    let counted = timeout(BATCH_DEADLINE, count_and_record(worker, &leases)).await;
+    let recorded = counted
+        .unwrap_or(Err(JobError::Store(StoreError::Unresponsive)))
+        .unwrap_or_else(|error| {
+            debug!(
+                "{} conversations are counted one by one: {error}",
+                leases.len()
+            );
+            HashMap::new()
+        });
+    let mut left = Vec::new();
+    for mut lease in leases {
+        match recorded.get(&lease.job.conversation) {
+            Some(Some(committed)) => {
+                worker
+                    .record(&lease.job, Ok(committed.clone()), started.elapsed())
+                    .await;
+            }
+            Some(None) => {
+                lease.times_skipped += 1;
+                left.push(lease);
+            }
+            None => {
+                lease.times_skipped = MAX_SKIPS;
+                left.push(lease);
+            }
+        }
+    }
+    left
+}
+
+/// Whether a job that a batch left out goes into the next batch: an append locks its conversation
+/// for milliseconds only.
+pub(crate) const fn can_join_next_batch(lease: &Lease) -> bool {
+    lease.times_skipped < MAX_SKIPS
+}
+
+/// Reads, counts and records. The value is None where another transaction has locked the
+/// conversation; a conversation without a value was not tried.
+async fn count_and_record(
+    worker: &Worker,
+    leases: &[Lease],
+) -> Result<HashMap<ConversationId, Option<JobCommit>>, JobError> {
+    let jobs: Vec<&ClaimedJob> = leases.iter().map(|lease| &lease.job).collect();
+    let mut uncounted = worker.store.read_uncounted_messages(&jobs).await?;
+    let (mut read, mut pages) = (Vec::new(), Vec::new());
+    for lease in leases {
+        if let Some(uncounted) = uncounted.remove(&lease.job.conversation) {
+            read.push((&lease.job, uncounted.counted));
+            pages.push((uncounted, lease.lost.clone()));
+        }
+    }
+    // Not on the threads of single jobs: large messages may occupy those for seconds.
+    let counts = count(pages).await?;
+    let counted = read.into_iter().zip(counts);
+    let counted: Vec<CountedMessages<'_>> = counted
+        .filter_map(|((job, counted), counts)| {
+            Some(CountedMessages {
+                job,
+                counted,
+                counts: counts?,
+            })
+        })
+        .collect();
+    if counted.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let recorded = worker.store.record_counts(&counted).await?;
+    Ok(counted
+        .iter()
+        .map(|one| one.job.conversation)
+        .zip(recorded)
+        .collect())
+}
+
+/// Counts on a blocking thread; None for a conversation whose lease was lost meanwhile.
+async fn count(
+    pages: Vec<(UncountedMessages, CancellationToken)>,
+) -> Result<Vec<Option<Vec<(MessageId, Tokens)>>>, JobError> {
+    let counting = tokio::task::spawn_blocking(move || {
+        pages
+            .into_iter()
+            .map(|(uncounted, lost)| count_page(uncounted, &lost))
+            .collect()
+    });
+    counting.await.map_err(|_| JobError::Panicked)
+}
+
+fn count_page(
+    uncounted: UncountedMessages,
+    lost: &CancellationToken,
+) -> Option<Vec<(MessageId, Tokens)>> {
+    let keep_going = || !lost.is_cancelled();
+    let mut counts = Vec::with_capacity(uncounted.messages.len());
+    for (id, role, parts) in uncounted.messages {
+        let message = Message {
+            role,
+            parts,
+            metadata: std::collections::BTreeMap::new(),
+        };
+        counts.push((
+            id,
+            count_message_while(uncounted.encoding, &message, &keep_going)?,
+        ));
+    }
+    Some(counts)
+}

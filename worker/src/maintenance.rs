@@ -1,0 +1,88 @@
+//! Periodic work without input, which every worker does: frees jobs whose worker died, deletes
+//! partial summaries that no job continues, and reports the length of the queues.
+
+use std::time::Duration;
+
+use anneal_core::job::LEASE_SECONDS;
+use anneal_store::Store;
+use tracing::{debug, info, warn};
+
+use crate::{clock_skew::DatabaseClock, deadline::with_deadline, jitter::jitter};
+
+/// Jobs freed in one round.
+const MAX_RESCUED: i64 = 100;
+
+/// Frees orphaned jobs until the future is dropped: every fifth of a lease, so that a job runs
+/// again within 20 s after its worker died. Before each round, corrects leases that would end late
+/// because the database's clock was set back.
+pub(crate) async fn run_rescue_loop(store: &Store) {
+    let pause = Duration::from_secs(u64::from(LEASE_SECONDS)) / 5;
+    let mut clock = DatabaseClock::default();
+    loop {
+        clock.check(store).await;
+        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * jitter())).await;
+        rescue_orphaned_jobs(store).await;
+    }
+}
+
+/// Days that a partial summary is kept for a job to continue with.
+const PART_RETENTION_DAYS: i32 = 7;
+/// Partial summaries deleted in one round.
+const MAX_DELETED_PARTS: i64 = 1_000;
+
+/// Deletes old partial summaries every hour, until the future is dropped.
+pub(crate) async fn run_part_cleanup_loop(store: &Store) {
+    loop {
+        tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * jitter())).await;
+        match with_deadline(
+            store.delete_old_partial_summaries(PART_RETENTION_DAYS, MAX_DELETED_PARTS),
+        )
+        .await
+        {
+            Ok(0) => {}
+            Ok(forgotten) => info!("forgot {forgotten} parts of summaries that were given up"),
+            Err(error) => warn!("could not forget old parts of summaries: {error}"),
+        }
+    }
+}
+
+/// Time between two reads of the queues.
+const QUEUE_METRICS_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Sets the metrics of queue length and age, until the future is dropped. Every worker reports the
+/// queues of all workers.
+pub(crate) async fn run_queue_metrics_loop(store: &Store) {
+    loop {
+        match with_deadline(store.read_queue_figures()).await {
+            Ok(queues) => {
+                for queue in queues {
+                    let kind = queue.kind.name();
+                    metrics::gauge!("jobs_waiting", "kind" => kind).set(queue.waiting as f64);
+                    metrics::gauge!("jobs_running", "kind" => kind).set(queue.running as f64);
+                    metrics::gauge!("jobs_dead", "kind" => kind).set(queue.dead as f64);
+                    let oldest = queue.oldest_ready_us as f64 / 1_000_000.0;
+                    metrics::gauge!("jobs_oldest_ready_seconds", "kind" => kind).set(oldest);
+                }
+            }
+            Err(error) => debug!("could not look at the queues: {error}"),
+        }
+        tokio::time::sleep(QUEUE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * jitter())).await;
+    }
+}
+
+/// Frees jobs whose lease has ended, once.
+pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
+    match with_deadline(store.rescue_jobs(MAX_RESCUED)).await {
+        Ok(rescued) => {
+            metrics::counter!("jobs_rescued_total").increment(rescued.waiting.unsigned_abs());
+            metrics::counter!("jobs_dead_total").increment(rescued.dead.unsigned_abs());
+            if rescued.waiting + rescued.dead > 0 {
+                info!(
+                    "freed {} jobs of workers that went away, gave up {}",
+                    rescued.waiting, rescued.dead
+                );
+            }
+        }
+        Err(error) => warn!("could not look for orphaned jobs: {error}"),
+    }
+}

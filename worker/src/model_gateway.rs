@@ -1,0 +1,294 @@
+//! The gateway for the model calls of one job's summary: the store admits each call, a lease covers
+//! it while it runs, and its cost is settled when it ends. No database connection is held while the
+//! model writes. Finished partial summaries are stored, so that a later run of the job reuses them.
+//!
+//! The server's turns call models in `server/src/usecases/chat_turn/`.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anneal_core::{admission::CallPurpose, digest::Digest, tokens::Tokens};
+use anneal_llm::{
+    BoxFuture, ModelAccess, SummaryCalls, SummaryFailure,
+    provider::{AdmissionRefusal, Answer, Call, CallCost, CallFailure, CallMetrics, Model},
+};
+use anneal_store::{
+    CallAsk, CallOutcome, ClaimedJob, ModelLease, ModelSpend, Store, StoreError, Verdict,
+};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::{deadline::with_deadline, jitter::jitter};
+
+/// How long a call waits for admission before its job is deferred.
+const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
+/// Time between two requests for admission: the first, and the longest.
+const FIRST_ADMISSION_POLL: Duration = Duration::from_millis(100);
+const MAX_ADMISSION_POLL: Duration = Duration::from_secs(2);
+
+/// Tries of one call. A summary of hundreds of calls must not fail for the one in fifty that a
+/// provider rate-limits.
+const MAX_TRIES: u32 = 3;
+/// The wait before the second try; the third waits four times as long.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+/// The longest wait between tries. If the provider asks for more, the whole job waits.
+const MAX_BACKOFF: Duration = Duration::from_secs(20);
+
+/// One job's calls of one model.
+pub(crate) struct ModelGateway<'a> {
+    store: &'a Store,
+    access: &'a ModelAccess,
+    model: &'a Model,
+    job: &'a ClaimedJob,
+    /// This process's concurrent calls of the model: only calls with a permit ask the store for
+    /// admission.
+    permits: &'a Semaphore,
+    /// Cancelled when the job's lease is lost, or the worker stops.
+    lost: &'a CancellationToken,
+    ledger: Mutex<CostLedger>,
+}
+
+/// The cost of the job's calls so far.
+#[derive(Default)]
+struct CostLedger {
+    /// All calls of this run, and those of earlier runs for the parts that were loaded.
+    spent: ModelSpend,
+    /// The value of `spent` when the last part was stored or loaded.
+    spent_on_parts: ModelSpend,
+    /// Calls of this run that the model answered.
+    answered: u32,
+    /// Parts whose cost is in `spent`: written or already loaded by this run.
+    known_parts: HashSet<Digest>,
+}
+
+impl SummaryCalls for ModelGateway<'_> {
+    fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>> {
+        Box::pin(async move {
+            let mut tries = 1;
+            loop {
+                let failure = match self.call_once(call).await {
+                    Err(SummaryFailure::Call(failure)) if failure.is_retryable() => failure,
+                    outcome => return outcome,
+                };
+                let wait = failure
+                    .retry_after()
+                    .unwrap_or(FIRST_BACKOFF * 4_u32.pow(tries - 1))
+                    .mul_f64(1.0 + 0.5 * jitter());
+                // Before the first answer the job itself is deferred: starting again costs nothing.
+                if self.ledger().answered == 0 || tries == MAX_TRIES || wait > MAX_BACKOFF {
+                    return Err(failure.into());
+                }
+                tries += 1;
+                debug!("{failure}; asking again in {wait:?}");
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.lost.cancelled() => return Err(Self::abandoned()),
+                }
+            }
+        })
+    }
+
+    fn load_part<'a>(&'a self, part: &'a Digest) -> BoxFuture<'a, Option<String>> {
+        Box::pin(async move {
+            let (text, cost) =
+                match with_deadline(self.store.find_partial_summary(self.job, part)).await {
+                    Ok(found) => found?,
+                    Err(error) => {
+                        warn!("could not look for a finished part, making it again: {error}");
+                        return None;
+                    }
+                };
+            let mut ledger = self.ledger();
+            if ledger.known_parts.insert(*part) {
+                ledger.spent = plus(ledger.spent, cost);
+                ledger.spent_on_parts = plus(ledger.spent_on_parts, cost);
+            }
+            Some(text)
+        })
+    }
+
+    fn store_part<'a>(&'a self, part: &'a Digest, text: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let cost = {
+                let mut ledger = self.ledger();
+                let cost = ModelSpend {
+                    calls: ledger.spent.calls - ledger.spent_on_parts.calls,
+                    input: ledger.spent.input.less(ledger.spent_on_parts.input),
+                    output: ledger.spent.output.less(ledger.spent_on_parts.output),
+                };
+                ledger.spent_on_parts = ledger.spent;
+                ledger.known_parts.insert(*part);
+                cost
+            };
+            if let Err(error) =
+                with_deadline(self.store.store_partial_summary(self.job, part, text, cost)).await
+            {
+                warn!("could not keep a finished part, a retry will make it again: {error}");
+            }
+        })
+    }
+}
+
+impl<'a> ModelGateway<'a> {
+    pub(crate) fn new(
+        store: &'a Store,
+        access: &'a ModelAccess,
+        model: &'a Model,
+        permits: &'a Semaphore,
+        job: &'a ClaimedJob,
+        lost: &'a CancellationToken,
+    ) -> Self {
+        Self {
+            store,
+            access,
+            model,
+            job,
+            permits,
+            lost,
+            ledger: Mutex::default(),
+        }
+    }
+
+    /// The cost of the summary, with that of the parts which earlier runs have written.
+    pub(crate) fn spent(&self) -> ModelSpend {
+        self.ledger().spent
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, CostLedger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits, makes and settles one call.
+    async fn call_once(&self, call: &Call<'_>) -> Result<Answer, SummaryFailure> {
+        let (permit, lease) = self.admit(call.input + call.output).await?;
+        let mut call_metrics = CallMetrics::start(self.model.name());
+        let mut cost = CallCost::default();
+        let answered = tokio::select! {
+            answered = self.model.answer(call, &mut cost) => Ok(answered),
+            () = self.store.maintain_lease(&lease) => Err(SummaryFailure::Interrupted("the lease of a call was lost")),
+            () = self.lost.cancelled() => Err(Self::abandoned()),
+        };
+        drop(permit);
+        match &answered {
+            Ok(Ok(_)) => call_metrics.set_outcome("answered"),
+            Ok(Err(failure)) => call_metrics.set_outcome(failure.name()),
+            Err(_) => {}
+        }
+        drop(call_metrics);
+        self.settle(&lease, answered.as_ref().ok(), &cost).await;
+        Ok(answered??)
+    }
+
+    /// Waits until the store admits a call among the model's concurrent calls. Does not wait for
+    /// breakers and budgets, which take longer than a job should occupy a place. When the tenant's
+    /// share is in use, only a job that already has an answer waits; any other leaves its place to
+    /// another tenant's job.
+    async fn admit(
+        &self,
+        tokens: Tokens,
+    ) -> Result<(SemaphorePermit<'a>, ModelLease), SummaryFailure> {
+        let ask = CallAsk {
+            model: self.model.name(),
+            conversation: self.job.conversation,
+            purpose: CallPurpose::Summary,
+            tokens,
+            limits: self.access.limits(self.model),
+        };
+        let (began, mut poll) = (Instant::now(), FIRST_ADMISSION_POLL);
+        loop {
+            if self.lost.is_cancelled() {
+                return Err(Self::abandoned());
+            }
+            let permit = tokio::select! {
+                permit = self.permits.acquire() => permit.map_err(|_| Self::abandoned())?,
+                () = self.lost.cancelled() => return Err(Self::abandoned()),
+            };
+            let refusal = match with_deadline(self.store.admit_call(self.job.caller(), &ask)).await
+            {
+                Ok(Ok(lease)) => return Ok((permit, lease)),
+                Ok(Err(refusal)) => refusal,
+                Err(StoreError::NotFound(_)) => {
+                    return Err(SummaryFailure::Interrupted("the conversation is gone"));
+                }
+                Err(error) => {
+                    warn!("could not admit a call: {error}");
+                    return Err(SummaryFailure::Interrupted(
+                        "the database did not admit a call",
+                    ));
+                }
+            };
+            let may_wait = match refusal {
+                AdmissionRefusal::Busy => true,
+                AdmissionRefusal::Share => self.ledger().answered > 0,
+                AdmissionRefusal::Breaker { .. }
+                | AdmissionRefusal::Budget { .. }
+                | AdmissionRefusal::Turn => false,
+            };
+            if !may_wait || began.elapsed() >= ADMISSION_DEADLINE {
+                return Err(refusal.into());
+            }
+            // Other jobs of this process may ask meanwhile.
+            drop(permit);
+            tokio::time::sleep(poll.mul_f64(0.5 + jitter())).await;
+            poll = (poll * 2).min(MAX_ADMISSION_POLL);
+        }
+    }
+
+    /// Ends a call's lease and records its cost. `answered` is None where the call was abandoned,
+    /// which says nothing about the model.
+    async fn settle(
+        &self,
+        lease: &ModelLease,
+        answered: Option<&Result<Answer, CallFailure>>,
+        cost: &CallCost,
+    ) {
+        let (input, output) = (cost.input(), cost.output());
+        {
+            let mut ledger = self.ledger();
+            ledger.spent = plus(
+                ledger.spent,
+                ModelSpend {
+                    calls: 1,
+                    input,
+                    output,
+                },
+            );
+            ledger.answered += u32::from(matches!(answered, Some(Ok(_))));
+        }
+        let settled = CallOutcome {
+            input,
+            output,
+            calls: 1,
+            verdict: verdict(answered),
+        };
+        if let Err(error) = with_deadline(self.store.settle_call(lease, &settled)).await {
+            warn!("could not settle a model call, it is tried again in the background: {error}");
+        }
+    }
+
+    const fn abandoned() -> SummaryFailure {
+        SummaryFailure::Interrupted("nobody waits for the summary any more")
+    }
+}
+
+/// What the end of a call says about the model, for its breakers.
+fn verdict(answered: Option<&Result<Answer, CallFailure>>) -> Verdict {
+    match answered {
+        Some(Ok(_)) => Verdict::Answers,
+        None | Some(Err(CallFailure::Overflow { .. })) => Verdict::Nothing,
+        Some(Err(failure)) if failure.is_model_wide() => Verdict::Fails(failure.to_string()),
+        Some(Err(failure)) => Verdict::FailsConversation(failure.to_string()),
+    }
+}
+
+fn plus(one: ModelSpend, other: ModelSpend) -> ModelSpend {
+    ModelSpend {
+        calls: one.calls + other.calls,
+        input: one.input + other.input,
+        output: one.output + other.output,
+    }
+}

@@ -1,0 +1,148 @@
+//! Whether a failed job waits, is tried again, or is given up. The other half of this rule is
+//! `store/sql/fail_job.sql`: it moves a job with too many starts to the dead jobs.
+
+use std::time::Duration;
+
+use anneal_core::job::MAX_ATTEMPTS;
+use anneal_llm::{SummaryFailure, provider::AdmissionRefusal};
+use anneal_store::{JobCommit, StoreError};
+
+/// Why a job did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JobError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The summariser failed.
+    #[error(transparent)]
+    Summary(#[from] SummaryFailure),
+    /// The job panicked. Other jobs are not affected.
+    #[error("the job panicked")]
+    Panicked,
+    /// The lease was lost, or the worker stops. Nothing was written.
+    #[error("the job was cancelled")]
+    Cancelled,
+}
+
+/// What the worker does with a failed job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryDecision {
+    /// The job waits, and this start does not count, because no model was called.
+    Defer {
+        /// How long.
+        delay: Duration,
+    },
+    /// The job is tried again, with backoff.
+    Retry {
+        /// The least delay, as the provider asks for it.
+        not_before: Duration,
+        /// Starts after which the job is given up.
+        starts: i16,
+    },
+}
+
+/// Starts of a job whose model's answers cannot be used: each try costs as much as the first.
+const MAX_STARTS_BAD_OUTPUT: i16 = 3;
+/// The longest that a job waits for a breaker or a budget before it is started again.
+const MAX_DEFERRAL: Duration = Duration::from_mins(10);
+/// Delay of a job that waited in vain for a free model call or a connection.
+const BUSY_DELAY: Duration = Duration::from_secs(1);
+
+impl JobError {
+    /// Whether the job waits or is tried again.
+    pub(crate) fn decision(&self) -> RetryDecision {
+        let retry = |not_before: Option<Duration>, starts| RetryDecision::Retry {
+            not_before: not_before.unwrap_or_default(),
+            starts,
+        };
+        match self {
+            Self::Summary(SummaryFailure::NotAdmitted(
+                AdmissionRefusal::Breaker { opens_in, .. } | AdmissionRefusal::Budget { opens_in },
+            )) => RetryDecision::Defer {
+                delay: (*opens_in).min(MAX_DEFERRAL),
+            },
+            // An exhausted connection pool says nothing about the job, which must not be given up
+            // for it.
+            Self::Store(StoreError::Busy)
+            | Self::Summary(
+                SummaryFailure::NotAdmitted(
+                    AdmissionRefusal::Busy | AdmissionRefusal::Share | AdmissionRefusal::Turn,
+                )
+                | SummaryFailure::Interrupted(_),
+            ) => RetryDecision::Defer { delay: BUSY_DELAY },
+            Self::Summary(SummaryFailure::Call(failure)) if failure.is_retryable() => {
+                retry(failure.retry_after(), MAX_ATTEMPTS)
+            }
+            Self::Summary(failure) if failure.is_bad_output() => retry(None, MAX_STARTS_BAD_OUTPUT),
+            // The provider would refuse the same request again.
+            Self::Summary(_) => retry(None, 1),
+            Self::Store(_) | Self::Panicked | Self::Cancelled => retry(None, MAX_ATTEMPTS),
+        }
+    }
+
+    /// How long the model is not called for any job; None: it is called for other jobs.
+    pub(crate) fn model_pause(&self) -> Option<Duration> {
+        match self {
+            Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {
+                scope: "model",
+                opens_in,
+            })) => Some((*opens_in).min(MAX_DEFERRAL)),
+            _ => None,
+        }
+    }
+
+    /// How long the model is not called for any job of this job's tenant; None: it is called for
+    /// others.
+    pub(crate) fn tenant_pause(&self) -> Option<Duration> {
+        match self {
+            Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Breaker {
+                scope: "tenant",
+                opens_in,
+            })) => Some((*opens_in).min(MAX_DEFERRAL)),
+            Self::Summary(SummaryFailure::NotAdmitted(AdmissionRefusal::Share)) => Some(BUSY_DELAY),
+            _ => None,
+        }
+    }
+
+    /// Whether the model would fail for any other request now, too.
+    pub(crate) const fn is_model_wide(&self) -> bool {
+        match self {
+            Self::Summary(SummaryFailure::Call(failure)) => failure.is_model_wide(),
+            Self::Summary(SummaryFailure::NotAdmitted(_) | SummaryFailure::Interrupted(_))
+            | Self::Cancelled => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the lease is another worker's, or the conversation is gone: nothing is recorded.
+    pub(crate) const fn is_obsolete(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::LeaseLost | StoreError::NotFound(_))
+        )
+    }
+}
+
+/// The result of a job.
+pub(crate) type Outcome = Result<JobCommit, JobError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_without_a_free_connection_does_not_count_a_start() {
+        assert_eq!(
+            JobError::Store(StoreError::Busy).decision(),
+            RetryDecision::Defer { delay: BUSY_DELAY }
+        );
+        let panicked = JobError::Panicked.decision();
+        assert_eq!(
+            panicked,
+            RetryDecision::Retry {
+                not_before: Duration::ZERO,
+                starts: MAX_ATTEMPTS
+            }
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! Claims jobs and runs them. One loop per kind of job; heartbeats, maintenance and audits run
+//! beside the loops.
+//!
+//! - `count_loop`: the claim loop for counting, and what happens to conversations that a batch left
+//!   out.
+
+mod count_loop;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anneal_core::{
+    caller::TenantId,
+    job::{JobKind, LEASE_SECONDS},
+    tokens::Encoding,
+};
+use anneal_store::{ClaimedJob, within};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, info, info_span, warn};
+
+use crate::{
+    auditor, jitter::jitter, jobs, leases::Lease, maintenance, retry_policy::JobError,
+    tenant_cursor::FIRST_TENANT, worker::Worker,
+};
+
+/// Time limit of a claim: after it, the leases that it took have ended.
+const CLAIM_DEADLINE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
+impl Worker {
+    /// Works until `stop` is cancelled; then finishes the jobs under way, or releases them.
+    pub async fn run(&self, stop: CancellationToken) {
+        info!(worker = &*self.name, "working as {}", self.name);
+        tokio::task::spawn_blocking(|| Encoding::default().counter().count("warm"));
+        let background = CancellationToken::new();
+        let background_work = background.clone().run_until_cancelled_owned({
+            let worker = self.clone();
+            async move {
+                tokio::join!(
+                    worker.leases.run_heartbeat(&worker.store),
+                    maintenance::run_rescue_loop(&worker.store),
+                    maintenance::run_part_cleanup_loop(&worker.store),
+                    maintenance::run_queue_metrics_loop(&worker.store),
+                    auditor::run_audit_loop(&worker.store, &worker.settings),
+                    worker.notifier.run(worker.store.clone()),
+                    worker.listen_for_jobs(),
+                )
+            }
+        });
+        let background_work = tokio::spawn(background_work);
+        let mut loops = JoinSet::new();
+        for kind in JobKind::ALL {
+            let (worker, stop) = (self.clone(), stop.clone());
+            loops.spawn(async move {
+                match kind {
+                    JobKind::CountTokens => worker.run_count_loop(stop).await,
+                    JobKind::Checkpoint | JobKind::SummarizeMessages => {
+                        worker.run_job_loop(kind, stop).await;
+                    }
+                }
+            });
+        }
+        while loops.join_next().await.is_some() {}
+        background.cancel();
+        let _ = background_work.await;
+        self.store.wait_for_settlements().await;
+        info!("stopped working");
+    }
+
+    /// Runs due jobs until none is left, and returns how many ran. Tests step the worker with it.
+    pub async fn run_until_idle(&self) -> usize {
+        let mut total = 0;
+        loop {
+            let mut ran = 0;
+            for kind in JobKind::ALL {
+                let claimed = self
+                    .claim(kind, self.batch(kind), &mut { FIRST_TENANT }, &[])
+                    .await;
+                ran += claimed.len();
+                let leases = claimed
+                    .into_iter()
+                    .map(|job| self.leases.track(job))
+                    .collect();
+                let single = match kind {
+                    JobKind::CountTokens => jobs::count_batch(self, leases).await,
+                    JobKind::Checkpoint | JobKind::SummarizeMessages => leases,
+                };
+                for lease in single {
+                    self.run_job(&lease).await;
+                }
+            }
+            if ran == 0 {
+                return total;
+            }
+            total += ran;
+        }
+    }
+
+    /// Frees jobs whose lease has ended, once.
+    pub async fn rescue(&self) {
+        maintenance::rescue_orphaned_jobs(&self.store).await;
+    }
+
+    /// The claim loop of one kind: claims as many jobs as may start, and waits when none is due.
+    async fn run_job_loop(&self, kind: JobKind, stop: CancellationToken) {
+        let permits = Arc::new(Semaphore::new(self.concurrency(kind)));
+        let mut running = JoinSet::new();
+        let mut cursor = FIRST_TENANT;
+        while !stop.is_cancelled() {
+            while running.try_join_next().is_some() {}
+            let batch = if self.pauses.apply_to_all() {
+                0
+            } else {
+                self.batch(kind)
+            };
+            let free = batch.saturating_sub(running.len() as u32);
+            let claimed = if free == 0 {
+                Vec::new()
+            } else {
+                self.claim(kind, free, &mut cursor, &self.pauses.tenants())
+                    .await
+            };
+            let found = !claimed.is_empty();
+            for job in claimed {
+                running.spawn(
+                    self.clone()
+                        .run_with_permit(self.leases.track(job), Arc::clone(&permits)),
+                );
+            }
+            if !found || free == 0 {
+                self.wait_for_work(kind, &mut running, &stop).await;
+            }
+        }
+        self.drain(kind, &permits, running).await;
+    }
+
+    /// Runs a job as soon as it gets a permit. Returns the job if the semaphore was closed before.
+    async fn run_with_permit(self, lease: Lease, permits: Arc<Semaphore>) -> Vec<Lease> {
+        match permits.acquire_owned().await {
+            Ok(_permit) => {
+                self.run_job(&lease).await;
+                Vec::new()
+            }
+            Err(_) => vec![lease],
+        }
+    }
+
+    /// Waits for a notification, the end of a job, the worker's stop, or the poll interval.
+    async fn wait_for_work(
+        &self,
+        kind: JobKind,
+        running: &mut JoinSet<Vec<Lease>>,
+        stop: &CancellationToken,
+    ) {
+        let pause =
+            Duration::from_millis(u64::from(self.settings.poll_ms)).mul_f64(0.75 + 0.5 * jitter());
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.work_signal(kind).notified() => {}
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+
+    /// Lets started jobs finish and releases the others. After `stop_seconds` releases all of them.
+    async fn drain(&self, kind: JobKind, permits: &Semaphore, mut running: JoinSet<Vec<Lease>>) {
+        permits.close();
+        let deadline = Duration::from_secs(u64::from(self.settings.stop_seconds));
+        let all_done = async {
+            while let Some(ended) = running.join_next().await {
+                let not_run: Vec<ClaimedJob> = ended
+                    .iter()
+                    .flatten()
+                    .map(|lease| lease.job.clone())
+                    .collect();
+                self.release(&not_run, Duration::ZERO).await;
+            }
+        };
+        if timeout(deadline, all_done).await.is_ok() {
+            return;
+        }
+        let left = self.leases.cancel(kind);
+        running.shutdown().await;
+        warn!(
+            job.kind = kind.name(),
+            "gave back {} {} jobs that did not finish in time",
+            left.len(),
+            kind.name()
+        );
+        self.release(&left, Duration::ZERO).await;
+    }
+
+    /// Claims due jobs of the tenants after `cursor`; when there are none, starts again at the
+    /// first tenant. Leaves out the tenants in `skipped`. Moves the cursor behind the last tenant
+    /// that was searched.
+    async fn claim(
+        &self,
+        kind: JobKind,
+        limit: u32,
+        cursor: &mut TenantId,
+        skipped: &[TenantId],
+    ) -> Vec<ClaimedJob> {
+        let per_tenant = (jobs::spec(kind).per_tenant)(limit);
+        let mut is_round = *cursor == FIRST_TENANT;
+        loop {
+            let claiming = self.store.claim_jobs(
+                kind,
+                limit as i32,
+                per_tenant as i32,
+                *cursor,
+                &self.name,
+                skipped,
+            );
+            // A claim without an answer counts as empty: leases that it may have taken end by
+            // themselves.
+            let claim = match within(CLAIM_DEADLINE, claiming).await {
+                Ok(claim) => claim,
+                Err(error) => {
+                    warn!(
+                        job.kind = kind.name(),
+                        "could not claim {} jobs: {error}",
+                        kind.name()
+                    );
+                    return Vec::new();
+                }
+            };
+            *cursor = claim.more_after.unwrap_or(FIRST_TENANT);
+            if !claim.jobs.is_empty() || (claim.more_after.is_none() && is_round) {
+                metrics::counter!("jobs_claimed_total", "kind" => kind.name())
+                    .increment(claim.jobs.len() as u64);
+                return claim.jobs;
+            }
+            is_round |= claim.more_after.is_none();
+        }
+    }
+
+    /// Runs a job under its lease and records the result. A panic fails this job only.
+    async fn run_job(&self, Lease { job, lost, .. }: &Lease) {
+        let kind = job.kind.name();
+        let span = info_span!("job", job.kind = kind, conversation = %job.conversation, tenant = %job.tenant);
+        let started = Instant::now();
+        let work = tokio::spawn({
+            let (worker, job, lost) = (self.clone(), job.clone(), lost.clone());
+            async move { jobs::run(&worker, &job, &lost).await }.instrument(span.clone())
+        });
+        let aborted = work.abort_handle();
+        let outcome = tokio::select! {
+            outcome = work => outcome.unwrap_or(Err(JobError::Panicked)),
+            () = lost.cancelled() => { aborted.abort(); Err(JobError::Cancelled) }
+        };
+        self.record(job, outcome, started.elapsed())
+            .instrument(span)
+            .await;
+    }
+
+    /// Wakes the loops when a server or another worker notifies; without a connection the loops
+    /// poll.
+    async fn listen_for_jobs(&self) {
+        loop {
+            match self.store.listen().await {
+                Ok(mut notifications) => loop {
+                    match notifications.next().await {
+                        Ok(Some(kind)) => self.work_signal(kind).notify_one(),
+                        Ok(None) => {}
+                        Err(error) => {
+                            debug!("lost the doorbell: {error}");
+                            break;
+                        }
+                    }
+                },
+                Err(error) => debug!("no doorbell: {error}"),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Jobs of a kind that one claim takes at most.
+    fn batch(&self, kind: JobKind) -> u32 {
+        (jobs::spec(kind).batch)(&self.settings)
+    }
+
+    /// Jobs of a kind that run at once.
+    fn concurrency(&self, kind: JobKind) -> usize {
+        (jobs::spec(kind).concurrency)(&self.settings) as usize
+    }
+}

@@ -1,0 +1,186 @@
+//! The worker's state, and how the results of its jobs are recorded.
+
+use std::{sync::Arc, time::Duration};
+
+use anneal_core::job::{JobKind, backoff};
+use anneal_llm::{ModelAccess, Summarizer, provider::Model};
+use anneal_store::{ClaimedJob, FailOutcome, JobNotifier, Store};
+use tokio::sync::{Notify, Semaphore};
+use tracing::{debug, info, warn};
+
+use crate::{
+    deadline::with_deadline,
+    jitter::jitter,
+    leases::Leases,
+    model_pauses::ModelPauses,
+    retry_policy::{JobError, Outcome, RetryDecision},
+    settings::{SummarizerSettings, WorkerSettings},
+    summarize::{Summarizers, SummaryModel},
+};
+
+/// Runs jobs. Cheap to clone.
+#[derive(Clone)]
+pub struct Worker {
+    pub(crate) store: Store,
+    pub(crate) summarizers: Summarizers,
+    pub(crate) threads: Arc<Semaphore>,
+    pub(crate) summary_settings: SummarizerSettings,
+    pub(crate) settings: WorkerSettings,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) pauses: Arc<ModelPauses>,
+    pub(crate) notifier: JobNotifier,
+    wake: Arc<[Notify; JobKind::ALL.len()]>,
+    pub(crate) name: Arc<str>,
+}
+
+impl Worker {
+    /// A worker on a store, with the built-in summariser.
+    pub fn new(
+        store: Store,
+        summarizer: Arc<dyn Summarizer>,
+        settings: WorkerSettings,
+        summary_settings: SummarizerSettings,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = Arc::new(Semaphore::new(if settings.threads == 0 {
+            cores
+        } else {
+            settings.threads as usize
+        }));
+        Self {
+            summarizers: Summarizers::new(store.clone(), summarizer, Arc::clone(&threads)),
+            store,
+            threads,
+            summary_settings,
+            settings,
+            leases: Arc::default(),
+            pauses: Arc::default(),
+            notifier: JobNotifier::default(),
+            wake: Arc::new([const { Notify::const_new() }; JobKind::ALL.len()]),
+            name: anneal_process::name().into(),
+        }
+    }
+
+    /// The same worker, with a language model that writes its summaries.
+    #[must_use]
+    pub fn with_model(mut self, access: Arc<ModelAccess>, model: Arc<Model>) -> Self {
+        self.summarizers.model = Some(SummaryModel::new(
+            access,
+            model,
+            self.summary_settings.fallback,
+        ));
+        self
+    }
+
+    /// Notified when a kind may have due jobs: its claim loop pauses until then.
+    pub(crate) fn work_signal(&self, kind: JobKind) -> &Notify {
+        &self.wake[kind_index(kind)]
+    }
+
+    /// Releases jobs that did not run; they are due after `delay`.
+    pub(crate) async fn release(&self, jobs: &[ClaimedJob], delay: Duration) {
+        if jobs.is_empty() {
+            return;
+        }
+        if let Err(error) =
+            with_deadline(self.store.release_jobs(jobs, delay.as_millis() as i64)).await
+        {
+            warn!("could not give jobs back, their leases will end: {error}");
+        }
+    }
+
+    /// Records the result of a job: metrics, wake-ups of the jobs that it caused, retry or
+    /// deferral.
+    pub(crate) async fn record(&self, job: &ClaimedJob, outcome: Outcome, duration: Duration) {
+        let kind = job.kind.name();
+        metrics::histogram!("job_duration_seconds", "kind" => kind).record(duration.as_secs_f64());
+        match outcome {
+            Ok(committed) => {
+                metrics::counter!("jobs_done_total", "kind" => kind).increment(1);
+                let duration_ms = duration.as_secs_f64() * 1_000.0;
+                debug!(
+                    duration_ms,
+                    "ran {kind} job of {} in {duration_ms:.1} ms", job.conversation
+                );
+                for caused in &committed.caused {
+                    self.work_signal(*caused).notify_one();
+                }
+                self.notifier.notify(&committed.caused);
+            }
+            Err(error) if error.is_obsolete() => {
+                debug!(
+                    "{kind} job of {} is not ours any more: {error}",
+                    job.conversation
+                );
+            }
+            Err(JobError::Cancelled) => debug!("{kind} job of {} was cancelled", job.conversation),
+            Err(error) => match error.decision() {
+                RetryDecision::Defer { delay } => {
+                    self.pauses.add(job.tenant, &error);
+                    self.defer(job, &error, delay).await;
+                }
+                RetryDecision::Retry { not_before, starts } => {
+                    let delay = backoff(job.attempts, jitter()).max(not_before);
+                    self.fail(job, &error, delay, starts).await;
+                }
+            },
+        }
+    }
+
+    /// Defers a job: it waits, and this start does not count.
+    async fn defer(&self, job: &ClaimedJob, error: &JobError, delay: Duration) {
+        let kind = job.kind.name();
+        let delay = delay.mul_f64(1.0 + 0.1 * jitter());
+        info!(
+            retry_ms = delay.as_millis() as u64,
+            "{kind} job of {} waits: {error}", job.conversation
+        );
+        metrics::counter!("jobs_deferred_total", "kind" => kind).increment(1);
+        if let Err(error) = with_deadline(self.store.defer_job(
+            job,
+            &error.to_string(),
+            delay.as_millis() as i64,
+        ))
+        .await
+        {
+            warn!("could not put the job off, the lease will end: {error}");
+        }
+    }
+
+    /// Records a failure. After `starts` starts the store moves the job to the dead ones.
+    async fn fail(&self, job: &ClaimedJob, error: &JobError, delay: Duration, starts: i16) {
+        let kind = job.kind.name();
+        warn!(
+            attempts = job.attempts,
+            retry_ms = delay.as_millis() as u64,
+            "{kind} job of {} failed: {error}",
+            job.conversation
+        );
+        metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
+        match with_deadline(self.store.fail_job(
+            job,
+            &error.to_string(),
+            delay.as_millis() as i64,
+            starts,
+        ))
+        .await
+        {
+            Ok(FailOutcome::Retry) => {}
+            Ok(FailOutcome::Dead) => {
+                metrics::counter!("jobs_dead_total").increment(1);
+                warn!(
+                    "gave up the {kind} job of {} after {} starts",
+                    job.conversation, job.attempts
+                );
+            }
+            Err(error) => warn!("could not record the failure, the lease will end: {error}"),
+        }
+    }
+}
+
+fn kind_index(kind: JobKind) -> usize {
+    JobKind::ALL
+        .iter()
+        .position(|other| *other == kind)
+        .unwrap_or(0)
+}
