@@ -11,7 +11,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM debian:bookworm-slim
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /usr/local/bin/anneal /usr/local/bin/anneal
-# A number, so that Kubernetes can see that it is not root.
+# Numeric, so that Kubernetes can verify that the user is not root.
 USER 10001:10001
 EXPOSE 50051 8080
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["anneal", "health"]

@@ -1,6 +1,7 @@
-# A person's front door. Nothing here that CI does not run, but `up`, `soak`, `fuzz`, `bench`, `advisories`, `images` and `sbom`.
+# Commands for people. CI runs what they run, except `up`, `nightly`, `soak`, `fuzz`, `bench`,
+# `advisories`, `images` and `sbom`.
 
-# The main job on the conversation shipped with the project.
+# Runs the main job on the conversation shipped with the project.
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
 	--token-threshold 30000 --max-message-count 40 --large-message-threshold 4000 --hot-zone-radius 3
 
@@ -18,7 +19,8 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 	cargo build --locked --package anneal-cli
 	$(UP_COMMAND)
 
-# The whole suite comes last, so that the last lines count every test. Which tests run where: .config/nextest.toml.
+# The whole suite runs last, so that the last lines count every test. .config/nextest.toml says
+# which tests run where.
 test: tools ## the gate: format, rules, licences, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
 	cargo xtask ci
 
@@ -35,18 +37,20 @@ tools:
 check: ## the quick part of the gate: format, rules, lints
 	cargo xtask ci --steps fmt,tidy,clippy
 
-# Not through nextest, which ends what takes long. ANNEAL_FAULTS_SEED=… replays one plan. CAMPAIGN=neighbours: one tenant
-# against another alone; CAMPAIGN=soak:: crashes alone.
+# Does not use nextest, which ends long tests. ANNEAL_FAULTS_SEED=… replays one plan.
+# CAMPAIGN=neighbours runs only the attack of one tenant on another; CAMPAIGN=soak:: only the
+# crashes.
 soak: ## crashes everything under load for MINUTES (60), then lets one tenant attack another for ten of them; checks every promise
 	@scripts/postgres.sh
 	@scripts/debian.sh faketime
 	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults $(or $(CAMPAIGN),soak) -- --nocapture --test-threads=1
 
-# make fuzz TARGET=importers for one. What is found stays in target/fuzz/; KEEP=1 takes it into dev/fuzz/corpus/ at the end.
+# make fuzz TARGET=importers runs one target. Inputs that a run finds stay in target/fuzz/; KEEP=1
+# adds them to dev/fuzz/corpus/ at the end.
 fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUTES (60) in all; prints executions and coverage
 	cargo xtask fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET)) $(if $(KEEP),--keep)
 
-# Needs https://github.com/RustSec/advisory-db, and so is not part of the gate.
+# Not part of the gate, because it needs https://github.com/RustSec/advisory-db.
 advisories: ## looks for known vulnerabilities in everything that is linked
 	@scripts/cargo_tool.sh cargo-deny .tools
 	cargo deny --locked check advisories
@@ -63,8 +67,9 @@ drill: ## loses a PostgreSQL of its own under load, restores it from backup and 
 	cargo build --locked --package anneal-cli
 	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
 
-# Replays play through a server and a worker in their own process: only they build it into the benchmark.
-# make bench SCENARIO=append for one, PLOTS=1 to draw docs/performance/, QUICK=1 to see whether everything runs.
+# The scenario `replay` runs a server and a worker inside the benchmark's process. Only this
+# scenario builds them into the benchmark. make bench SCENARIO=append runs one scenario, PLOTS=1
+# draws docs/performance/, QUICK=1 only checks that everything runs.
 bench: ## measures; prints a table, writes JSON
 ifeq ($(firstword $(SCENARIO)),replay)
 	cargo run --release --locked --package anneal-bench --features replay -- $(SCENARIO)

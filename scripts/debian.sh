@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that something which Debian packages is installed: scripts/debian.sh PACKAGE. Says nothing when it is; installs it
-# on Debian and Ubuntu. Elsewhere it says what to do, and ends with 1 where nothing goes on without.
+# Makes sure that a Debian package is installed: scripts/debian.sh PACKAGE. Prints nothing if it is
+# installed. Installs it on Debian and Ubuntu. On other systems prints what to do, and exits with 1
+# if the package is required.
 set -eu
 
 die() { echo "debian.sh: $*" >&2; exit 1; }
@@ -9,17 +10,17 @@ exists() { for file in "$@"; do if [ -f "$file" ]; then return 0; fi; done; retu
 
 package=${1:-}
 case "$package" in
-    # Counts instructions for the gate. On a Mac there is none, and nothing is counted.
+    # Counts instructions for `make nightly`. macOS has no valgrind; nothing is counted there.
     valgrind)
         is_there() { command -v valgrind >/dev/null || [ "$(uname -s)" = Darwin ]; }
         otherwise() { die "valgrind is missing. Install your system's package"; }
         ;;
-    # Behind it two tests run.
+    # Two tests run behind PgBouncer.
     pgbouncer)
         is_there() { command -v pgbouncer >/dev/null; }
         otherwise() { echo "debian.sh: there is no pgbouncer; its tests will be skipped" >&2; }
         ;;
-    # With its library tests make clocks jump.
+    # Tests use its library to set the clock of a process.
     faketime)
         is_there() { exists /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib/faketime/libfaketimeMT.so.1 /usr/lib64/faketime/libfaketimeMT.so.1; }
         otherwise() { echo "debian.sh: there is no libfaketime; its tests will be skipped" >&2; }

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Pins the images of Dockerfile and docker-compose.yml to what their names mean today: NAME:TAG becomes NAME:TAG@sha256:…, and a digest
-# that stands there already is replaced. Asks the registry, and so needs docker with buildx and a network that reaches it.
+# Pins the images of Dockerfile and docker-compose.yml to their current digests: NAME:TAG becomes
+# NAME:TAG@sha256:…, and an existing digest is replaced. Queries the registry, so it needs docker
+# with buildx and a network that reaches the registry.
 #   scripts/image_digests.sh [FOLDER]
 set -euo pipefail
 
 cd "${1:-$(dirname "$0")/..}"
-# What is built here (anneal:local) has no registry to ask.
+# The locally built image (anneal:local) is in no registry.
 images=$(sed -nE 's/^FROM ([^ ]+).*/\1/p; s/^ *image: ([^ ]+).*/\1/p' Dockerfile docker-compose.yml | sed 's/@.*//' | grep -v ':local$' | sort -u)
 for image in $images; do
     digest=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$image")

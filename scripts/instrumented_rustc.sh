@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# rustc as libFuzzer wants it, for crates of ours alone (RUSTC_WORKSPACE_WRAPPER): what the program runs is counted, edge by
-# edge, and comparisons tell what they compare. The flags are cargo-fuzz's own. Build scripts run at build time and stay plain.
+# rustc with instrumentation for libFuzzer, for the crates of this workspace only
+# (RUSTC_WORKSPACE_WRAPPER). The compiled program counts every executed edge and reports the
+# operands of comparisons. The flags are those of cargo-fuzz. Build scripts are not instrumented,
+# because they run at build time.
 set -eu
 
 for argument in "$@"; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes sure that PostgreSQL 15 or newer is installed. Says nothing when it is; installs it on Debian and Ubuntu; says
-# what to do elsewhere. ANNEAL_PG_BIN=/folder/with/initdb overrides the search, as in anneal itself. With --bin it prints the
-# folder.
+# Makes sure that PostgreSQL 15 or newer is installed. Prints nothing if it is. Installs it on
+# Debian and Ubuntu; on other systems prints what to do. ANNEAL_PG_BIN=/folder/with/initdb overrides
+# the search, as in anneal itself. --bin prints the folder of the programs.
 set -eu
 
 oldest=15
 
-serves() { # FOLDER: holds initdb and postgres of a version that will do
+serves() { # FOLDER: succeeds if it holds initdb and postgres of a supported version
     [ -x "$1/initdb" ] && [ -x "$1/postgres" ] || return 1
     major=$("$1/postgres" --version 2>/dev/null | sed -n 's/^[^0-9]*\([0-9]*\).*/\1/p')
     [ "${major:-0}" -ge "$oldest" ]
@@ -32,8 +32,8 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 install_on_debian() {
     echo "postgres.sh: installing PostgreSQL with apt-get" >&2
     as_root apt-get update -qq
-    # The package would start a server on port 5432 that nobody asked for. Where postgresql-common is installed already,
-    # its configuration is somebody's decision and stays.
+    # By default the package starts a server on port 5432, which is not wanted. If postgresql-common
+    # is installed already, its configuration is the user's and is not changed.
     if ! dpkg-query -W -f='${Status}' postgresql-common 2>/dev/null | grep -q 'ok installed'; then
         as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql-common
         conf=/etc/postgresql-common/createcluster.conf

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Profiles the server: scripts/profile.sh append|context writes docs/performance/profile-append.txt (or -context.txt), the
-# instructions of one call by area and by function, as callgrind counts them while a fixed number of calls is served.
-# PostgreSQL and the worker run beside it, not counted, in an `anneal dev` of its own.
+# Profiles the server: scripts/profile.sh append|context writes docs/performance/profile-append.txt
+# (or -context.txt). The report has the instructions of one call by area and by function, counted by
+# callgrind while the server handles a fixed number of calls. PostgreSQL and the worker run in a
+# separate `anneal dev` and are not counted.
 #
-# CALLS=1600 is how many calls are counted; KEEP=FILE keeps what callgrind wrote, for kcachegrind or callgrind_annotate.
-# ANNEAL=/path/to/anneal takes a binary with symbols that is there already; without it one is built (profile `profiling`).
+# CALLS=1600 sets the number of counted calls. KEEP=FILE keeps callgrind's output, for kcachegrind
+# or callgrind_annotate. ANNEAL=/path/to/anneal uses an existing binary with symbols; without it the
+# script builds one (profile `profiling`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.tools/bin:$PATH"
@@ -20,17 +22,17 @@ anneal=${ANNEAL:-${CARGO_TARGET_DIR:-target}/profiling/anneal}
 [ -n "${ANNEAL:-}" ] || cargo build --locked --profile profiling --package anneal-cli
 
 folder=$(mktemp -d)
-chmod 711 "$folder" # PostgreSQL runs as somebody else where this is root
+chmod 711 "$folder" # if this runs as root, PostgreSQL runs as another user
 log=$folder/log
 dev='' server=''
-finish() { # ends what was started here, the server first
+finish() { # ends the processes that this script started, the server first
     for process in $server $dev; do kill "$process" 2>/dev/null || true; done
     for process in $server $dev; do wait "$process" 2>/dev/null || true; done
     rm -rf "$folder"
 }
 trap finish EXIT
 
-said() { # FILE PATTERN PROCESS: waits until the file says it, and prints what the parentheses held
+wait_for_line() { # FILE PATTERN PROCESS: waits for a line that matches, prints its first group
     for _ in $(seq 600); do
         found=$(sed -nE "s|.*$2.*|\\1|p" "$1" | head -1)
         [ -z "$found" ] || { echo "$found"; return; }
@@ -42,19 +44,19 @@ said() { # FILE PATTERN PROCESS: waits until the file says it, and prints what t
 
 "$anneal" --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 dev --folder "$folder/dev" >"$log" 2>&1 &
 dev=$!
-postgres=$(said "$log" '  data  +([^ ]+)' "$dev")
+postgres=$(wait_for_line "$log" '  data  +([^ ]+)' "$dev")
 database=postgres://postgres:$(cat "$postgres/password")@127.0.0.1:$(cat "$postgres/port")/anneal
 
 ANNEAL_DATABASE_URL=$database valgrind --quiet --tool=callgrind --instr-atstart=no --separate-threads=no \
     --callgrind-out-file="$folder/calls" "$anneal" --set log.format=json \
     --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 server >"$log.server" 2>&1 &
 server=$!
-address=$(said "$log.server" '"grpc":"([^"]+)"' "$server")
+address=$(wait_for_line "$log.server" '"grpc":"([^"]+)"' "$server")
 
 load() { PYTHONPATH="$clients/packages:$clients/stubs" python3 scripts/profile_load.py "$address" "$@"; }
 calls=${CALLS:-1600}
 talks=$(load prepare)
-# shellcheck disable=SC2086 # the ids are words
+# shellcheck disable=SC2086 # the ids must be split into words
 load "$what" 160 $talks
 callgrind_control --instr=on "$server" >/dev/null 2>&1
 # shellcheck disable=SC2086

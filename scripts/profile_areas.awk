@@ -1,6 +1,6 @@
 #!/usr/bin/awk -f
-# Condenses what callgrind_annotate prints, for scripts/profile.sh: instructions for each of `calls` calls, by area and by
-# function; with `ours` only this project's own functions.
+# Condenses the output of callgrind_annotate for scripts/profile.sh: instructions per call (`calls`
+# is the number of calls), by area and by function. With `ours`: only this project's own functions.
 function area(name) {
     if (name ~ /anneal_core::tokens/) return "estimates and counts of tokens"
     if (name ~ /sha2|digest/) return "digests"

@@ -1,7 +1,8 @@
 """Calls a server a fixed number of times, for scripts/profile.sh.
 
-profile_load.py ADDRESS prepare prints the ids of 16 conversations of 50 messages. profile_load.py ADDRESS append|context CALLS
-ID... calls with one caller for each of them: appends of one 400-byte message with a request id, or contexts of the whole tail.
+profile_load.py ADDRESS prepare creates 16 conversations of 50 messages and prints their ids.
+profile_load.py ADDRESS append|context CALLS ID... makes CALLS calls in all, with one caller per id:
+appends of one 400-byte message with a request id, or contexts of the whole tail.
 """
 
 import sys
@@ -16,47 +17,48 @@ from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, m
 CALLERS = 16
 TAIL = 50
 TEXT = ("The quick brown fox jumps over the lazy dog. " * 9)[:400]
-SECONDS = 60  # callgrind runs one thread at a time, fifty times slower
+SECONDS = 60  # deadline per call: callgrind runs one thread at a time, fifty times slower
 
 
-def said(number: int) -> message.NewMessage:
-    """What a user says, or the assistant answers: by turns, never the same twice."""
+def numbered_message(number: int) -> message.NewMessage:
+    """A message of the user (even numbers) or the assistant (odd numbers); every text is different."""
     role = message.ROLE_ASSISTANT if number % 2 else message.ROLE_USER
     return message.NewMessage(role=role, parts=[message.Part(text=message.TextPart(text=f"{number}: {TEXT}"[:400]))])
 
 
-def begun(channel: grpc.Channel) -> str:
+def create_conversation(channel: grpc.Channel) -> str:
     stub = conversations_grpc.ConversationServiceStub(channel)
-    # No checkpoint shortens the tail while it is measured.
+    # Without the trigger no checkpoint shortens the tail during the measurement.
     policy = conversation.Policy(max_message_count=0)
     return stub.CreateConversation(
         conversation.CreateConversationRequest(policy=policy), timeout=SECONDS).conversation_id
 
 
-def append(channel: grpc.Channel, talk: str, count: int) -> None:
+def append(channel: grpc.Channel, conversation_id: str, count: int) -> None:
     ask = messages.AppendMessagesRequest(
-        conversation_id=talk, request_id=str(uuid.uuid4()), messages=[said(number) for number in range(count)])
+        conversation_id=conversation_id, request_id=str(uuid.uuid4()),
+        messages=[numbered_message(number) for number in range(count)])
     messages_grpc.MessageServiceStub(channel).AppendMessages(ask, timeout=SECONDS)
 
 
-def build(channel: grpc.Channel, talk: str) -> None:
+def build(channel: grpc.Channel, conversation_id: str) -> None:
     contexts_grpc.ContextServiceStub(channel).BuildContext(
-        context.BuildContextRequest(conversation_id=talk), timeout=SECONDS)
+        context.BuildContextRequest(conversation_id=conversation_id), timeout=SECONDS)
 
 
-def calls(channel: grpc.Channel, what: str, count: int, talk: str) -> None:
+def run_caller(channel: grpc.Channel, what: str, count: int, conversation_id: str) -> None:
     for _ in range(count):
         if what == "append":
-            append(channel, talk, 1)
+            append(channel, conversation_id, 1)
         else:
-            build(channel, talk)
+            build(channel, conversation_id)
 
 
 def prepare(channel: grpc.Channel) -> None:
     for _ in range(CALLERS):
-        talk = begun(channel)
-        append(channel, talk, TAIL)
-        print(talk)
+        conversation_id = create_conversation(channel)
+        append(channel, conversation_id, TAIL)
+        print(conversation_id)
 
 
 def main() -> None:
@@ -65,8 +67,9 @@ def main() -> None:
         if what == "prepare":
             prepare(channel)
             return
-        count, talks = int(sys.argv[3]) // CALLERS, sys.argv[4:]
-        callers = [threading.Thread(target=calls, args=(channel, what, count, talk)) for talk in talks]
+        count, conversation_ids = int(sys.argv[3]) // CALLERS, sys.argv[4:]
+        callers = [threading.Thread(target=run_caller, args=(channel, what, count, conversation_id))
+                   for conversation_id in conversation_ids]
         for caller in callers:
             caller.start()
         for caller in callers:

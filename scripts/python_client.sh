@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Puts what the Python examples need into DIR (gRPC, and the stubs of proto/), and prints DIR. No root, no venv. Nothing to
-# do where it is there already and neither proto/ nor the requirements have changed.
+# Installs the dependencies of the Python examples into DIR (gRPC, and the stubs of proto/), and
+# prints DIR. Needs neither root nor a venv. Does nothing if they are installed already and neither
+# proto/ nor the requirements have changed.
 set -eu
 
 die() { echo "python_client.sh: $*" >&2; exit 1; }

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Practises what nobody wants to do for the first time when it counts: loses a PostgreSQL under load, restores it from a base
-# backup and the archived WAL, once to the end and once to a moment, and checks what came back. Everything is its own, in a
-# temporary folder, on Unix sockets; nothing of yours is touched.
+# Practises disaster recovery: destroys a PostgreSQL under load, restores it from a base backup and
+# the archived WAL, once to the end and once to a point in time, and checks the restored data. The
+# drill uses its own processes, in a temporary folder, on Unix sockets; it does not touch your data.
 #
 #   scripts/restore_drill.sh [ANNEAL]        ANNEAL: the binary, default target/debug/anneal
 #
-# Exit code 0: every message that was acknowledged and archived is there, every promise holds, and work goes on.
+# Exit code 0: every acknowledged and archived message was restored, every promise holds, and the
+# service accepts new work.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd -P)
 anneal=${1:-${CARGO_TARGET_DIR:-$here/target}/debug/anneal}
 bin=$("$here/scripts/postgres.sh" --bin)
-# Links to the programs may lead to a folder that holds more of them.
+# postgres may be a symbolic link into a folder that also holds psql and pg_basebackup.
 [ -x "$bin/psql" ] && [ -x "$bin/pg_basebackup" ] || bin=$(dirname "$(readlink -f "$bin/postgres")")
 began=$SECONDS
-# Settings of yours are not the drill's.
+# The drill must not use your settings.
 for name in $(compgen -e ANNEAL_); do [ "$name" = ANNEAL_PG_BIN ] || unset "$name"; done
 pids=()
 
@@ -46,7 +47,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-start_postgres() { # CLUSTER: starts it; it listens on a socket in a folder of its own
+start_postgres() { # CLUSTER: starts it, listening on a socket in its own folder
     as_owner mkdir -p "$pg/at-$1"
     as_owner "$bin/pg_ctl" start --silent --wait -D "$pg/$1" -l "$pg/$1.log" \
         -o "-c listen_addresses= -c unix_socket_directories=$pg/at-$1 -c unix_socket_permissions=0700" >/dev/null ||
@@ -56,7 +57,7 @@ start_postgres() { # CLUSTER: starts it; it listens on a socket in a folder of i
 }
 sql() { "$bin/psql" -X -q -A -t -v ON_ERROR_STOP=1 -c "$1"; }
 
-start_anneal() { # NAME COMMAND WORDS: starts a process and waits until it says the words
+start_anneal() { # NAME COMMAND WORDS: starts a process and waits for the words in its log
     "$anneal" "$2" --set server.grpc_address=127.0.0.1:0 --set server.http_address=127.0.0.1:0 \
         --set worker.http_address=127.0.0.1:0 --set session.max_message_count=8 > "$dir/$1.log" 2>&1 &
     pids+=($!) && started=$! && disown
@@ -72,8 +73,8 @@ start_server() {
     export ANNEAL_ADDRESS="http://$(sed -n 's/.*serving gRPC on \([0-9.:]*\).*/\1/p' "$dir/$1.log" | head -1)"
 }
 
-# One conversation of ten messages. Acknowledged when the import has ended well: then it is written down, with how far the WAL
-# was at that moment, at the latest.
+# Imports one conversation of ten messages. A successful import is acknowledged: then its name is
+# recorded, with a WAL position at or after its commit.
 append() { # NUMBER
     for n in 1 2 3 4 5; do
         printf '{"role":"user","content":"talk %s asks %s"}\n{"role":"assistant","content":"talk %s hears %s"}\n' "$1" "$n" "$1" "$n"
@@ -81,7 +82,7 @@ append() { # NUMBER
     "$anneal" import --format openai --user "talk-$1" "$dir/talk-$1.jsonl" >> "$dir/imports.log" 2>&1 || fail "an append fails"
     echo "talk-$1 $(sql 'select pg_current_wal_flush_lsn()')" >> "$dir/acknowledged"
 }
-until_archived() { # all WAL so far
+until_archived() { # waits until all WAL so far is archived
     segment=$(sql "select pg_walfile_name(pg_switch_wal())")
     for _ in $(seq 100); do
         [ "$(sql "select last_archived_wal >= '$segment' from pg_stat_archiver")" = t ] && return 0
@@ -124,19 +125,21 @@ moment=$(sql "select clock_timestamp()")
 append $((number + 1)) && append $((number + 2))
 say "the moment to come back to is $moment: $before acknowledged before it, 2 after it"
 
-# The worker dies, and jobs that it held stay leased. To be sure that some are, those that wait are held in its name.
+# The worker is killed, and its jobs stay leased. The statement also leases all waiting jobs in the
+# name of a dead worker, so that there are some for certain.
 kill -9 "$worker"
 append $((number + 3))
 held=$(sql "with held as (update ai_job set state = 1, attempts = 1, lease = gen_random_uuid(), worker = 'one that died',
     lease_until_ts = now() + interval '15 seconds' where state = 0 returning 1) select count(*) from held")
 until_archived
-# What comes now is acknowledged, and may be lost: its WAL is not archived yet when the disk goes.
+# This append is acknowledged and may be lost: its WAL is not archived yet when the disk is
+# destroyed.
 append $((number + 4))
 kill_processes
 as_owner "$bin/pg_ctl" stop --silent -m immediate -D "$pg/primary" && rm -rf "$pg/primary"
 say "the worker died with $held jobs; then the primary is gone, with its disk"
 
-restore() { # CLUSTER SETTING: the base backup and the archive become a cluster of this name
+restore() { # CLUSTER SETTING: restores base backup and archive into a cluster of this name
     as_owner cp -R "$pg/base" "$pg/$1" && as_owner chmod 700 "$pg/$1"
     as_owner tee -a "$pg/$1/postgresql.conf" >/dev/null <<CONF
 archive_mode = off
@@ -149,7 +152,7 @@ CONF
     until [ "$(sql 'select pg_is_in_recovery()')" = f ]; do sleep 0.1; done
 }
 
-check() { # CLUSTER: what is there, once its anneal runs
+check() { # CLUSTER: starts anneal on it and verifies the data
     "$anneal" migrate --check > "$dir/check.log" || { cat "$dir/check.log"; fail "the schema is not the binary's"; }
     start_server "server-$1"
     "$anneal" verify --all > "$dir/verify.log" 2>&1 || { cat "$dir/verify.log"; fail "a promise is broken"; }

@@ -72,7 +72,7 @@ pub(crate) struct Config {
 pub(crate) struct BudgetSettings {
     /// Tokens per day (UTC), input and output; 0: no limit.
     pub(crate) tokens_per_day: Tokens,
-    /// Percent of a model's concurrent calls that one tenant may have while others wait.
+    /// Percent of a model's concurrent calls that one tenant may have while other tenants exist.
     pub(crate) tenant_share_percent: u32,
 }
 

@@ -1,4 +1,15 @@
 //! The `anneal` binary as a library: [`main`] parses the arguments and runs the command.
+//!
+//! - `command`: the commands and arguments. Most commands have a module of their name: `chat`,
+//!   `compact`, `context`, `dev`, `export`, `health`, `import`, `jobs`, `keys`, `migrate`,
+//!   `models`, `tenants`, `usage`, `verify`. `processes`: `server` and `worker`.
+//! - `config`: the settings, and the command `config`. `implicit_config`: what a settings file may
+//!   change that nobody named. `policy`: policy overrides as arguments.
+//! - `client`: the gRPC clients of the commands. `message_pages`: reads messages page by page.
+//! - `file_format`: the file formats as arguments.
+//! - `output`: all output. `sanitize`, `url_secrets`: remove what must not be printed.
+//!   `terminal_style`, `text_format`: colours, bars, plurals, paragraphs.
+//! - `broken_pipe`: the end of a process whose output nobody reads.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -105,7 +105,7 @@ impl std::fmt::Display for Verbs {
     }
 }
 
-/// The authenticated caller of a request. The store takes no request without one.
+/// The authenticated caller of a request. Every statement on tenants' conversations takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     tenant: TenantId,
@@ -113,8 +113,9 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller with every permission on `tenant`'s data. Only two places make one: the claim of a
-    /// tenant's job, and the server on loopback without authentication.
+    /// A caller with every permission on `tenant`'s data. Made where no request has a
+    /// credential: for a job or an audit of the tenant, the move of older tables, and the server on
+    /// loopback without authentication.
     pub const fn of(tenant: TenantId) -> Self {
         Self {
             tenant,

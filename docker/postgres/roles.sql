@@ -1,14 +1,16 @@
--- The roles of docker-compose.yml, made by the PostgreSQL image once, as its superuser, when it makes the database.
--- Psql's own commands: passwords come from the environment, and stand in no file.
+-- The roles of docker-compose.yml. The PostgreSQL image runs this file once, as its superuser,
+-- when it creates the database. The psql commands below read the passwords from the environment,
+-- so that no file contains them.
 
 \getenv owner_password POSTGRES_OWNER_PASSWORD
 \getenv login_password POSTGRES_LOGIN_PASSWORD
 
--- What sessions of servers and workers work as: it owns nothing, and row-level security holds for it.
+-- The role of sessions of servers and workers. It owns nothing; row-level security applies to it.
 create role anneal_app nologin;
--- Owns the database and its tables: for `anneal migrate`, `anneal keys` and `anneal tenants` alone.
+-- Owns the database and its tables. Only `anneal migrate`, `anneal keys` and `anneal tenants` need
+-- it.
 create role anneal_owner login password :'owner_password' in role anneal_app;
--- What servers and workers log in as: it may become anneal_app, and nothing else.
+-- The login of servers and workers. It may become anneal_app, and has no other rights.
 create role anneal_login login password :'login_password' in role anneal_app;
 
 alter database :"DBNAME" owner to anneal_owner;

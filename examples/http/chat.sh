@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# One turn over HTTP: asks, prints the answer as it comes, comes back if the connection breaks off.
+# Runs one turn over HTTP: sends the message, prints the answer as it arrives, and reconnects if the
+# connection breaks off.
 #   examples/http/chat.sh "What is a race?" [SESSION]
-# REQUEST_ID repeats a request: the same answer, and no second question. Without it each run is a request of its own.
+# REQUEST_ID=… repeats a request: it returns the same answer and stores no second question. Without it
+# each run is a separate request.
 set -euo pipefail
 
 url=${ANNEAL_HTTP:-http://127.0.0.1:8080}
@@ -20,7 +22,7 @@ quoted() { # a JSON string
 }
 
 body="{\"message\":$(quoted "$message"),\"requestId\":$(quoted "$request")${session:+,\"sessionId\":$(quoted "$session")}}"
-last=() # the header that names the last event
+last=() # the header with the id of the last event
 for _ in 1 2 3 4 5; do
   while IFS= read -r line || [[ -n $line ]]; do
     line=${line%$'\r'}
@@ -28,13 +30,13 @@ for _ in 1 2 3 4 5; do
       id:*) last=(-H "Last-Event-ID: ${line#id: }") ;;
       data:*) printf '%s\n' "${line#data: }" ;;
       '' | :*) ;;
-      *) printf '%s\n' "$line" >&2 && exit 1 ;; # a refusal: a problem in JSON
+      *) printf '%s\n' "$line" >&2 && exit 1 ;; # a refusal: a problem document in JSON
     esac
     case $line in
       *'"type":"done"'*) exit 0 ;;
       *'"type":"error"'*) exit 1 ;;
     esac
   done < <(curl -sS -N -H 'Content-Type: application/json' "${last[@]+"${last[@]}"}" -d "$body" "$url/api/agents/$agent/chat")
-  sleep 1 # and once more: the request id makes sure that it is one question
+  sleep 1 # then try again: the request id prevents a second question
 done
 exit 1

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The sessions of an agent; with a session, its history; with a title, renames it; with --delete, deletes it.
+# Without arguments lists the sessions of an agent. With a session prints its history; with a title
+# renames it; with --delete deletes it.
 #   examples/http/sessions.sh [SESSION [TITLE|--delete]]
 set -euo pipefail
 

@@ -1,7 +1,7 @@
-"""One turn through ChatService: anneal stores, calls the model, streams and stores the answer.
+"""ChatService: one whole turn. anneal stores the prompt, calls the model, streams and stores the answer.
 
-As first_session.py, with a server whose configuration names a model and its provider; ANNEAL_MODEL names the model where the
-server has no [chat] model.
+Set up as first_session.py says. The server's configuration must name a model and its provider.
+ANNEAL_MODEL names the model if the server has no [chat] model.
 PYTHONPATH=target/python python3 examples/python/chat.py "When does the ferry leave?" [CONVERSATION_ID]
 """
 
@@ -19,7 +19,7 @@ TRIES = 3
 
 
 def turn(stub: chat_grpc.ChatServiceStub, request: chat.ChatRequest) -> chat.ChatResponse.Done:
-    """Prints the answer as it comes."""
+    """Runs a turn and prints the answer as it arrives."""
     for response in stub.Chat(request, timeout=300):
         event = response.WhichOneof("event")
         if event == "text_delta":
@@ -32,8 +32,11 @@ def turn(stub: chat_grpc.ChatServiceStub, request: chat.ChatRequest) -> chat.Cha
 
 
 def delay(failed: grpc.RpcError) -> float | None:
-    """Seconds after which the turn may be tried again; None: trying again changes nothing. The details say it (RetryInfo)
-    also where a turn is still under way (TURN_IN_PROGRESS); a connection that broke has no details."""
+    """Seconds after which the turn may be tried again; None: a retry does not help.
+
+    The error details contain RetryInfo, also while a turn is still running (TURN_IN_PROGRESS). A broken
+    connection has no details.
+    """
     packed = dict(failed.trailing_metadata() or ()).get("grpc-status-details-bin")
     for detail in status_pb2.Status.FromString(packed).details if packed else ():
         info = error_details_pb2.RetryInfo()
@@ -47,14 +50,14 @@ def main(text: str, conversation_id: str = "") -> None:
         if not conversation_id:
             conversation_id = conversation_grpc.ConversationServiceStub(channel).CreateConversation(
                 conversation.CreateConversationRequest(system_prompt="You answer briefly."), timeout=5).conversation_id
-        said = message.NewMessage(role=message.ROLE_USER, parts=[message.Part(text=message.TextPart(text=text))])
-        request = chat.ChatRequest(conversation_id=conversation_id, request_id=str(uuid.uuid4()), messages=[said],
+        prompt = message.NewMessage(role=message.ROLE_USER, parts=[message.Part(text=message.TextPart(text=text))])
+        request = chat.ChatRequest(conversation_id=conversation_id, request_id=str(uuid.uuid4()), messages=[prompt],
                                    model=os.environ.get("ANNEAL_MODEL", ""))
         for left in reversed(range(TRIES)):
             try:
                 done = turn(chat_grpc.ChatServiceStub(channel), request)
                 break
-            except grpc.RpcError as failed:  # the same request id stores nothing twice, and tells a stored answer again
+            except grpc.RpcError as failed:  # the same request id stores nothing twice, and replays a stored answer
                 wait = delay(failed)
                 if wait is None or not left:
                     raise SystemExit(f"{failed.code().name}: {failed.details()}") from failed

@@ -1,6 +1,6 @@
-"""ConversationService: conversations made, found, changed, listed; the conversation of a chat; a new one under the same key.
+"""ConversationService: create, update, list and delete conversations; find a chat's conversation; start a new one.
 
-As first_session.py: PYTHONPATH=target/python python3 examples/python/conversations.py
+Set up as first_session.py says, then: PYTHONPATH=target/python python3 examples/python/conversations.py
 """
 
 import os
@@ -17,17 +17,17 @@ def main() -> None:
     with grpc.insecure_channel(os.environ.get("ANNEAL_GRPC", "127.0.0.1:50051")) as channel:
         stub = conversation_grpc.ConversationServiceStub(channel)
         made = stub.CreateConversation(conversation.CreateConversationRequest(
-            request_id=str(uuid.uuid4()),  # keep it where a retry finds it: the same id makes one conversation
+            request_id=str(uuid.uuid4()),  # store it for retries: the same id creates one conversation
             agent_id="ferries", user_id=USER, title="Ferries",
             policy=conversation.Policy(profile="agents", hot_zone_radius=3)), timeout=5)
 
-        # The etag changes with every update: a change of somebody else in between would be ABORTED.
+        # The etag changes with every update. After a concurrent change this update would be ABORTED.
         made.title, made.pinned = "Ferries to the islands", True
         changed = stub.UpdateConversation(conversation.UpdateConversationRequest(
             conversation=made, update_mask=field_mask_pb2.FieldMask(paths=["title", "pinned"]), etag=made.etag), timeout=5)
         assert changed.title == "Ferries to the islands" and changed.etag != made.etag
 
-        # Where messages come from a channel, the channel says where they belong.
+        # If messages come from a channel, the channel's ids determine their conversation.
         scope = conversation.SessionScope(agent_id="ferries", channel="telegram", chat_type="private", sender_id=USER)
         session = stub.ResolveSession(conversation.ResolveSessionRequest(scope=scope), timeout=5)
         again = stub.ResolveSession(conversation.ResolveSessionRequest(scope=scope), timeout=5)

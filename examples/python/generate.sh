@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the Python stubs of anneal.v1 from proto/ into STUBS, target/python unless set, which git ignores. Needs
-# requirements.txt installed.
+# Generates the Python stubs of anneal.v1 from proto/ into the folder STUBS (default target/python,
+# which git ignores). Needs the packages of requirements.txt.
 set -eu
 cd "$(dirname "$0")/../.."
 out=${STUBS:-target/python}

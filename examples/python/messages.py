@@ -1,6 +1,6 @@
-"""MessageService: messages appended once however often, a large one streamed, read back whole and in ranges, watched.
+"""MessageService: idempotent appends, a streamed large message, whole and ranged reads, separators, a watch.
 
-As first_session.py: PYTHONPATH=target/python python3 examples/python/messages.py
+Set up as first_session.py says, then: PYTHONPATH=target/python python3 examples/python/messages.py
 """
 
 import os
@@ -14,14 +14,14 @@ from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, m
 PIECE = 1024 * 1024
 
 
-def said(role: int, text: str) -> message.NewMessage:
+def text_message(role: int, text: str) -> message.NewMessage:
     return message.NewMessage(role=role, parts=[message.Part(text=message.TextPart(text=text))])
 
 
 def pieces(conversation_id: str, text: str) -> Iterator[messages.AppendLargeMessageRequest]:
-    """A header, whose text is empty, then the text; cuts may fall inside a character."""
+    """A header with an empty text, then the text in pieces; cuts may fall inside a character."""
     yield messages.AppendLargeMessageRequest(header=messages.AppendLargeMessageRequest.Header(
-        conversation_id=conversation_id, request_id=str(uuid.uuid4()), message=said(message.ROLE_USER, "")))
+        conversation_id=conversation_id, request_id=str(uuid.uuid4()), message=text_message(message.ROLE_USER, "")))
     whole = text.encode()
     for start in range(0, len(whole), PIECE):
         yield messages.AppendLargeMessageRequest(chunk=whole[start:start + PIECE])
@@ -30,34 +30,37 @@ def pieces(conversation_id: str, text: str) -> Iterator[messages.AppendLargeMess
 def main() -> None:
     with grpc.insecure_channel(os.environ.get("ANNEAL_GRPC", "127.0.0.1:50051")) as channel:
         stub = messages_grpc.MessageServiceStub(channel)
-        talk = conversation_grpc.ConversationServiceStub(channel).CreateConversation(
+        conversation_id = conversation_grpc.ConversationServiceStub(channel).CreateConversation(
             conversation.CreateConversationRequest(), timeout=5).conversation_id
 
-        # What happens to the conversation, as it happens. The position of the last event is where a new watch goes on.
+        # Streams the conversation's events. A new watch resumes at the position of the last event.
         watch = stub.WatchConversation(messages.WatchConversationRequest(
-            conversation_id=talk, after_message_id=0, without_content=True), timeout=60)  # a client takes 4 MiB at most, unless told
+            conversation_id=conversation_id, after_message_id=0,
+            without_content=True), timeout=60)  # by default a client receives at most 4 MiB
         assert next(watch).WhichOneof("event") == "started"
 
         turn = messages.AppendMessagesRequest(
-            conversation_id=talk, request_id="turn-1", expected_last_message_id=0,
-            messages=[said(message.ROLE_USER, "When does the ferry leave?"),
-                      said(message.ROLE_ASSISTANT, "At 15:30 from berth 4.")])
+            conversation_id=conversation_id, request_id="turn-1", expected_last_message_id=0,
+            messages=[text_message(message.ROLE_USER, "When does the ferry leave?"),
+                      text_message(message.ROLE_ASSISTANT, "At 15:30 from berth 4.")])
         first = stub.AppendMessages(turn, timeout=5)
         again = stub.AppendMessages(turn, timeout=5)  # after a lost answer, for example
         assert again.replayed and [m.message_id for m in again.messages] == [m.message_id for m in first.messages] == [1, 2]
 
         log = "".join(f"{n:6} the ferry is under way\n" for n in range(200_000))
-        large = stub.AppendLargeMessage(pieces(talk, log), timeout=60).messages[0]
+        large = stub.AppendLargeMessage(pieces(conversation_id, log), timeout=60).messages[0]
         tail = stub.GetMessage(messages.GetMessageRequest(
-            conversation_id=talk, message_id=large.message_id,
+            conversation_id=conversation_id, message_id=large.message_id,
             range=messages.ByteRange(offset=len(log) - 32, length=32)), timeout=5)
         assert log.endswith(tail.text)
 
-        mark = stub.InsertSeparator(messages.InsertSeparatorRequest(conversation_id=talk, request_id="new-topic"), timeout=5)
-        listed = stub.ListMessages(messages.ListMessagesRequest(conversation_id=talk, without_content=True), timeout=5)
+        mark = stub.InsertSeparator(messages.InsertSeparatorRequest(
+            conversation_id=conversation_id, request_id="new-topic"), timeout=5)
+        listed = stub.ListMessages(messages.ListMessagesRequest(
+            conversation_id=conversation_id, without_content=True), timeout=5)
         assert [m.message_id for m in listed.messages] == [1, 2, 3] and listed.separators[0].after_message_id == 3
         stub.DeleteSeparator(messages.DeleteSeparatorRequest(
-            conversation_id=talk, after_message_id=mark.after_message_id, request_id="same-topic"), timeout=5)
+            conversation_id=conversation_id, after_message_id=mark.after_message_id, request_id="same-topic"), timeout=5)
 
         seen = []
         for event in watch:
@@ -66,7 +69,7 @@ def main() -> None:
             if seen == [1, 2, 3]:
                 break
         watch.cancel()
-        print(f"messages {seen} appended to {talk}; the large one has {large.tokens.tokens} tokens, estimated")
+        print(f"messages {seen} appended to {conversation_id}; the large one has {large.tokens.tokens} tokens, estimated")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One turn with a model: build the context for OpenAI's chat completions, send it, give more way when it is too long.
+"""One turn with a model: build the context for OpenAI's chat completions, send it, shorten it if it is too long.
 
-As first_session.py, and with a model's address: OPENAI_BASE_URL (https://api.openai.com/v1, or a server that takes the same),
-OPENAI_API_KEY where it wants one, and OPENAI_MODEL.
+Set up as first_session.py says, and set a model's address: OPENAI_BASE_URL (https://api.openai.com/v1, or
+a compatible server), OPENAI_API_KEY if the server needs one, and OPENAI_MODEL.
 PYTHONPATH=target/python python3 examples/python/model_call.py "When does the ferry leave?" [CONVERSATION_ID]
 """
 
@@ -19,16 +19,16 @@ from anneal.v1 import message_pb2 as message, message_service_pb2 as messages, m
 from anneal.v1 import provider_error_pb2 as provider_error, usage_pb2 as usage
 
 MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o-mini")
-# What is tried, in this order, while the model says that the context is too long.
+# The steps to try, in this order, while the model refuses the context as too long.
 PRESSURES = [context.PRESSURE_UNSPECIFIED, context.PRESSURE_TRUNCATE_TOOL_RESULTS, context.PRESSURE_COMPACT]
 
 
-def said(role: int, text: str) -> message.NewMessage:
+def text_message(role: int, text: str) -> message.NewMessage:
     return message.NewMessage(role=role, parts=[message.Part(text=message.TextPart(text=text))])
 
 
 def call(request: dict) -> tuple[int, bytes]:
-    """The provider's answer: status and body."""
+    """Calls the provider; returns status and body."""
     sent = urllib.request.Request(os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1") + "/chat/completions",
                                   data=json.dumps(request).encode(), headers={"Content-Type": "application/json"})
     if key := os.environ.get("OPENAI_API_KEY"):
@@ -41,7 +41,7 @@ def call(request: dict) -> tuple[int, bytes]:
 
 
 def answer(contexts: context_grpc.ContextServiceStub, conversation_id: str) -> str:
-    """What the model says next."""
+    """Calls the model with the conversation's context; returns its answer."""
     for pressure in PRESSURES:
         built = contexts.BuildContext(context.BuildContextRequest(
             conversation_id=conversation_id, format=context.FORMAT_OPENAI_CHAT, pressure=pressure, model=MODEL), timeout=10)
@@ -55,14 +55,14 @@ def answer(contexts: context_grpc.ContextServiceStub, conversation_id: str) -> s
         print(f"{built.total_tokens} tokens are too long for {MODEL}", file=sys.stderr)
     else:
         raise SystemExit("the context is too long for the model, however short it was made")
-    told = json.loads(body)
-    billed = told["usage"]
-    contexts.ReportUsage(usage.ReportUsageRequest(  # calibrates the counts of this model, and shows cold caches
-        conversation_id=conversation_id, request_id=told["id"], model=MODEL, input_tokens=billed["prompt_tokens"],
+    completion = json.loads(body)
+    billed = completion["usage"]
+    contexts.ReportUsage(usage.ReportUsageRequest(  # calibrates the counts of this model, and detects cold caches
+        conversation_id=conversation_id, request_id=completion["id"], model=MODEL, input_tokens=billed["prompt_tokens"],
         cached_tokens=(billed.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
         output_tokens=billed["completion_tokens"], context_tokens=built.total_tokens,
         expected_cached_tokens=built.expected_cached_tokens), timeout=5)
-    return told["choices"][0]["message"]["content"]
+    return completion["choices"][0]["message"]["content"]
 
 
 def main(text: str, conversation_id: str = "") -> None:
@@ -72,12 +72,12 @@ def main(text: str, conversation_id: str = "") -> None:
                 conversation.CreateConversationRequest(model=MODEL, policy=conversation.Policy(profile="agents"),
                                                        system_prompt="You answer briefly."), timeout=5).conversation_id
         append = messages_grpc.MessageServiceStub(channel).AppendMessages
-        turn = str(uuid.uuid4())  # keep it where a retry finds it: the same id stores nothing twice
+        turn = str(uuid.uuid4())  # store it for retries: the same id stores nothing twice
         append(messages.AppendMessagesRequest(conversation_id=conversation_id, request_id=f"{turn} asked",
-                                              messages=[said(message.ROLE_USER, text)]), timeout=5)
+                                              messages=[text_message(message.ROLE_USER, text)]), timeout=5)
         reply = answer(context_grpc.ContextServiceStub(channel), conversation_id)
         append(messages.AppendMessagesRequest(conversation_id=conversation_id, request_id=f"{turn} answered",
-                                              messages=[said(message.ROLE_ASSISTANT, reply)]), timeout=5)
+                                              messages=[text_message(message.ROLE_ASSISTANT, reply)]), timeout=5)
         print(f"{reply}\n\nconversation {conversation_id}")
 
 

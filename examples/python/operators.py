@@ -1,6 +1,6 @@
-"""OperatorService: the queues, the dead jobs, the models, and whether the promises hold.
+"""OperatorService: the queues, the dead jobs, the models, and a check of the promises.
 
-As first_session.py: PYTHONPATH=target/python python3 examples/python/operators.py [CONVERSATION_ID …]
+Set up as first_session.py says, then: PYTHONPATH=target/python python3 examples/python/operators.py [CONVERSATION_ID …]
 """
 
 import os
@@ -16,7 +16,7 @@ def main(conversations: list[str]) -> None:
         for queue in stub.GetQueueStats(operator.GetQueueStatsRequest(), timeout=5).queues:
             print(f"{operator.JobKind.Name(queue.kind)}: {queue.waiting} waiting, {queue.running} running, {queue.dead} dead")
         dead = stub.ListJobs(operator.ListJobsRequest(state=operator.JOB_STATE_DEAD), timeout=5).jobs
-        for job in dead:  # RequeueJob gives it another start, DiscardJob takes it off the list
+        for job in dead:  # RequeueJob starts it again, DiscardJob deletes it
             print(f"dead after {job.attempts} starts: {operator.JobKind.Name(job.kind)} of {job.conversation_id}: {job.last_error}")
         for model in stub.GetModelStats(operator.GetModelStatsRequest(), timeout=5).models:
             print(f"{model.model}: {model.calls_today} calls today, {model.failed_calls_today} failed")

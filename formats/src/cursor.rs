@@ -123,9 +123,9 @@ impl<R: Read + Seek> Cursor<R> {
                 .iter()
                 .take_while(|byte| byte.is_ascii_whitespace())
                 .count();
-            let (next, whole) = (chunk.get(blanks).copied(), chunk.is_empty());
+            let (next, at_end) = (chunk.get(blanks).copied(), chunk.is_empty());
             self.consume(blanks);
-            if next.is_some() || whole {
+            if next.is_some() || at_end {
                 return Ok(next);
             }
         }
@@ -162,6 +162,11 @@ impl<R: Read + Seek> Cursor<R> {
         }
     }
 
+    /// Skips the rest of the line and its line end. [`Scanned::Absent`] at the end of the file.
+    pub(crate) fn skip_line(&mut self) -> io::Result<Scanned> {
+        self.line(0)
+    }
+
     /// Skips blanks and reads the next JSON value by its brackets and quotes. At most `most` bytes
     /// are kept.
     pub(crate) fn value(&mut self, most: usize) -> io::Result<Scanned> {
@@ -182,10 +187,10 @@ impl<R: Read + Seek> Cursor<R> {
                     Scanned::Truncated
                 });
             }
-            let (bytes, whole) = scanner.scan(chunk);
+            let (bytes, value_ends) = scanner.scan(chunk);
             buffer.take(&chunk[..bytes]);
             self.consume(bytes);
-            if whole {
+            if value_ends {
                 return Ok(buffer.scanned());
             }
         }
@@ -215,10 +220,10 @@ impl<R: Read + Seek> Cursor<R> {
                 .iter()
                 .position(|byte| *byte == b'\n')
                 .unwrap_or(chunk.len());
-            let (followed, whole) = scanner.scan(&chunk[..end]);
+            let (bytes, value_ends) = scanner.scan(&chunk[..end]);
             let line_ends = end < chunk.len();
-            self.consume(if whole { followed } else { end });
-            if whole {
+            self.consume(if value_ends { bytes } else { end });
+            if value_ends {
                 break self.layout_after_first_value()?;
             }
             if line_ends {
@@ -239,13 +244,16 @@ impl<R: Read + Seek> Cursor<R> {
     /// of them.
     fn layout_after_open_line(&mut self, within_list: bool) -> io::Result<Layout> {
         for index in 0..MAX_LAYOUT_LINES {
-            let is_single = self.peek_non_blank()? == Some(b'{') && self.skip_one_line_object()?;
+            let is_one_line_object =
+                self.peek_non_blank()? == Some(b'{') && self.skip_one_line_object()?;
             match self.peek_non_blank()? {
-                Some(b'{' | b'[') if is_single => return Ok(Layout::Lines),
-                None if is_single && index == 0 && !within_list => return Ok(Layout::Lines),
-                Some(b',' | b']' | b'}') if is_single => return Ok(Layout::SingleValue),
+                Some(b'{' | b'[') if is_one_line_object => return Ok(Layout::Lines),
+                None if is_one_line_object && index == 0 && !within_list => {
+                    return Ok(Layout::Lines);
+                }
+                Some(b',' | b']' | b'}') if is_one_line_object => return Ok(Layout::SingleValue),
                 None => return Ok(Layout::SingleValue),
-                Some(_) => drop(self.line(0)?),
+                Some(_) => drop(self.skip_line()?),
             }
         }
         Ok(Layout::SingleValue)
@@ -255,7 +263,7 @@ impl<R: Read + Seek> Cursor<R> {
     /// otherwise nothing is skipped.
     fn skip_one_line_object(&mut self) -> io::Result<bool> {
         let start = self.position();
-        self.line(0)?;
+        self.skip_line()?;
         let next = self.position();
         self.seek_to(start)?;
         self.end_at(next.offset);
@@ -271,7 +279,7 @@ impl<R: Read + Seek> Cursor<R> {
     /// skipped, including the rest of the current one.
     pub(crate) fn skip_to_next_value(&mut self) -> io::Result<u64> {
         let mut lines = 0;
-        while self.line(0)? != Scanned::Absent {
+        while self.skip_line()? != Scanned::Absent {
             lines += 1;
             if matches!(self.peek()?, None | Some(b'[' | b'{')) {
                 break;
@@ -295,7 +303,8 @@ struct BoundedBytes {
     bytes: Vec<u8>,
     most: usize,
     weight: usize,
-    /// Bytes of the current escape sequence that are still to come.
+    /// Position in an escape sequence. 0: outside of one; 1: the byte after the backslash; 5 to 2:
+    /// the four digits after a `u`.
     escape: usize,
     long: bool,
 }
@@ -319,9 +328,7 @@ impl BoundedBytes {
             match (self.escape, byte) {
                 (0, b'\\') => (self.escape, self.weight) = (1, self.weight + 1),
                 (0, _) => self.weight += 1,
-                // The first byte after the backslash. Four digits follow a `u`.
                 (1, b'u') => self.escape = 5,
-                // The last digit is reached at 2.
                 (1 | 2, _) => self.escape = 0,
                 (_, _) => self.escape -= 1,
             }

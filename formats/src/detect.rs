@@ -86,7 +86,7 @@ impl Detector {
                 return self.read_value(cursor);
             }
             let start = cursor.position();
-            cursor.line(0)?;
+            cursor.skip_line()?;
             let next = cursor.position();
             cursor.seek_to(start)?;
             cursor.end_at(next.offset);
@@ -126,7 +126,7 @@ impl Detector {
             return Ok(());
         }
         let Some(list) = found.list else {
-            self.record_guess(guess_record(&fields));
+            self.record_guess(format_of_record(&fields));
             return Ok(());
         };
         if fields.has("system") {
@@ -140,7 +140,7 @@ impl Detector {
                 break;
             };
             let guess = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {
-                Fields::parse(text).map(|record| guess_record(&record))
+                Fields::parse(text).map(|record| format_of_record(&record))
             });
             self.record_guess(guess.unwrap_or_default());
             cursor.consume_if(b',')?;
@@ -150,11 +150,11 @@ impl Detector {
 }
 
 /// The format of a line or message, by its field names.
-fn guess_record(record: &Fields) -> Option<Guess> {
+fn format_of_record(record: &Fields) -> Option<Guess> {
     let kind = record.text("type").ok().flatten().unwrap_or_default();
     let has = |name: &str| record.0.contains_key(name);
     if has("role") {
-        return guess_message(record);
+        return format_of_message(record);
     }
     match kind.as_str() {
         "session" | "compaction" | "model_change" | "custom_message" | "branch_summary" => {
@@ -169,7 +169,7 @@ fn guess_record(record: &Fields) -> Option<Guess> {
 }
 
 /// The format of a chat message: OpenAI, unless its content blocks belong to another format.
-fn guess_message(message: &Fields) -> Option<Guess> {
+fn format_of_message(message: &Fields) -> Option<Guess> {
     let role = message.text("role").ok().flatten()?;
     let openai_fields = [
         "tool_calls",

@@ -211,9 +211,9 @@ impl<'a> Fields<'a> {
             .map_or_else(|| Ok(Vec::new()), list)
     }
 
-    /// A field as a metadata value: a string unescaped, anything else as raw JSON.
-    pub(crate) fn label(&self, key: &str) -> Result<Option<String>, Unreadable> {
-        self.raw(key).map(label).transpose()
+    /// A field as text: a string unescaped, anything else as raw JSON.
+    pub(crate) fn text_or_raw(&self, key: &str) -> Result<Option<String>, Unreadable> {
+        self.raw(key).map(text_or_raw).transpose()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -231,8 +231,8 @@ pub(crate) fn text(raw: &str) -> Result<String, Unreadable> {
     serde_json::from_str(raw).map_err(|_| Unreadable::new("a text in it cannot be read"))
 }
 
-/// A raw value as a metadata value: a string unescaped, anything else as raw JSON.
-pub(crate) fn label(raw: &str) -> Result<String, Unreadable> {
+/// A raw value as text: a string unescaped, anything else as raw JSON.
+pub(crate) fn text_or_raw(raw: &str) -> Result<String, Unreadable> {
     if is_text(raw) {
         text(raw)
     } else {

@@ -5,11 +5,21 @@
 //! `anneal`, which other readers ignore, so that anneal reads every message back unchanged.
 //!
 //! One folder per format: `anthropic`, `claw0`, `openai`, `pi`, `sharegpt`, `zeroclaw`.
-//! `message_list` is shared by the formats that store a list of messages.
+//! `message_list` is shared by the formats that store a list of messages, `blocks` by Anthropic and
+//! claw0, `time` by pi and ZeroClaw.
 //!
+//! - `format`: the formats. `detect`: which of them a file has.
 //! - `read`, `write`: which code reads or writes a format.
 //! - `read_options`, `read_error`: how a file is read, and why it is not read to its end.
+//! - `cursor`, `json_scanner`, `json`: a file as lines and JSON values, where a value ends, and
+//!   tolerant parsing of one.
+//! - `event`: what readers emit and writers take. `emitter`: sends it to the sink.
+//! - `storage_limits`: fits messages and heads to anneal's limits.
+//! - `remark`: what a reader could not keep unchanged.
 //! - `format_writer`: the interface of the writers, and why a file is not written to its end.
+//! - `conversation_extra`, `message_extra`: the extra object `anneal` of a conversation and of a
+//!   message.
+//! - `added_parts`: messages of a file that is still being written.
 
 mod added_parts;
 mod anthropic;

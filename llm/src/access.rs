@@ -16,7 +16,7 @@ pub struct ModelAccess {
     pub breaker: BreakerSettings,
     /// Most tokens of a tenant's calls in a day (UTC); None: no limit.
     pub tokens_per_day: Option<Tokens>,
-    /// Percent of a model's concurrent calls that one tenant may have while other tenants call it.
+    /// Percent of a model's concurrent calls that one tenant may have while other tenants exist.
     pub tenant_share_percent: u32,
 }
 

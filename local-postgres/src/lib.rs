@@ -26,6 +26,13 @@
 //!
 //! The files of a folder: `data/`, `password`, `port`, `durability`, `version`, `postgres.log`,
 //! `socket/`, `owners/`.
+//!
+//! - `server`: the server and its settings. `start`: starts or adopts it.
+//! - `binaries`, `version`: installed programs, and their version. `download`: downloads programs.
+//! - `folder`: the files of a folder, and its lock. `durability`: what a crash may lose.
+//! - `postmaster`: the running process. `account`: the user that it runs as.
+//! - `owners`: the processes that use a test folder.
+//! - `wait`: waits for other processes. `error`: why a server could not be started.
 
 mod account;
 mod binaries;

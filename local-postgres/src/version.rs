@@ -10,7 +10,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads the number in `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`, `18.1` or `19beta2`.
+    /// Reads the number in `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`, `18.1` or
+    /// `19beta2`.
     pub(crate) fn parse(text: &str) -> Option<Version> {
         let number = text
             .split_whitespace()

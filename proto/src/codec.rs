@@ -25,8 +25,8 @@ use tonic::{
 use tonic_prost::{ProstCodec, ProstEncoder};
 
 /// Most entries in all lists and maps of one request, including nested ones. The largest append
-/// that the other limits allow (100 messages of 256 parts and 32 labels each) has 28,900 entries, in
-/// addition to the media of tool results.
+/// that the other limits allow (100 messages of 256 parts and 32 labels each) has 28,900 entries,
+/// in addition to the media of tool results.
 pub const ENTRIES_PER_REQUEST: usize = 65_536;
 /// Most fields in one request, including nested ones. The largest append without media has two
 /// thirds of this number.
@@ -175,7 +175,7 @@ fn count(shape: usize, mut bytes: &[u8], left: &mut Left, depth: usize) -> Resul
                     Some(Holds::Message(inner_shape)) if depth > 0 => {
                         count(inner_shape, inner, left, depth - 1)?;
                     }
-                    // A packed list: a number takes at least one byte.
+                    // A packed list has at most one number per byte.
                     Some(Holds::Number) => entries *= inner.len(),
                     _ => {}
                 }
@@ -213,7 +213,7 @@ struct Shapes {
 }
 
 static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
-    let set = FileDescriptorSet::decode(crate::DESCRIPTORS).expect("the build has encoded it");
+    let set = FileDescriptorSet::decode(crate::DESCRIPTORS).expect("build.rs has encoded it");
     let mut found: Vec<(String, &DescriptorProto)> = Vec::new();
     for file in &set.file {
         let mut inner: Vec<_> = file
@@ -367,7 +367,7 @@ mod tests {
             ..Default::default()
         }
         .encode(&mut bytes)
-        .expect("a vector grows");
+        .expect("a vector has no size limit");
         assert_eq!(
             pb::AppendMessagesRequest::decode(&*bytes)
                 .expect("prost skips groups")

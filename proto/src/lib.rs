@@ -7,7 +7,7 @@ pub mod codec;
 #[expect(
     missing_docs,
     clippy::pedantic,
-    reason = "generated from the .proto files, which document themselves"
+    reason = "generated code; the .proto files have the documentation"
 )]
 pub mod v1 {
     tonic::include_proto!("anneal.v1");

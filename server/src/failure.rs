@@ -206,7 +206,8 @@ impl Failure {
     }
 
     /// The failure of a lookup that several calls waited for. `StoreError` cannot be cloned, so
-    /// every error but [`StoreError::Busy`] becomes [`StoreError::Unresponsive`], which is retryable.
+    /// every error but [`StoreError::Busy`] becomes [`StoreError::Unresponsive`], which is
+    /// retryable.
     pub(crate) fn of_shared(error: &StoreError) -> Self {
         Self::Store(match error {
             StoreError::Busy => StoreError::Busy,

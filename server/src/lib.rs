@@ -9,8 +9,13 @@
 //! - `verbs.rs`: what a credential must allow for each RPC
 //! - `listen/`: TCP and TLS connections; `traffic/`: rates, bytes that wait, slow readers
 //! - `state.rs`: what every RPC uses; `watch_registry/`: the watched conversations
-//! - `settings/`: the settings of all of them; `run.rs`: start and stop
-//! - `failure.rs`, `reason.rs`: why a call failed
+//! - `settings/`: the settings of all of them; `cors_origins.rs`: one that needs parsing;
+//!   `reloaded_files.rs`: values from files that may change
+//! - `run.rs`: start and stop; `listeners.rs`: binds the addresses; `server_error.rs`: why the
+//!   server did not start
+//! - `failure.rs`, `reason.rs`: why a call failed; `truncated_text.rs`: texts in errors
+//! - `audit.rs`: the audit log; `poll_watchdog.rs`: polls that block an async thread
+//! - `fuzzing.rs`: what fuzz targets reach
 
 mod audit;
 mod auth;

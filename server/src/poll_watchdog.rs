@@ -43,7 +43,7 @@ impl PollWatchdog {
         }
     }
 
-    /// For a task that does not belong to one call.
+    /// For a task that has no request of its own to name: a turn, a watch.
     pub(crate) fn for_task(name: &'static str) -> Self {
         Self {
             name,

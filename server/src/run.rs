@@ -157,7 +157,8 @@ pub async fn serve(
     }
 }
 
-/// Serves the probes on their own port. Without one, returns their routes for the HTTP API to serve.
+/// Serves the probes on their own port. Without one, returns their routes for the HTTP API to
+/// serve.
 fn serve_probes(
     listener: Option<TcpListener>,
     routes: Router,

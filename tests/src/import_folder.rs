@@ -37,7 +37,7 @@ impl<'a> ImportFolder<'a> {
     }
 
     /// Runs `anneal import`, asserts that it succeeds, and returns the imported conversations.
-    pub async fn import_whole(&self, rest: &[&str]) -> Vec<TestConversation<'a>> {
+    pub async fn import_ok(&self, rest: &[&str]) -> Vec<TestConversation<'a>> {
         let ran = self.import(rest).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         self.conversations(&ran)
@@ -63,7 +63,7 @@ impl<'a> ImportFolder<'a> {
     }
 
     /// The number of conversations in the app.
-    pub async fn count(&self) -> usize {
+    pub async fn count_conversations(&self) -> usize {
         let ask = pb::ListConversationsRequest {
             page_size: 500,
             ..Default::default()
@@ -80,13 +80,13 @@ impl<'a> ImportFolder<'a> {
 
 impl TestConversation<'_> {
     /// The stored messages as requests would send them: without ids, times and counts.
-    pub async fn given(&self) -> Vec<pb::NewMessage> {
-        let given = |message: pb::Message| pb::NewMessage {
+    pub async fn as_new_messages(&self) -> Vec<pb::NewMessage> {
+        let new_message = |message: pb::Message| pb::NewMessage {
             role: message.role,
             parts: message.parts,
             metadata: message.metadata,
         };
-        self.messages().await.into_iter().map(given).collect()
+        self.messages().await.into_iter().map(new_message).collect()
     }
 }
 
@@ -102,7 +102,7 @@ pub fn json_lines(records: impl IntoIterator<Item = serde_json::Value>) -> Strin
 }
 
 /// A claw0 session with this many turns, each with a tool call.
-pub fn claw0(turns: usize) -> String {
+pub fn claw0_session(turns: usize) -> String {
     let records = (0..turns).flat_map(|n| {
         let call = format!("toolu_{n}");
         [
@@ -118,7 +118,7 @@ pub fn claw0(turns: usize) -> String {
 
 /// A pi session of format v3 under this id. Each entry is given without its id, parent and
 /// timestamp.
-pub fn pi(id: &str, entries: &[serde_json::Value]) -> String {
+pub fn pi_session(id: &str, entries: &[serde_json::Value]) -> String {
     let start = serde_json::json!({"type": "session", "version": 3, "id": id, "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/"});
     let mut lines = format!("{start}\n");
     let mut parent = serde_json::Value::Null;

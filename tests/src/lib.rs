@@ -1,6 +1,36 @@
 //! The harness of the black-box tests. A [`TestApp`] is a database, a server and a stepped worker
 //! in the test's process; [`AnnealBinary`] runs them as processes. [`chaos`] runs campaigns of
 //! faults and attacks against such processes.
+//!
+//! Apps and processes:
+//! - `test_app`: the app of one test: database, server, worker.
+//! - `anneal_process`: processes of the binary. `terminal`: the binary in a pseudo-terminal.
+//! - `scripted`: a model provider with scripted answers. `scripted_apps`, `model_worker`: servers
+//!   and workers that call it. `test_summarizers`: summarisers without a model.
+//! - `llm`, `python`: a real model and the Python client, where they are installed.
+//! - `pooler`, `tcp_proxy`, `tenant_swap_proxy`: between two processes: PgBouncer, a proxy that
+//!   stalls or closes connections, a proxy that changes the tenant of statements.
+//! - `chaos`: campaigns of faults and attacks.
+//!
+//! Calls:
+//! - `test_conversation`, `conversation_queries`, `append_chats`: a conversation: appends, reads,
+//!   contexts, checks; real conversations, appended.
+//! - `chat_turns`, `watch`, `sessions`: chat turns, watches, sessions.
+//! - `credentials`: callers with API keys and tenants.
+//! - `http_client`, `plain_http`: clients of the HTTP API, and of servers that tests start.
+//! - `raw_rpc`, `valid_requests`, `request_fields`: every RPC, a valid request of each, and every
+//!   field of each.
+//! - `raw_http2`: HTTP/2 frames by hand.
+//! - `import_folder`: files of other systems, imported and exported.
+//!
+//! Checks and other parts:
+//! - `answer_fields`, `status_details`: the fields of an answer, the details of an error.
+//! - `rendered`: rendered contexts, read as a provider reads them.
+//! - `eventually`: waits for another process or task. `locks`: holds locks and waits for waiters.
+//! - `postponed_jobs`: retries of failed jobs that the test controls.
+//! - `watchdog`: no call blocks an async thread.
+//! - `legacy_tables`: databases of older systems.
+//! - `texts`: deterministic texts.
 
 mod anneal_process;
 mod answer_fields;
@@ -20,7 +50,7 @@ mod plain_http;
 mod pooler;
 mod postponed_jobs;
 mod python;
-mod raw_http2;
+pub mod raw_http2;
 mod raw_rpc;
 mod rendered;
 pub mod request_fields;
@@ -46,7 +76,9 @@ pub use chat_turns::{TurnOutcome, TurnRequest};
 pub use credentials::{AuthorizedChannel, authorized_channel, make_key};
 pub use eventually::{eventually, eventually_within};
 pub use http_client::{HttpClient, HttpResponse, SseEvent, SseStream, text_of};
-pub use import_folder::{ImportFolder, claw0, json_lines, pi, pi_compaction, pi_message};
+pub use import_folder::{
+    ImportFolder, claw0_session, json_lines, pi_compaction, pi_message, pi_session,
+};
 pub use legacy_tables::{
     ExpectedMigration, MigratedConversation, OldRow, OldTables, expected_migration,
     read_migrated_conversations,
@@ -57,7 +89,6 @@ pub use model_worker::{ModelWorkerSettings, SUMMARY_MODEL};
 pub use plain_http::{HttpAnswer, post_json};
 pub use pooler::Pooler;
 pub use python::python_path;
-pub use raw_http2::{Frame, RawHttp2, frame, kind, literal, next_frame, request_head, unary};
 pub use raw_rpc::{Rpc, call_frames, call_raw, call_to_the_end, every_rpc};
 pub use rendered::{Recount, Rendered};
 pub use scripted::{
@@ -69,7 +100,7 @@ pub use status_details::{StatusDetails, assert_refused, status_details};
 pub use tcp_proxy::TcpProxy;
 pub use tenant_swap_proxy::TenantSwapProxy;
 pub use terminal::Terminal;
-pub use test_app::{TestApp, empty_database, grouping, postgres_binaries};
+pub use test_app::{TestApp, append_grouping, empty_database, postgres_binaries};
 pub use test_conversation::{
     AppendRequest, Built, TestConversation, assistant, call, media, user, with_longest_deadline,
 };

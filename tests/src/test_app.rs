@@ -100,7 +100,7 @@ pub fn postgres_binaries() -> Binaries {
 
 /// Whether appends share transactions. `ANNEAL_APPEND_GROUPING=off` runs every test with one
 /// transaction per append; processes of the binary read the same variable.
-pub fn grouping() -> Grouping {
+pub fn append_grouping() -> Grouping {
     let off = std::env::var("ANNEAL_APPEND_GROUPING").is_ok_and(|grouping| grouping == "off");
     if off { Grouping::Off } else { Grouping::On }
 }
@@ -366,7 +366,7 @@ impl TestApp {
             ..StoreSettings::default()
         };
         let append = AppendSettings {
-            grouping: grouping(),
+            grouping: append_grouping(),
             ..AppendSettings::default()
         };
         let store =

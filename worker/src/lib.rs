@@ -16,6 +16,7 @@
 //! - `auditor`: checks the promises on a random sample of conversations.
 //! - `tenant_cursor`: where walks over all tenants start.
 //! - `jitter`: random numbers that spread timers.
+//! - `settings`: the operator's settings for workers and summaries.
 
 mod auditor;
 mod clock_skew;

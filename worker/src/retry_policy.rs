@@ -1,5 +1,6 @@
 //! Whether a failed job waits, is tried again, or is given up. The other half of this rule is
-//! `store/sql/fail_job.sql`: it moves a job with too many starts to the dead jobs.
+//! `store/sql/fail_job.sql`: it moves a job with too many starts to the dead jobs. The number of
+//! starts and the backoff between them are in `core/src/job.rs`; `worker.rs` applies the decision.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) enum JobError {
 /// What the worker does with a failed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// The job waits, and this start does not count, because no model was called.
+    /// The job waits, and this start does not count: the job itself did not fail.
     Defer {
         /// How long.
         delay: Duration,

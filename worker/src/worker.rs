@@ -34,7 +34,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker on a store, with the built-in summariser.
+    /// A worker on a store, with the summariser that works without a model.
     pub fn new(
         store: Store,
         summarizer: Arc<dyn Summarizer>,

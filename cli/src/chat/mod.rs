@@ -6,6 +6,7 @@
 //! - `commands`, `context_usage`, `show_message`: the commands.
 //! - `target`, `find_by_prefix`: which conversation is meant.
 //! - `line_source`, `editor`, `sanitized_editor`: input.
+//! - `errors`: why a call failed, and advice. `signals`: restores the terminal at the end.
 //! - `screen`, `answer`, `columns`, `conversation_rows`, `recent_messages`: output.
 
 mod answer;

@@ -4,6 +4,7 @@
 //! A file is read twice: `survey` lists its conversations with their lengths, then `send` imports
 //! them. Each pass has only a few messages in memory.
 //!
+//! - `file_reader`: reads a file on a blocking thread, in small batches.
 //! - `conversation`: which messages of a conversation are new.
 //! - `stored_messages`, `tool_retention`: the comparison with the messages that are stored.
 //! - `append`: the calls that append messages.

@@ -11,7 +11,7 @@ use crate::{
 /// Omits the rest of a partly read turn that is older than the newest user message's turn. In the
 /// newest turn it omits results whose calls were omitted.
 pub(super) fn omit_partial_turns(material: &mut Material) {
-    let Some(end) = material.omitted.last().map(|message| message.id) else {
+    let Some(last_omitted) = material.omitted.last().map(|message| message.id) else {
         return;
     };
     let user = material
@@ -19,31 +19,34 @@ pub(super) fn omit_partial_turns(material: &mut Material) {
         .iter()
         .rfind(|message| message.role == Role::User);
     let newest = user.map_or(material.turn, |message| message.turn);
-    let parted = material
+    let split_turn = material
         .omitted
         .iter()
         .rev()
         .map(|message| message.turn)
         .find(|turn| *turn < newest);
-    let behind = material.tail.iter().skip_while(|message| message.id < end);
-    let orphaned = behind
+    let after_omitted = material
+        .tail
+        .iter()
+        .skip_while(|message| message.id < last_omitted);
+    let last_orphan = after_omitted
         .take_while(|message| message.role == Role::Tool)
         .last()
         .map(|message| message.id);
-    let goes = |message: &TailMessage| {
-        Some(message.turn) == parted
-            || (message.id > end && orphaned.is_some_and(|last| message.id <= last))
+    let is_omitted = |message: &TailMessage| {
+        Some(message.turn) == split_turn
+            || (message.id > last_omitted && last_orphan.is_some_and(|last| message.id <= last))
     };
-    let (gone, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut material.tail)
+    let (omitted, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut material.tail)
         .into_iter()
-        .partition(goes);
+        .partition(is_omitted);
     material.tail = kept;
-    let gone = gone.into_iter().map(
+    let omitted = omitted.into_iter().map(
         |TailMessage {
              id, turn, tokens, ..
          }| OmittedMessage { id, turn, tokens },
     );
-    material.omitted.extend(gone);
+    material.omitted.extend(omitted);
     material.omitted.sort_unstable_by_key(|message| message.id);
 }
 
@@ -65,8 +68,8 @@ pub(super) fn add_to_manifest(manifest: &mut Vec<ManifestEntry>, omitted: &[Omit
     manifest.sort_by_key(|entry| entry.first);
 }
 
-/// The runs of `first` to `last` between omitted messages. A summary that is made for one answer
-/// covers only messages that were read.
+/// The runs of `first` to `last` between omitted messages. An emergency summary covers only
+/// messages that were read.
 pub(super) fn runs_between(
     first: MessageId,
     last: MessageId,

@@ -1,4 +1,6 @@
-//! One conversation in each provider's format.
+//! One conversation in each provider's format, and what building a context repairs, folds and clips
+//! for a format: messages that were sent again, large results under pressure, media and results
+//! that a provider refuses.
 
 use serde_json::{Value, json};
 

@@ -143,7 +143,8 @@ impl Counter {
         }
     }
 
-    /// Length of a part of a long run of one byte that has at most `limit` tokens, and less than one
+    /// Length of a part of a long run of one byte that has at most `limit` tokens, and less than
+    /// one
     /// token fewer than the longest such part. `None` if the piece is no such run, or if `limit` is
     /// too small for the period to hold.
     pub(super) fn run_within(&self, piece: &[u8], limit: usize) -> Option<usize> {

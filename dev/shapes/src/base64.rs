@@ -16,9 +16,9 @@ pub(crate) fn is_standard(text: &str) -> bool {
 pub(crate) fn is_lenient(text: &str) -> bool {
     let bare = text.trim_end_matches('=');
     let padding = text.len() - bare.len();
-    let is_padded_right = padding == 0 || (padding <= 2 && text.len().is_multiple_of(4));
+    let has_valid_padding = padding == 0 || (padding <= 2 && text.len().is_multiple_of(4));
     let is_symbol = |byte: u8| is_standard_symbol(byte) || matches!(byte, b'-' | b'_');
-    !bare.is_empty() && bare.len() % 4 != 1 && is_padded_right && bare.bytes().all(is_symbol)
+    !bare.is_empty() && bare.len() % 4 != 1 && has_valid_padding && bare.bytes().all(is_symbol)
 }
 
 const fn is_standard_symbol(byte: u8) -> bool {

@@ -10,6 +10,10 @@
 //! inputs are not permitted", "Unrecognized request argument supplied" or "Unknown name: Cannot
 //! find field"). Keys that a provider knows but our conversations never contain, such as citations
 //! and the blocks of server tools, count as unknown.
+//!
+//! - `anthropic`, `gemini`, `openai`: the rules of one provider each.
+//! - `node`: JSON values with their positions. `base64`, `address`: base64 texts, addresses of
+//!   media.
 
 mod address;
 mod anthropic;

@@ -33,8 +33,9 @@ impl<'a> Node<'a> {
         });
     }
 
-    /// Whether this is an object. Refuses keys that are not among `known`.
-    pub(crate) fn is_object_of(&self, known: &[&str], out: &mut Refusals) -> bool {
+    /// Refuses a value that is not an object, and keys that are not among `known`. Returns whether
+    /// it is an object.
+    pub(crate) fn check_object(&self, known: &[&str], out: &mut Refusals) -> bool {
         let Value::Object(fields) = self.value else {
             self.refuse_type("an object", out);
             return false;
@@ -120,7 +121,7 @@ impl<'a> Node<'a> {
     }
 
     /// The string value of a key, if it has one. Refuses nothing.
-    pub(crate) fn says(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn str_of(&self, key: &str) -> Option<&'a str> {
         self.value.get(key).and_then(Value::as_str)
     }
 
@@ -163,7 +164,7 @@ mod tests {
         let list = Node::root(&body)
             .need("a/b", &mut out)
             .expect("it is there");
-        list.each()[0].is_object_of(&[], &mut out);
+        list.each()[0].check_object(&[], &mut out);
         assert_eq!(out[0].at, "/a~1b/0/c~0d");
         assert_eq!(body.pointer(&out[0].at), Some(&json!(1)));
     }

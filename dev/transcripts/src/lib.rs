@@ -1,5 +1,11 @@
 //! Reads real conversations from files in their original formats, for tests and benchmarks. Each
 //! becomes a system prompt and messages that an append accepts.
+//!
+//! - `transcript_folder`: finds the folder with the conversations.
+//! - `families`: all conversations, grouped by origin. `agents`, `dialogues`: the readers of each
+//!   kind.
+//! - `chat`: a conversation, and constructors of its messages. `parsed`: messages in the form of
+//!   the core.
 
 mod agents;
 mod chat;

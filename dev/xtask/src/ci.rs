@@ -1,4 +1,5 @@
-//! The gate: every step, in the order that fails soonest, the test runner last so that its lines are the last ones.
+//! The gate: every step, in the order that fails soonest, the test runner last so that its lines
+//! are the last ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ const TOOLS: &str = ".tools";
 
 #[derive(Args)]
 pub(crate) struct Ask {
-    /// Only these steps, separated by commas; they run in the gate's order whatever the order given.
+    /// Only these steps, separated by commas; they run in the gate's order whatever the order
+    /// given.
     #[arg(long, value_enum, value_delimiter = ',')]
     steps: Vec<Step>,
     /// Everything: also the steps and tests that the gate leaves out for their length.
@@ -39,7 +41,8 @@ enum Step {
     Tidy,
     /// `cargo deny check licenses bans sources`; advisories need github.com (`make advisories`)
     Deny,
-    /// `cargo xtask sql --check`, before clippy: stale query data would fail there with a worse message
+    /// `cargo xtask sql --check`, before clippy: stale query data would fail there with a worse
+    /// message
     Sql,
     /// `cargo clippy`, warnings are errors
     Clippy,
@@ -49,7 +52,8 @@ enum Step {
     Instructions,
     /// `cargo xtask fuzz`
     Fuzz,
-    /// `cargo nextest run` on PostgreSQL 18 with `append.grouping = off`: the tests that depend on either
+    /// `cargo nextest run` on PostgreSQL 18 with `append.grouping = off`: the tests that depend on
+    /// either
     TestNewest,
     /// `cargo nextest run` on the installed PostgreSQL
     Test,
@@ -60,7 +64,8 @@ impl Step {
     const NIGHTLY: [Self; 2] = [Self::Instructions, Self::Fuzz];
 }
 
-/// Runs the steps and returns the first failure's code. After the last test runner's lines nothing is printed.
+/// Runs the steps and returns the first failure's code. After the last test runner's lines nothing
+/// is printed.
 pub(crate) fn run(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let steps = choose(ask);
     let mut times = StepTimes::load(root);
@@ -162,7 +167,8 @@ fn deny(root: &Path) -> Result<ExitCode> {
     ]))
 }
 
-/// Runs what depends on PostgreSQL's version, or on appends that share no transaction, on PostgreSQL 18.
+/// Runs what depends on PostgreSQL's version, or on appends that share no transaction, on
+/// PostgreSQL 18.
 fn test_newest(root: &Path, ask: &Ask) -> Result<ExitCode> {
     let script = Command::new(root.join("scripts/postgres18.sh"))
         .arg(root.join(TOOLS).join("postgres18"))
@@ -182,8 +188,10 @@ fn test_newest(root: &Path, ask: &Ask) -> Result<ExitCode> {
     status(&mut run)
 }
 
-/// `cargo nextest run` with a profile of `.config/nextest.toml`, which says which tests run; `cargo test` where nextest is
-/// neither there nor can be installed. Packages and features are the same in every call, so that nothing is built twice.
+/// `cargo nextest run` with a profile of `.config/nextest.toml`, which says which tests run; `cargo
+/// test` where nextest is
+/// neither there nor can be installed. Packages and features are the same in every call, so that
+/// nothing is built twice.
 fn tests(root: &Path, ask: &Ask, profile: &str) -> Result<Command> {
     let mut command = cargo(root);
     if has_nextest(root) || install_nextest(root)? {
@@ -221,7 +229,8 @@ impl StepTimes {
         Self { path, seconds }
     }
 
-    /// Stores a step's time. A time that cannot be stored is only missing from the next announcement.
+    /// Stores a step's time. A time that cannot be stored is only missing from the next
+    /// announcement.
     fn record(&mut self, step: Step, seconds: u64) {
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         self.seconds.insert(step.name(), Value::Integer(seconds));

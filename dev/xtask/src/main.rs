@@ -25,7 +25,7 @@ struct Ask {
 enum Chore {
     /// Runs the gate, the same one for people and CI; stops at the first step that fails.
     Ci(ci::Ask),
-    /// Checks the rules of the house that a machine can check.
+    /// Checks the rules of the project that a machine can check.
     Tidy,
     /// Makes the offline query data in .sqlx/ current.
     Sql(sql::Ask),

@@ -120,7 +120,11 @@ impl Claw0Reader<'_> {
             } else {
                 MessageExtra::of(&fields)?
             };
-            Ok((parse_record(&fields, notes)?, fields.label("ts")?, extra))
+            Ok((
+                parse_record(&fields, notes)?,
+                fields.text_or_raw("ts")?,
+                extra,
+            ))
         });
         let (record, time, extra) = match read {
             Ok(read) => read,
@@ -349,7 +353,7 @@ pub(super) fn native_message(records: &[String]) -> Message {
     let mut times = Vec::new();
     for text in records {
         let fields = Fields::parse(text).expect("a record is an object");
-        times.extend(fields.label("ts").ok().flatten());
+        times.extend(fields.text_or_raw("ts").ok().flatten());
         let part = |role, part| Message {
             role,
             parts: vec![part],

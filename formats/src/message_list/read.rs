@@ -149,9 +149,9 @@ impl<D: Dialect> MessageListReader<'_, D> {
     fn read_lines<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>) -> Result<(), ReadError> {
         while cursor.peek_non_blank()?.is_some() {
             let start = cursor.position();
-            let line = cursor.line(0)?;
+            let skipped = cursor.skip_line()?;
             let next = cursor.position();
-            if line == Scanned::Absent {
+            if skipped == Scanned::Absent {
                 break;
             }
             cursor.seek_to(start)?;
@@ -339,8 +339,10 @@ impl<D: Dialect> MessageListReader<'_, D> {
                 ("title" | "name", true) => head.title = json::text(raw)?,
                 ("agent_id", true) => head.agent_id = json::text(raw)?,
                 _ if raw.len() <= LABEL_BYTES && !raw.starts_with(['{', '[']) => {
-                    head.metadata
-                        .insert(format!("{}.{key}", D::FORMAT.name()), json::label(raw)?);
+                    head.metadata.insert(
+                        format!("{}.{key}", D::FORMAT.name()),
+                        json::text_or_raw(raw)?,
+                    );
                 }
                 _ => aside.push(short_name(key)),
             }

@@ -98,7 +98,7 @@ fn tool_call(call: &str, notes: &mut Notes) -> Result<Part, Unreadable> {
 
 /// The arguments: a string, or raw JSON.
 fn arguments(function: &Fields) -> Result<String, Unreadable> {
-    Ok(function.label("arguments")?.unwrap_or_default())
+    Ok(function.text_or_raw("arguments")?.unwrap_or_default())
 }
 
 /// A tool result: its texts joined with line ends, its images as media.

@@ -100,7 +100,7 @@ fn parse_compaction(fields: &Fields, notes: &mut Notes) -> Result<Compaction, Un
 fn non_message(text: &str, fields: &Fields) -> Result<NonMessage, Unreadable> {
     let kind = fields.required_text("type")?;
     let id = fields
-        .label("id")?
+        .text_or_raw("id")?
         .map(|id| format!(",\"id\":{}", quoted(&id)))
         .unwrap_or_default();
     Ok(NonMessage {

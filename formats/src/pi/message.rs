@@ -77,7 +77,7 @@ pub(super) fn parse_message(
                 labels.insert("role", role, notes);
             }
             labels.insert_fields(&fields, &UNLABELLED_MESSAGE_FIELDS, notes)?;
-            if let Some(time) = fields.label("timestamp")? {
+            if let Some(time) = fields.text_or_raw("timestamp")? {
                 labels.insert(MESSAGE_TIMESTAMP, time, notes);
             }
             labels.insert_block_fields(&blocks, notes);
@@ -367,7 +367,7 @@ impl Labels {
         name: &str,
         notes: &mut Notes,
     ) -> Result<(), Unreadable> {
-        if let Some(value) = fields.label(name)? {
+        if let Some(value) = fields.text_or_raw(name)? {
             self.insert(name, value, notes);
         }
         Ok(())

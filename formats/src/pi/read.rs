@@ -106,7 +106,7 @@ fn read_header<R: Read + Seek>(
                 .names()
                 .filter(|name| !matches!(*name, "type" | "agentId"))
             {
-                if let Some(value) = fields.label(name)? {
+                if let Some(value) = fields.text_or_raw(name)? {
                     head.metadata.insert(format!("{LABEL}{name}"), value);
                 }
             }
@@ -135,7 +135,7 @@ fn read_entry_id<R: Read + Seek>(
         return Ok(position.line.to_string());
     };
     let id = json::parse_bytes(bytes, &mut Notes::new(), |text, _| {
-        Fields::parse(text)?.label("id")
+        Fields::parse(text)?.text_or_raw("id")
     });
     Ok(match id.ok().flatten() {
         Some(id) if tree.repeats(entry) => format!("{id}:{}", position.line),

@@ -298,8 +298,8 @@ fn parse_line(text: &str) -> Result<Line, Unreadable> {
     let kind = fields.required_text("type")?;
     let is_compaction = kind == "compaction";
     Ok(Line {
-        id: fields.label("id")?,
-        parent: match fields.label("parentId")? {
+        id: fields.text_or_raw("id")?,
+        parent: match fields.text_or_raw("parentId")? {
             Some(id) => Parent::Id(id),
             None if fields.0.contains_key("parentId") => Parent::Root,
             None => Parent::PreviousLine,

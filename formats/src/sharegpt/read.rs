@@ -40,7 +40,7 @@ impl ShareGpt {
             self.open.push_back(id.clone());
         }
         let call = Fields::parse(&value).and_then(|call| {
-            let parsed = (call.required_text("name")?, call.label("arguments")?);
+            let parsed = (call.required_text("name")?, call.text_or_raw("arguments")?);
             notes.unread(&call, &["name", "arguments"], "function calls");
             Ok(parsed)
         });

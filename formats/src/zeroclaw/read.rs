@@ -474,7 +474,11 @@ pub(super) fn parse_meta(
     };
     let mut labels = BTreeMap::new();
     for name in fields.names().filter(|name| *name != KEY) {
-        labels.extend(fields.label(name)?.map(|value| (name.to_owned(), value)));
+        labels.extend(
+            fields
+                .text_or_raw(name)?
+                .map(|value| (name.to_owned(), value)),
+        );
     }
     Ok((labels, MessageExtra::of(&fields)?))
 }

@@ -88,7 +88,7 @@ impl TopCandidates {
         self.seen
     }
 
-    /// TopCandidates first.
+    /// Best candidate first.
     pub(crate) fn into_ranked(self) -> Vec<Candidate> {
         self.heap.into_sorted_vec()
     }

@@ -1,4 +1,5 @@
-//! HTTP calls to a provider: one client per provider; each call keeps its limits.
+//! HTTP calls to a provider: one client per provider; each call keeps its limits. Reads the header
+//! `Retry-After` of an error.
 
 use std::time::Duration;
 

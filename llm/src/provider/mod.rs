@@ -3,7 +3,8 @@
 //!
 //! - `settings`, `callable`, `key`: the configuration, its checks, and the keys.
 //! - `model`: a model and its calls; `tool`: a tool that it may call.
-//! - `request`: the body of a call; `http`: sends it; `call_limits`: its limits of time and bytes.
+//! - `request`: the body of a call; `http`: sends it, and reads `Retry-After` of an error;
+//!   `call_limits`: its limits of time and bytes.
 //! - `body`: reads an answer's bytes; `answer_stream`: the answer as pieces.
 //! - `openai`, `anthropic`, `gemini`: one protocol each; `partial_answer`: what they have in
 //!   common.
@@ -68,10 +69,10 @@ pub struct Call<'a> {
 pub enum Piece {
     /// More text.
     Text(String),
-    /// More readable thoughts.
+    /// More readable thoughts, to be shown while they are written. They are not stored.
     Thought(String),
-    /// Complete thoughts that the provider has signed or hidden, to be stored and sent back. Their
-    /// readable text came as [`Piece::Thought`] before.
+    /// Complete thoughts that the provider has signed or hidden. They are stored and sent back to
+    /// the provider, but not shown: their readable text came as [`Piece::Thought`] before.
     Reasoning(anneal_core::message::Part),
     /// A complete tool call.
     ToolUse {

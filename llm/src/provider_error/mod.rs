@@ -1,6 +1,7 @@
 //! Decides whether a provider's answer is a context overflow, and of which kind: by its codes, then
 //! by known wordings at the start of the error's own message. A body is never searched for words,
-//! because bodies quote users' content.
+//! because bodies quote users' content. Of the headers, only the type of an error is read:
+//! `provider/http.rs` reads `Retry-After`.
 //!
 //! - `body`: the format of a body.
 //! - `error_fields`: the codes and messages in an error.

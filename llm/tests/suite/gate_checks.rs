@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, dialogue};
-use crate::scripted_model::{ScriptedModel, model, summarize};
+use crate::scripted_model::{ScriptedCalls, model, summarize};
 use anneal_llm::{Purpose, RejectedSummary, Source, SummaryFailure};
 
 /// The failure of a summary of `target` tokens, from a model that gives this answer to both calls.
 pub(crate) fn refusal(sources: &[Source], said: &str, target: u64) -> SummaryFailure {
-    let scripted = ScriptedModel::answering(said);
+    let scripted = ScriptedCalls::answering(said);
     let failure = summarize(
         &model(32_768),
         &scripted,
@@ -36,7 +36,7 @@ pub(crate) fn rejection(sources: &[Source], said: &str) -> RejectedSummary {
 }
 
 pub(crate) fn passes(sources: &[Source], said: &str) {
-    let scripted = ScriptedModel::answering(said);
+    let scripted = ScriptedCalls::answering(said);
     summarize(
         &model(32_768),
         &scripted,

@@ -3,7 +3,7 @@
 
 use crate::fixtures::{ask, dialogue, talk};
 use crate::scripted_model::{
-    ScriptedModel, answer, ended, model, model_that_writes, overflow, report, summarize,
+    ScriptedCalls, answer, ended, model, model_that_writes, overflow, report, summarize,
 };
 use anneal_core::tokens::Tokens;
 use anneal_llm::{
@@ -13,7 +13,7 @@ use anneal_llm::{
 
 #[test]
 fn a_source_that_fits_takes_one_call_and_its_answer_is_the_summary() {
-    let scripted = ScriptedModel::answering(
+    let scripted = ScriptedCalls::answering(
         r#"{"summary": "Lots were moved.", "decisions": ["Nobody objects"], "open": []}"#,
     );
     let sources = talk(20);
@@ -36,7 +36,7 @@ fn a_source_that_fits_takes_one_call_and_its_answer_is_the_summary() {
 
 #[test]
 fn no_call_is_made_when_no_summary_is_possible() {
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let of = |sources: &[Source], target| {
         summarize(
             &model(8_192),
@@ -62,7 +62,7 @@ fn no_call_is_made_when_no_summary_is_possible() {
 
 #[test]
 fn a_truncated_answer_gets_a_larger_output_limit_once() {
-    let scripted = ScriptedModel::new(|number, _| {
+    let scripted = ScriptedCalls::new(|number, _| {
         Ok(if number == 0 {
             ended("Lots were", StopReason::OutputLimit)
         } else {
@@ -78,7 +78,7 @@ fn a_truncated_answer_gets_a_larger_output_limit_once() {
     .unwrap();
     let prompts = scripted.prompts();
     assert_eq!(prompts[1].output, 4 * prompts[0].output);
-    let scripted = ScriptedModel::new(|_, _| Ok(ended("Lots were", StopReason::OutputLimit)));
+    let scripted = ScriptedCalls::new(|_, _| Ok(ended("Lots were", StopReason::OutputLimit)));
     let small = model_that_writes(8_192, 256);
     let failure = summarize(&small, &scripted, &ask(Purpose::Range, &sources, 200)).unwrap_err();
     assert!(matches!(failure, SummaryFailure::Truncated), "{failure:?}");
@@ -97,7 +97,7 @@ fn every_call_leaves_a_margin_for_another_tokenizer() {
     let sources = talk(1_500);
     for window in [3_000, 8_192, 20_000] {
         for target in [60, 150, 400, 2_000] {
-            let scripted = ScriptedModel::reporting();
+            let scripted = ScriptedCalls::reporting();
             summarize(
                 &model(window),
                 &scripted,
@@ -120,7 +120,7 @@ fn every_call_leaves_a_margin_for_another_tokenizer() {
 fn an_overflow_makes_chunks_smaller_and_keeps_finished_parts() {
     let sources = talk(1_000);
     for named in [None, Some(4_000)] {
-        let scripted = ScriptedModel::new(move |number, prompt| {
+        let scripted = ScriptedCalls::new(move |number, prompt| {
             if number > 1 && prompt.sent > 3_000 {
                 Err(overflow(named))
             } else {
@@ -161,7 +161,7 @@ fn an_overflow_makes_chunks_smaller_and_keeps_finished_parts() {
 
 #[test]
 fn a_model_that_refuses_every_length_fails_after_a_few_calls() {
-    let scripted = ScriptedModel::new(|_, _| Err(overflow(None)));
+    let scripted = ScriptedCalls::new(|_, _| Err(overflow(None)));
     let sources = talk(1_000);
     let failure = summarize(
         &model(128_000),
@@ -177,7 +177,7 @@ fn a_model_that_refuses_every_length_fails_after_a_few_calls() {
         "{failure:?}"
     );
     assert!(scripted.calls() < 12, "{} calls", scripted.calls());
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let failure = summarize(
         &model(1_500),
         &scripted,

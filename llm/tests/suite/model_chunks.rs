@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, source, talk, text};
-use crate::scripted_model::{RecordedPrompt, ScriptedModel, model, summarize, summarize_unchecked};
+use crate::scripted_model::{RecordedPrompt, ScriptedCalls, model, summarize, summarize_unchecked};
 use anneal_core::{message::Role, tokens::Tokens};
 use anneal_llm::{Purpose, Source, SummaryAsk};
 
 #[test]
 fn a_source_beyond_the_window_is_split_and_merged_with_the_whole_previous_summary() {
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let sources = talk(1_500);
     let previous = "Ann wants every lot in bay 7.\nBob counts them on Fridays.";
     let ask = SummaryAsk {
@@ -49,7 +49,7 @@ fn a_source_beyond_the_window_is_split_and_merged_with_the_whole_previous_summar
 
 #[test]
 fn a_previous_summary_beyond_the_window_is_split() {
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let previous: String = (0..1_500)
         .map(|i| format!("Ann wants lot {i} in bay {}.\n", i * 3))
         .collect();
@@ -88,7 +88,7 @@ fn no_text_is_left_out_when_texts_count_more_together_than_one_by_one() {
             .map(|i| format!("Ann wants lot {i} in bay {}.\n", i * 3))
             .collect();
         let sources: Vec<Source> = (1..=messages).map(said).collect();
-        let scripted = ScriptedModel::answering("All of it is as it was said to be, lot by lot.");
+        let scripted = ScriptedCalls::answering("All of it is as it was said to be, lot by lot.");
         let ask = SummaryAsk {
             previous: Some(&previous),
             measure: &odd,
@@ -110,7 +110,7 @@ fn no_text_is_left_out_when_texts_count_more_together_than_one_by_one() {
 
 #[test]
 fn one_long_message_is_split_between_its_lines() {
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let content: String = (0..8_000)
         .map(|i| format!("{i}: checked disk {} of rack {}\n", i * 3, i * 7))
         .collect();
@@ -148,7 +148,7 @@ fn one_long_message_is_split_between_its_lines() {
 fn a_few_messages_after_a_full_chunk_go_into_the_merge_unchanged() {
     let mut carried = 0;
     for messages in 100..140 {
-        let scripted = ScriptedModel::reporting();
+        let scripted = ScriptedCalls::reporting();
         let sources = talk(messages);
         summarize(
             &model(8_192),
@@ -181,7 +181,7 @@ fn a_few_messages_after_a_full_chunk_go_into_the_merge_unchanged() {
 
 #[test]
 fn two_million_tokens_go_through_a_window_of_eight_thousand() {
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let sources = talk(62_000);
     let ask = ask(Purpose::Range, &sources, 2_000);
     let source_tokens = ask.source_tokens(Tokens::new(u64::MAX));

@@ -3,7 +3,7 @@
 
 use crate::fixtures::{ask, call, dialogue, result, source, text};
 use crate::gate_checks::{english, passes, refusal, rejection};
-use crate::scripted_model::{ScriptedModel, answer, model, summarize};
+use crate::scripted_model::{ScriptedCalls, answer, model, summarize};
 use anneal_core::message::{Media, MessageId, Part, Role};
 use anneal_llm::{Purpose, RejectedSummary, Source, SourceBody, SummaryFailure};
 
@@ -78,7 +78,7 @@ fn a_continued_conversation_is_refused() {
 #[test]
 fn an_answer_with_the_marks_of_its_prompt_is_refused() {
     let sources = english();
-    let scripted = ScriptedModel::new(|_, prompt| {
+    let scripted = ScriptedCalls::new(|_, prompt| {
         Ok(answer(format!("Plans for places. END {}", prompt.boundary)))
     });
     let failure = summarize(

@@ -3,7 +3,7 @@
 
 use crate::fixtures::{ask, call, dialogue, result, source, text};
 use crate::gate_checks::{english, rejection};
-use crate::scripted_model::{ScriptedModel, answer, model, report, summarize};
+use crate::scripted_model::{ScriptedCalls, answer, model, report, summarize};
 use anneal_core::message::{MessageId, Role};
 use anneal_llm::{Purpose, Quote, RejectedSummary, SummaryAsk};
 
@@ -18,7 +18,7 @@ fn identifiers_named_repeatedly_must_be_kept() {
     for (at, said) in said.into_iter().enumerate() {
         sources[at * 10] = source(at as i64 * 10 + 1, Role::User, vec![text(said)]);
     }
-    let scripted = ScriptedModel::new(|_, prompt| Ok(answer(report(prompt))));
+    let scripted = ScriptedCalls::new(|_, prompt| Ok(answer(report(prompt))));
     let summary = summarize(
         &model(32_768),
         &scripted,
@@ -61,7 +61,7 @@ fn identifiers_named_only_by_tools_need_not_be_kept() {
         source(52, Role::User, vec![text("Is OPS-4711 in there?")]),
     ];
     let scripted =
-        ScriptedModel::answering("Ann plans to close and to open places, and asks about OPS-4711.");
+        ScriptedCalls::answering("Ann plans to close and to open places, and asks about OPS-4711.");
     summarize(
         &model(32_768),
         &scripted,
@@ -87,7 +87,7 @@ fn identifiers_in_the_quoted_words_are_not_missing() {
         dialogue(&["Fix OPS-4711 now. OPS-4711! I said OPS-4711.", "On it."]),
     ]
     .concat();
-    let scripted = ScriptedModel::answering("Ann and Bob planned places, and then came a ticket.");
+    let scripted = ScriptedCalls::answering("Ann and Bob planned places, and then came a ticket.");
     let quoted = Some(Quote {
         message_id: MessageId(1),
         text: "Fix OPS-4711 now.",

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test may")]
 
 use crate::fixtures::{ask, talk};
-use crate::scripted_model::{ScriptedModel, answer, model, model_served_as, report, summarize};
+use crate::scripted_model::{ScriptedCalls, answer, model, model_served_as, report, summarize};
 use anneal_core::{message::MessageId, tokens::Tokens};
 use anneal_llm::{Purpose, Quote, SummaryAsk, provider::CallFailure};
 
@@ -10,11 +10,11 @@ use anneal_llm::{Purpose, Quote, SummaryAsk, provider::CallFailure};
 fn finished_parts_survive_a_failure_of_any_call() {
     let sources = talk(1_000);
     let ask = ask(Purpose::Range, &sources, 500);
-    let whole = ScriptedModel::reporting();
+    let whole = ScriptedCalls::reporting();
     let expected = summarize(&model(8_192), &whole, &ask).unwrap();
     let total = whole.calls();
     for done in 0..total {
-        let scripted = ScriptedModel::new(move |number, prompt| {
+        let scripted = ScriptedCalls::new(move |number, prompt| {
             if number == done {
                 Err(CallFailure::Broken("test").into())
             } else {
@@ -35,11 +35,11 @@ fn finished_parts_survive_a_failure_of_any_call() {
 
 #[test]
 fn appended_messages_do_not_change_the_parts_before_them() {
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let (fewer, more) = (talk(1_000), talk(1_200));
     summarize(&model(8_192), &scripted, &ask(Purpose::Range, &fewer, 500)).unwrap();
     let before = scripted.calls();
-    let fresh = ScriptedModel::reporting();
+    let fresh = ScriptedCalls::reporting();
     summarize(&model(8_192), &fresh, &ask(Purpose::Range, &more, 500)).unwrap();
     summarize(&model(8_192), &scripted, &ask(Purpose::Range, &more, 500)).unwrap();
     // All parts are loaded again but that of the last, partly filled chunk.
@@ -49,12 +49,12 @@ fn appended_messages_do_not_change_the_parts_before_them() {
 #[test]
 fn parts_differ_by_focus_target_and_purpose() {
     let sources = talk(400);
-    let calls = |scripted: &ScriptedModel, ask: &SummaryAsk<'_>| {
+    let calls = |scripted: &ScriptedCalls, ask: &SummaryAsk<'_>| {
         let before = scripted.calls();
         summarize(&model(8_192), scripted, ask).unwrap();
         scripted.calls() - before
     };
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let plain = ask(Purpose::Range, &sources, 500);
     let first = calls(&scripted, &plain);
     assert!(first > 2);
@@ -93,7 +93,7 @@ fn parts_differ_by_focus_target_and_purpose() {
 fn parts_do_not_depend_on_the_quote_but_on_the_model_behind_the_name() {
     let sources = talk(1_000);
     let plain = ask(Purpose::Range, &sources, 500);
-    let scripted = ScriptedModel::reporting();
+    let scripted = ScriptedCalls::reporting();
     let quoted = |text| SummaryAsk {
         quoted: Some(Quote {
             message_id: MessageId(1),

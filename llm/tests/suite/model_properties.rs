@@ -9,7 +9,7 @@ use std::sync::{
 
 use crate::fixtures::{source, text};
 use crate::scripted_model::{
-    RecordedPrompt, ScriptedModel, answer, model, overflow, report, summarize,
+    RecordedPrompt, ScriptedCalls, answer, model, overflow, report, summarize,
 };
 use anneal_core::{
     message::{MessageId, Role},
@@ -79,7 +79,7 @@ proptest! {
 
     #[test]
     fn every_text_is_sent_once_and_every_call_fits(sources in sources(), window in 3_500_u64..9_000, target in 100_u64..600) {
-        let scripted = ScriptedModel::reporting();
+        let scripted = ScriptedCalls::reporting();
         let ask = SummaryAsk { target: Tokens::new(target), ..crate::fixtures::ask(Purpose::Range, &sources, target) };
         match summarize(&model(window), &scripted, &ask) {
             Ok(_) => {}
@@ -107,7 +107,7 @@ proptest! {
 
     #[test]
     fn any_answer_is_accepted_by_the_rules_or_refused(sources in sources(), said in any_answer(), quoted in prop::option::of(content()), previous in prop::option::of(content())) {
-        let scripted = ScriptedModel::answering(said);
+        let scripted = ScriptedCalls::answering(said);
         let quoted = quoted.as_deref().map(|text| Quote { message_id: MessageId(1), text });
         let ask = SummaryAsk { quoted, previous: previous.as_deref(), ..crate::fixtures::ask(Purpose::Range, &sources, 300) };
         match summarize(&model(8_192), &scripted, &ask) {
@@ -123,7 +123,7 @@ proptest! {
 
     #[test]
     fn the_calls_end_with_any_limit_of_the_provider(sources in sources(), most in 500_u64..6_000, named in prop::option::of(100_u64..9_000)) {
-        let scripted = ScriptedModel::new(move |_, prompt| if prompt.sent > most { Err(overflow(named)) } else { Ok(answer(report(prompt))) });
+        let scripted = ScriptedCalls::new(move |_, prompt| if prompt.sent > most { Err(overflow(named)) } else { Ok(answer(report(prompt))) });
         let made = summarize(&model(8_192), &scripted, &crate::fixtures::ask(Purpose::Range, &sources, 300));
         prop_assert!(scripted.calls() < 400, "{} calls, {made:?}", scripted.calls());
     }
@@ -146,7 +146,7 @@ fn counted(unit: &str, bytes: usize, messages: i64) -> u64 {
         ..crate::fixtures::ask(Purpose::Range, &sources, 300)
     };
     // A gate refuses the report on a source of one repeated character, but only after the counting.
-    let _ = summarize(&model(8_192), &ScriptedModel::reporting(), &ask);
+    let _ = summarize(&model(8_192), &ScriptedCalls::reporting(), &ask);
     sum.load(Ordering::Relaxed)
 }
 

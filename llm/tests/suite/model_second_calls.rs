@@ -4,7 +4,7 @@
 
 use crate::fixtures::{ask, source, text};
 use crate::gate_checks::english;
-use crate::scripted_model::{ScriptedModel, answer, ended, model, report, summarize};
+use crate::scripted_model::{ScriptedCalls, answer, ended, model, report, summarize};
 use anneal_core::message::Role;
 use anneal_llm::{
     Purpose, RejectedSummary, Source, SummaryFailure,
@@ -19,7 +19,7 @@ fn a_valid_second_answer_is_the_summary() {
         "The same thing happened once more today. The same thing happened once more today. The same thing happened once more today. The same thing happened once more today.",
     ];
     for bad in bad {
-        let scripted = ScriptedModel::new(move |number, _| {
+        let scripted = ScriptedCalls::new(move |number, _| {
             Ok(answer(if number == 0 {
                 bad
             } else {
@@ -50,7 +50,7 @@ fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
         Role::User,
         vec![text("OPS-4711, OPS-4711 and OPS-4711 again.")],
     );
-    let forgetful = ScriptedModel::new(|_, prompt| {
+    let forgetful = ScriptedCalls::new(|_, prompt| {
         Ok(answer(if prompt.is_whole() {
             report(prompt)
         } else {
@@ -71,7 +71,7 @@ fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
             && forgetful.prompts()[1].refused().is_some()
     );
     // The second answer may lack the identifier, also if the first one had another fault.
-    let clumsy = ScriptedModel::new(|_, prompt| {
+    let clumsy = ScriptedCalls::new(|_, prompt| {
         Ok(answer(match (prompt.is_whole(), prompt.refused()) {
             (true, _) => report(prompt),
             (false, None) => "User: hi".to_owned(),
@@ -79,7 +79,7 @@ fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
         }))
     });
     summarize(&model(8_192), &clumsy, &ask(Purpose::Range, &sources, 400)).unwrap();
-    let stubborn = ScriptedModel::new(|_, prompt| {
+    let stubborn = ScriptedCalls::new(|_, prompt| {
         Ok(answer(if prompt.is_whole() {
             report(prompt)
         } else {
@@ -108,7 +108,7 @@ fn a_part_may_lack_an_identifier_and_exceed_its_target_a_little() {
 #[test]
 fn failures_without_a_text_are_not_repaired() {
     let sources = english();
-    let filtered = ScriptedModel::new(|_, _| Ok(ended("Ann wants", StopReason::Filtered)));
+    let filtered = ScriptedCalls::new(|_, _| Ok(ended("Ann wants", StopReason::Filtered)));
     let failure = summarize(
         &model(32_768),
         &filtered,
@@ -120,7 +120,7 @@ fn failures_without_a_text_are_not_repaired() {
         "{failure:?}"
     );
     assert!(!failure.is_bad_output() && !failure.is_retryable());
-    let refused = ScriptedModel::new(|_, _| Err(CallFailure::Refused { status: 401 }.into()));
+    let refused = ScriptedCalls::new(|_, _| Err(CallFailure::Refused { status: 401 }.into()));
     let failure = summarize(
         &model(32_768),
         &refused,

@@ -82,6 +82,7 @@ impl RecordedPrompt {
         }
     }
 
+    /// The kinds of the lines. A line without one (`"said"`) holds what the user or the model said.
     pub(crate) fn kinds(&self) -> Vec<&str> {
         self.lines
             .iter()
@@ -96,6 +97,7 @@ impl RecordedPrompt {
             .collect()
     }
 
+    /// Whether a summary of the whole source is asked for, not of one part of it.
     pub(crate) fn is_whole(&self) -> bool {
         !self.system.contains("summary of one part")
     }
@@ -114,15 +116,15 @@ impl RecordedPrompt {
 
 type Script = dyn Fn(usize, &RecordedPrompt) -> Result<Answer, SummaryFailure> + Send + Sync;
 
-/// Implements the calls of a summary with a function.
-pub(crate) struct ScriptedModel {
+/// Implements the calls of a summary: a function answers them.
+pub(crate) struct ScriptedCalls {
     script: Box<Script>,
     pub(crate) prompts: Mutex<Vec<RecordedPrompt>>,
     pub(crate) parts: Mutex<HashMap<Digest, String>>,
 }
 
-impl ScriptedModel {
-    /// A model with this function; calls are numbered from 0.
+impl ScriptedCalls {
+    /// Calls that this function answers; calls are numbered from 0.
     pub(crate) fn new(
         script: impl Fn(usize, &RecordedPrompt) -> Result<Answer, SummaryFailure>
         + Send
@@ -136,13 +138,13 @@ impl ScriptedModel {
         }
     }
 
-    /// A model that always gives this answer.
+    /// Calls that all get this answer.
     pub(crate) fn answering(text: impl Into<String>) -> Self {
         let text = text.into();
         Self::new(move |_, _| Ok(answer(text.clone())))
     }
 
-    /// A model that answers with a valid [`report`].
+    /// Calls that get a valid [`report`].
     pub(crate) fn reporting() -> Self {
         Self::new(|_, prompt| Ok(answer(report(prompt))))
     }
@@ -156,7 +158,7 @@ impl ScriptedModel {
     }
 }
 
-impl SummaryCalls for ScriptedModel {
+impl SummaryCalls for ScriptedCalls {
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>> {
         Box::pin(async move {
             let prompt = RecordedPrompt::of(call);
@@ -215,6 +217,7 @@ pub(crate) fn report(prompt: &RecordedPrompt) -> String {
         prompt.texts().last().map(opening),
     ]
     .map(Option::unwrap_or_default);
+    // Strings to keep may contain backslashes, which JSON escapes.
     let kept = prompt.must_keep.join(" and ");
     format!(
         r#"{{"summary": "Between {first} and {last} several things moved on, and nobody minded.", "open": ["{kept}"]}}"#

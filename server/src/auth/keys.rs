@@ -1,5 +1,6 @@
 //! API keys. A key is `anneal_`, its id, `_` and its secret. The database stores only a digest of
-//! the secret.
+//! the secret. `cache.rs` sets how long the result of a lookup is used: 10 s, and 30 s while the
+//! database does not answer.
 
 use std::{
     collections::HashSet,

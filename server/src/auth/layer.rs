@@ -13,8 +13,8 @@ use tower::{Layer, Service};
 use super::{Authenticated, Authenticator};
 use crate::verbs::{Rpc, UNAUTHENTICATED_PATH};
 
-/// Adds the [`Caller`](anneal_core::caller::Caller), its [`Identity`](crate::identity::Identity) and
-/// its [`Proof`](super::Proof) to the extensions of every request.
+/// Adds the [`Caller`](anneal_core::caller::Caller), its [`Identity`](crate::identity::Identity)
+/// and its [`Proof`](super::Proof) to the extensions of every request.
 #[derive(Clone)]
 pub(crate) struct AuthLayer(pub(crate) Authenticator);
 

@@ -29,12 +29,16 @@ pub(crate) fn conversation_id_in(field: &str, text: &str) -> Result<Conversation
 
 /// A request id; empty means none.
 pub(crate) fn request_id(text: &str) -> Result<Option<&str>, Failure> {
-    label("request_id", text, ID_BYTES)?;
+    bounded_text("request_id", text, ID_BYTES)?;
     Ok((!text.is_empty()).then_some(text))
 }
 
 /// A text of at most `most` bytes without NUL.
-pub(crate) fn label<'a>(field: &str, text: &'a str, most: usize) -> Result<&'a str, Failure> {
+pub(crate) fn bounded_text<'a>(
+    field: &str,
+    text: &'a str,
+    most: usize,
+) -> Result<&'a str, Failure> {
     if text.len() > most {
         return Err(Failure::limit(field, most, "bytes"));
     }
@@ -48,7 +52,7 @@ fn id<'a>(field: &str, text: &'a str) -> Result<&'a str, Failure> {
     if text.is_empty() {
         return Err(Failure::invalid(field, "must not be empty"));
     }
-    label(field, text, ID_BYTES)
+    bounded_text(field, text, ID_BYTES)
 }
 
 /// A message id, from 1 on.
@@ -91,15 +95,15 @@ pub(crate) fn metadata(
         ));
     }
     for (key, value) in &map {
-        label(field, key, limits::METADATA_BYTES)?;
-        label(field, value, limits::METADATA_BYTES)?;
+        bounded_text(field, key, limits::METADATA_BYTES)?;
+        bounded_text(field, value, limits::METADATA_BYTES)?;
     }
     Ok(map.into_iter().collect())
 }
 
 /// A system prompt within its limit.
 pub(crate) fn system_prompt(text: &str) -> Result<&str, Failure> {
-    label("system_prompt", text, limits::SYSTEM_PROMPT_BYTES)
+    bounded_text("system_prompt", text, limits::SYSTEM_PROMPT_BYTES)
 }
 
 /// A kind of job; UNSPECIFIED means any.
@@ -281,7 +285,7 @@ pub(crate) fn media(field: &str, new: pb::MediaPart) -> Result<Media, Failure> {
             "must not be empty",
         ));
     }
-    label(&format!("{field}.uri"), &new.uri, most)?;
+    bounded_text(&format!("{field}.uri"), &new.uri, most)?;
     id(&format!("{field}.media_type"), &new.media_type)?;
     Ok(Media {
         uri: new.uri,

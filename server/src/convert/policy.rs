@@ -70,7 +70,7 @@ pub(crate) fn parse_with_base(
 
 /// A model's name; None if it is empty.
 pub(crate) fn model(field: &str, name: &str) -> Result<Option<String>, Failure> {
-    parse::label(field, name, ID_BYTES)?;
+    parse::bounded_text(field, name, ID_BYTES)?;
     Ok((!name.is_empty()).then(|| name.to_owned()))
 }
 

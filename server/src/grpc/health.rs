@@ -1,5 +1,5 @@
-//! grpc.health.v1, without credentials. `Check` is not limited; `Watch` is, per connection and in
-//! all.
+//! grpc.health.v1, without credentials. `Check` has the limit of all health calls in flight
+//! on a connection (`traffic/layer.rs`); `Watch` also has limits per connection and in all.
 
 use std::{
     pin::Pin,

@@ -42,8 +42,9 @@ macro_rules! run {
     }};
 }
 
-/// Admits and runs an RPC that reads content.
-macro_rules! run_with_reservation {
+/// Admits and runs an RPC that reads content, and encodes a long answer on the CPU pool. The answer
+/// keeps the reservation of its content (`RpcCall::run_with_reservation`) until it has been sent.
+macro_rules! run_and_encode {
     ($self:ident, $request:ident, $rpc:ident) => {{
         const RPC: &Rpc = Rpc::named(stringify!($rpc));
         let call = RpcCall::begin(&$self.state, RPC, &$request)?;
@@ -129,14 +130,14 @@ impl MessageService for GrpcServices {
         &self,
         request: Request<pb::ListMessagesRequest>,
     ) -> Result<Response<pb::ListMessagesResponse>, Status> {
-        run_with_reservation!(self, request, list_messages)
+        run_and_encode!(self, request, list_messages)
     }
 
     async fn get_message(
         &self,
         request: Request<pb::GetMessageRequest>,
     ) -> Result<Response<pb::GetMessageResponse>, Status> {
-        run_with_reservation!(self, request, get_message)
+        run_and_encode!(self, request, get_message)
     }
 
     async fn insert_separator(
@@ -174,7 +175,7 @@ impl ContextService for GrpcServices {
         &self,
         request: Request<pb::BuildContextRequest>,
     ) -> Result<Response<pb::BuildContextResponse>, Status> {
-        run_with_reservation!(self, request, build_context)
+        run_and_encode!(self, request, build_context)
     }
 
     type StreamContextStream = rpc::stream_context::Pieces;
@@ -215,7 +216,7 @@ impl ContextService for GrpcServices {
         &self,
         request: Request<pb::ListCheckpointsRequest>,
     ) -> Result<Response<pb::ListCheckpointsResponse>, Status> {
-        run_with_reservation!(self, request, list_checkpoints)
+        run_and_encode!(self, request, list_checkpoints)
     }
 
     async fn import_checkpoint(

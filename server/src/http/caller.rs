@@ -60,8 +60,8 @@ pub(super) trait EndpointRpcs: Send {
 }
 
 /// Extractor: a caller who may call all RPCs of the endpoint. It is the only way to a
-/// [`HttpCaller`]. Every endpoint takes it as its first argument, so that the body of an
-/// unauthorised request is never read.
+/// [`HttpCaller`]. Every endpoint of a caller takes it before the body, so that the body of
+/// an unauthorised request is never read.
 pub(super) struct Authorized<C>(pub(super) HttpCaller, pub(super) PhantomData<C>);
 
 impl<S, C: EndpointRpcs> FromRequestParts<S> for Authorized<C>

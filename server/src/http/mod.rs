@@ -47,18 +47,11 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{self, MethodRouter},
 };
-
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 
 pub(crate) use serve::serve;
 pub(crate) use state::HttpState;
-
-/// Parses an event id and writes it again. None: it is not one of this server.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn event_id(id: &[u8]) -> Option<String> {
-    resumable_turns::ResumePoint::parse(id).map(|point| point.event_id())
-}
 
 use self::{allowed_hosts::AllowedHosts, problem::Problem};
 use crate::{
@@ -66,6 +59,12 @@ use crate::{
     settings::ServerSettings,
     traffic::{TrafficLayer, TrafficLimits},
 };
+
+/// Parses an event id and writes it again. None: it is not one of this server.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn event_id(id: &[u8]) -> Option<String> {
+    resumable_turns::ResumePoint::parse(id).map(|point| point.event_id())
+}
 
 /// A route: its path, and the handler of each method.
 type Route = (&'static str, fn() -> MethodRouter<HttpState>);

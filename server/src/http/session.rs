@@ -102,7 +102,7 @@ pub(super) fn parse_agent_id(id: &str) -> Result<&str, Failure> {
     if id.is_empty() {
         return Err(Failure::invalid("agent_id", "must not be empty"));
     }
-    parse::label("agent_id", id, ID_BYTES)
+    parse::bounded_text("agent_id", id, ID_BYTES)
 }
 
 /// Gets a session of this agent. Fails with NotFound if it belongs to another agent, too.

@@ -1,6 +1,6 @@
 //! Concurrency limits. With several tenants, each may hold at most its share of a limit, so that
 //! one tenant cannot use up all permits. Which RPC takes which limit: `rpc_call.rs`; the
-//! numbers: `settings/server.rs`.
+//! numbers: `settings/server.rs`; a tenant's share: `tenant_share_percent` in `settings/limits.rs`.
 
 use std::{future::Future, sync::Arc};
 

@@ -296,7 +296,8 @@ impl Drop for ConnectionSlot {
 impl SlotRef {
     /// Records that a call of this tenant has come. From then on the connection counts in the
     /// tenant's share. If the tenant exceeds its share, or all tenants exceed their part of the
-    /// slots, one of their connections is closed. The rest is reserved for new connections.
+    /// slots, connections of theirs are closed until they do not. The rest of the slots is reserved
+    /// for new connections.
     pub(crate) fn assign_tenant(&self, tenant: TenantId) {
         let mut owner = self.state.owner();
         let next = match *owner {

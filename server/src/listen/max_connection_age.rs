@@ -1,6 +1,7 @@
 //! How old a connection may get (gRPC: MAX_CONNECTION_AGE and its grace). Aged connections are
 //! asked to leave, so that clients spread over servers that were added later. Idleness does not end
-//! a connection here; the timeouts in `connection.rs` and the keep-alive pings of gRPC do.
+//! a connection here. HTTP/1.1 closes idle connections (`http/serve.rs`); the keep-alive pings of
+//! gRPC close those whose peer is gone.
 
 use std::{pin::pin, time::Duration};
 

@@ -20,7 +20,7 @@ use crate::{failure::Failure, settings::LimitSettings};
 pub(super) const OVERHEAD_BYTES: u64 = 16 * 1024;
 /// All unauthenticated callers together may take one in this many of the waiting bytes.
 const UNAUTHENTICATED_DIVISOR: u64 = 16;
-/// Number of accounts from which accounts without debts or waiting bytes are removed.
+/// Idle accounts are removed only when there are at least this many accounts.
 const MIN_SWEEP_SIZE: usize = 1_024;
 
 /// Rates and waiting bytes of all tenants. Cheap to clone.
@@ -120,6 +120,7 @@ impl TrafficLimits {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if accounts.by_tenant.len() >= accounts.sweep_at.max(MIN_SWEEP_SIZE) {
+            // An account in use is kept: its calls and their waiting bytes hold references to it.
             accounts
                 .by_tenant
                 .retain(|_, account| Arc::strong_count(account) > 1 || !account.is_settled(now));

@@ -1,4 +1,6 @@
 //! The body of a request: limits its time, size and number of frames, and reserves memory for it.
+//! The size of one gRPC message is limited elsewhere: `REQUEST_BYTES` (`core/src/limits.rs`), set
+//! in `grpc/server.rs`.
 
 use std::{
     pin::Pin,
@@ -32,7 +34,7 @@ pub(crate) struct RequestBody<B> {
     memory: Option<RequestMemory>,
     frames: u64,
     bytes: u64,
-    /// Most bytes, if fewer are allowed than its reader accepts.
+    /// Most bytes of a call without a credential. None for other calls: the reader limits them.
     max_bytes: Option<u64>,
     /// The connection, for a call that needs no credential.
     unauthenticated_on: Option<SlotRef>,

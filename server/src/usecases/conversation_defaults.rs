@@ -36,24 +36,27 @@ pub(crate) async fn plan(
     let no_settings = AgentSettings::default();
     let agent = state.agents.get(&ask.agent_id).unwrap_or(&no_settings);
     let model = policy::model("model", &ask.model)?;
-    let base = PolicyOverrides {
+    // The request may name a model beside its policy. In the base, it replaces the agent's model,
+    // so that the request's policy is checked with it.
+    let base_policy = PolicyOverrides {
         model: model.clone(),
         ..PolicyOverrides::default()
     }
     .over(agent.policy());
-    let asked = NewConversation {
-        agent_id: parse::label("agent_id", &ask.agent_id, ID_BYTES)?.into(),
-        user_id: parse::label("user_id", &ask.user_id, ID_BYTES)?.into(),
-        title: parse::label("title", &ask.title, TITLE_BYTES)?.into(),
+    // Only the request's fields, for its digest.
+    let requested = NewConversation {
+        agent_id: parse::bounded_text("agent_id", &ask.agent_id, ID_BYTES)?.into(),
+        user_id: parse::bounded_text("user_id", &ask.user_id, ID_BYTES)?.into(),
+        title: parse::bounded_text("title", &ask.title, TITLE_BYTES)?.into(),
         pinned: ask.pinned,
         metadata: parse::metadata("metadata", ask.metadata)?,
         system_prompt: parse::system_prompt(&ask.system_prompt)?.into(),
         policy: PolicyOverrides::default(),
         encoding: encoding(&ask.encoding, &ask.model)?,
     };
-    let mut new = asked.clone();
-    if new.system_prompt.is_empty() {
-        new.system_prompt.clone_from(&agent.system_prompt);
+    let mut conversation = requested.clone();
+    if conversation.system_prompt.is_empty() {
+        conversation.system_prompt.clone_from(&agent.system_prompt);
     }
     let names_model = model.is_some()
         || ask
@@ -61,31 +64,33 @@ pub(crate) async fn plan(
             .as_ref()
             .is_some_and(|policy| !policy.model.is_empty());
     if ask.encoding.is_empty() && !names_model {
-        new.encoding = encoding("", &agent.model)?;
+        conversation.encoding = encoding("", &agent.model)?;
     }
-    let is_long = cpu_pool::is_long_count(new.encoding, new.system_prompt.len(), 0);
-    let new = state
+    let is_long =
+        cpu_pool::is_long_count(conversation.encoding, conversation.system_prompt.len(), 0);
+    let conversation = state
         .cpu
-        .run_if(is_long, caller.tenant(), move || new.counted())
+        .run_if(is_long, caller.tenant(), move || conversation.counted())
         .await?;
-    let own = policy::parse_with_base(
+    let own_policy = policy::parse_with_base(
         ask.policy,
-        &base,
+        &base_policy,
         state.store.session(),
-        new.system_prompt_tokens(),
+        conversation.system_prompt_tokens(),
     )?;
-    let own = PolicyOverrides {
-        model: own.model.clone().or(model),
-        ..own
+    // Also in the request's own policy, because the digest covers only that.
+    let own_policy = PolicyOverrides {
+        model: own_policy.model.clone().or(model),
+        ..own_policy
     };
-    let new = new.under(own.clone().over(base));
+    let conversation = conversation.under(own_policy.clone().over(base_policy));
     Ok(PlannedConversation {
         request_digest: NewConversation {
-            policy: own,
-            ..asked
+            policy: own_policy,
+            ..requested
         }
         .digest(),
-        conversation: new,
+        conversation,
     })
 }
 

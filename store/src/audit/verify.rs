@@ -18,7 +18,7 @@ use crate::{
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Number of the promise in SPEC.md. 0: figures that disagree.
+    /// Number of the promise, as `Violation.promise` in the proto says. 0: figures that disagree.
     pub promise: i32,
     /// What is wrong: ids and figures, never content.
     pub description: String,

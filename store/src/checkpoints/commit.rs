@@ -31,7 +31,7 @@ use crate::{
 pub struct CheckpointDraft {
     /// The separator with which it was planned.
     pub separator: Option<MessageId>,
-    /// The checkpoint that it follows.
+    /// The last message of the checkpoint that it follows. None: it follows none.
     pub previous: Option<MessageId>,
     /// Its boundary: the last message that it covers.
     pub last: MessageId,

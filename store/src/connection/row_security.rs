@@ -1,6 +1,7 @@
 //! Which tenants' rows a connection sees. Statements filter by tenant; row-level security stands
 //! behind the filters, so that a statement with a forgotten filter finds nothing
-//! (migrations/0012_row_security.sql).
+//! (migrations/0012_row_security.sql). `pool.rs` runs [`Scope::statement`] when a connection is
+//! taken.
 
 use anneal_core::caller::{Caller, TenantId};
 use uuid::Uuid;
@@ -8,7 +9,8 @@ use uuid::Uuid;
 /// Which rows row-level security lets through.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Scope {
-    /// No row of any tenant.
+    /// No row of any tenant. Rows of tables without row-level security stay visible: `api_key`,
+    /// `tenant`, `ai_model_breaker`.
     #[default]
     Nobody,
     /// The rows of a tenant.

@@ -121,6 +121,10 @@ async fn delete_once(
         if deleted.rows_affected() == 0 {
             return Err(StoreError::NotFound(Entity::Separator));
         }
+        // The tail grows without a new message. `stalled_message_id` is the newest message when
+        // compaction last made no progress; 0: it is tried again, because the tail is longer.
+        // `quiet_message_id` is how far no trigger is reached; null: not known, because the stored
+        // bound was that of the shorter tail.
         sqlx::query!(
             "update ai_conversation set stalled_message_id = 0, quiet_message_id = null
              where tenant_id = $1 and conversation_id = $2",
@@ -170,6 +174,8 @@ async fn put_separator(
     )
     .execute(&mut *db)
     .await?;
+    // Null: how far no trigger is reached is not known; the stored bound was that of the old tail.
+    // `stalled_message_id` stays: the tail is empty now, and the next message is newer than it.
     sqlx::query!(
         "update ai_conversation set quiet_message_id = null where tenant_id = $1 and conversation_id = $2",
         caller.tenant().0,
@@ -180,7 +186,7 @@ async fn put_separator(
     Ok(newest)
 }
 
-/// Separators after `from` (exclusive) up to `to`, in order. At most one page, 501.
+/// Separators after `from` (exclusive) up to `to`, in order. At most the largest page and one more.
 pub(crate) async fn select_separators(
     db: &mut PgConnection,
     caller: Caller,

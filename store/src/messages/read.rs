@@ -231,6 +231,7 @@ impl Store {
         let bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;
         let mut db = self.reads.checkout(caller).await?;
+        db.attach_reservation(budget.reservation.clone());
         let rows = sqlx::query_file_as!(
             MessageRow,
             "sql/list_messages.sql",

@@ -1,4 +1,5 @@
-//! What a conversation's calls consisted of, and what they cost.
+//! A conversation's messages and boundaries, from which its calls are replayed, and what the calls
+//! cost.
 
 use anneal_core::{
     caller::{Caller, ConversationId},
@@ -13,7 +14,7 @@ use crate::{
     rows::{self, tokens},
 };
 
-/// What a conversation's calls consisted of.
+/// A conversation's messages and boundaries, and what its calls and summaries cost.
 #[derive(Debug, Clone)]
 pub struct CallHistory {
     /// Its messages and boundaries, to be replayed.
@@ -58,8 +59,8 @@ pub struct SummarySpend {
 const REPLAYED_MESSAGES: i64 = 10_000;
 
 impl Store {
-    /// Reads what a conversation's calls consisted of: its newest 10,000 messages, and the sums of
-    /// its reports.
+    /// Reads a conversation's newest 10,000 messages, its boundaries, and the sums of its reports
+    /// and summaries.
     pub async fn read_call_history(
         &self,
         caller: Caller,

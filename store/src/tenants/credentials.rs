@@ -1,4 +1,5 @@
-//! What servers look up to identify a caller.
+//! What servers look up to identify a caller. The tables `api_key` and `tenant` have no row-level
+//! security: they are read before a tenant is known, with [`Scope::Nobody`].
 
 use std::time::Duration;
 

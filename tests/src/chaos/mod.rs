@@ -7,6 +7,10 @@
 //! records what they were told. `audit` checks during the campaign, `checker` and `final_checks` at
 //! its end. `behind_pooler`, `clock_set_back`, `disk`, `orphans`, `stalled_workers` and `standby`
 //! are further scenarios, `attack` is a campaign of one tenant against another.
+//!
+//! `processes` and `cluster` are the servers, workers and PostgreSQL of a campaign, `clocks` their
+//! clocks, `model` their language model. `campaign_state` is what clients and checkers share,
+//! `findings` what they found. `postgres_protocol` is what `proxy` knows of PostgreSQL's messages.
 
 mod attack;
 mod audit;

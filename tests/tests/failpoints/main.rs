@@ -19,7 +19,7 @@ mod points;
 mod stack;
 
 use anneal_store::Grouping;
-use anneal_tests::grouping;
+use anneal_tests::append_grouping;
 use futures::{StreamExt as _, stream};
 
 use crate::points::{Fault, Point};
@@ -33,7 +33,7 @@ const CONCURRENCY: usize = 10;
 /// Tests every failpoint with this fault.
 async fn inject_everywhere(fault: Fault) {
     // Without batching, no append reaches the failpoints of the batches.
-    if grouping() == Grouping::Off {
+    if append_grouping() == Grouping::Off {
         println!("skipped: appends share nothing here");
         return;
     }

@@ -217,7 +217,7 @@ async fn failures_of_two_tenants_open_the_models_breaker() {
     assert_eq!(
         anna.blocking_breaker(limits).await,
         None,
-        "at most two failures of one tenant count"
+        "one tenant's failures count towards at most half of the limit"
     );
     anna.fail(limits).await;
     let third = Tenant::create(&app, "third").await;

@@ -28,6 +28,7 @@ use crate::{
 
 /// Time limit of a claim: after it, the leases that it took have ended.
 const CLAIM_DEADLINE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
+
 impl Worker {
     /// Works until `stop` is cancelled; then finishes the jobs under way, or releases them.
     pub async fn run(&self, stop: CancellationToken) {

@@ -22,16 +22,17 @@ impl Tally {
         Self((0..SHARDS).map(|_| Mutex::default()).collect())
     }
 
-    /// Records the result of a call: `latency` if it succeeded, `took` (the time since it was
-    /// started) if it failed.
+    /// Records the result of a call: `latency` (the time since it was due) if it succeeded, `took`
+    /// (the time since it was started) if it failed. Calls with different shard keys rarely wait
+    /// for the same lock: the key is the number of the call or of its caller.
     pub(super) fn record(
         &self,
-        number: u64,
+        shard_key: u64,
         outcome: Result<(), Status>,
         latency: Duration,
         took: Duration,
     ) {
-        self.with(number, |load| match outcome {
+        self.with(shard_key, |load| match outcome {
             Ok(()) => load.latencies.record(latency),
             Err(status) => {
                 let refusals = load.refusals.entry(status.code().into()).or_default();
@@ -42,8 +43,8 @@ impl Tally {
     }
 
     /// Records how late a call was started.
-    pub(super) fn record_lateness(&self, number: u64, by: Duration) {
-        self.with(number, |load| load.lateness.record(by));
+    pub(super) fn record_lateness(&self, shard_key: u64, by: Duration) {
+        self.with(shard_key, |load| load.lateness.record(by));
     }
 
     /// Records calls that were never started.
@@ -63,8 +64,8 @@ impl Tally {
         all
     }
 
-    fn with(&self, number: u64, note: impl FnOnce(&mut Load)) {
-        let shard = &self.0[(number % SHARDS) as usize];
+    fn with(&self, shard_key: u64, note: impl FnOnce(&mut Load)) {
+        let shard = &self.0[(shard_key % SHARDS) as usize];
         note(&mut shard.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn of_message(content: &Node, role: &str, out: &mut Refusals) {
     }
     let kinds: Vec<_> = blocks
         .iter()
-        .map(|block| block.says("type").unwrap_or_default())
+        .map(|block| block.str_of("type").unwrap_or_default())
         .collect();
     if role == "user" {
         let is_late = |index: &usize| {
@@ -79,13 +79,13 @@ pub(super) fn block(node: &Node, holder: &str, out: &mut Refusals) {
 /// `text-empty`: "messages: text content blocks must be non-empty".
 /// `cache-on-empty`: "cache_control cannot be set for empty text blocks".
 fn text(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "text", "cache_control"], out);
+    node.check_object(&["type", "text", "cache_control"], out);
     cache::mark(node, out);
     let Some(text) = node.need_text("text", out) else {
         return;
     };
     if !text.is_empty() {
-        some_text(node, text, out);
+        refuse_blank(node, text, out);
     } else if node.find("cache_control").is_some() {
         node.refuse(
             out,
@@ -100,7 +100,7 @@ fn text(node: &Node, out: &mut Refusals) {
 /// `text-blank`: "text content blocks must contain non-whitespace text". The API has been seen to
 /// accept such a block if another block of its message has text. We refuse each of them, also
 /// within results, and treat strings like blocks.
-pub(super) fn some_text(node: &Node, text: &str, out: &mut Refusals) {
+pub(super) fn refuse_blank(node: &Node, text: &str, out: &mut Refusals) {
     if text.trim().is_empty() {
         node.refuse(
             out,
@@ -114,7 +114,7 @@ pub(super) fn some_text(node: &Node, text: &str, out: &mut Refusals) {
 /// models leave it out. A cache mark is refused as `unknown-key`: "thinking.cache_control: Extra
 /// inputs are not permitted".
 fn thinking(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "thinking", "signature"], out);
+    node.check_object(&["type", "thinking", "signature"], out);
     node.need_text("thinking", out);
     if node.need_text("signature", out) == Some("") {
         node.refuse(out, "signature", "Invalid `signature` in `thinking` block");
@@ -123,7 +123,7 @@ fn thinking(node: &Node, out: &mut Refusals) {
 
 /// `redacted-data`: "Invalid `data` in `redacted_thinking` block".
 fn redacted(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "data"], out);
+    node.check_object(&["type", "data"], out);
     if node.need_text("data", out) == Some("") {
         node.refuse(
             out,

@@ -12,7 +12,7 @@ pub(super) fn mark(block: &Node, out: &mut Refusals) {
     let Some(mark) = block.find("cache_control") else {
         return;
     };
-    if !mark.is_object_of(&["type", "ttl"], out) {
+    if !mark.check_object(&["type", "ttl"], out) {
         return;
     }
     if mark
@@ -30,7 +30,7 @@ pub(super) fn mark(block: &Node, out: &mut Refusals) {
 /// `cache-count`: "A maximum of 4 blocks with cache_control may be provided. Found 5."
 /// `cache-order`: "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control
 /// block".
-pub(super) fn within_limits(body: &Node, messages: &[Node], out: &mut Refusals) {
+pub(super) fn check_limits(body: &Node, messages: &[Node], out: &mut Refusals) {
     let system = body.each_of("system").into_iter();
     let said = messages
         .iter()
@@ -38,7 +38,7 @@ pub(super) fn within_limits(body: &Node, messages: &[Node], out: &mut Refusals) 
     // The blocks inside a result come before the mark of the result itself, which is at the
     // result's end.
     let blocks = system.chain(said).flat_map(|block| {
-        let inner = if block.says("type") == Some("tool_result") {
+        let inner = if block.str_of("type") == Some("tool_result") {
             block.each_of("content")
         } else {
             Vec::new()
@@ -55,7 +55,7 @@ pub(super) fn within_limits(body: &Node, messages: &[Node], out: &mut Refusals) 
         );
         mark.refuse(out, "cache-count", says);
     }
-    let is_long = |mark: &Node| mark.says("ttl") == Some("1h");
+    let is_long = |mark: &Node| mark.str_of("ttl") == Some("1h");
     for mark in marks
         .iter()
         .skip_while(|mark| is_long(mark))

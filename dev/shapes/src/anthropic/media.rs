@@ -9,7 +9,7 @@ use crate::{
 
 /// `media-type`: "Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'".
 pub(super) fn image(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "source", "cache_control"], out);
+    node.check_object(&["type", "source", "cache_control"], out);
     cache::mark(node, out);
     let Some(source) = node.need("source", out) else {
         return;
@@ -30,7 +30,7 @@ pub(super) fn image(node: &Node, out: &mut Refusals) {
 
 /// `document-text`: a plain text document must contain non-empty text.
 pub(super) fn document(node: &Node, out: &mut Refusals) {
-    node.is_object_of(
+    node.check_object(
         &["type", "source", "title", "context", "cache_control"],
         out,
     );
@@ -48,7 +48,7 @@ pub(super) fn document(node: &Node, out: &mut Refusals) {
         "base64" => inline(&source, &["application/pdf"], out),
         "url" => linked(&source, out),
         "text" => {
-            source.is_object_of(&["type", "media_type", "data"], out);
+            source.check_object(&["type", "media_type", "data"], out);
             media_type(&source, &["text/plain"], out);
             if source
                 .need_text("data", out)
@@ -71,7 +71,7 @@ fn unknown_source(named: &Node, kind: &str, out: &mut Refusals) {
 
 /// `base64`: "image.source.base64: invalid base64 data"; "image cannot be empty".
 fn inline(source: &Node, types: &[&str], out: &mut Refusals) {
-    source.is_object_of(&["type", "media_type", "data"], out);
+    source.check_object(&["type", "media_type", "data"], out);
     media_type(source, types, out);
     if source
         .need_text("data", out)
@@ -96,7 +96,7 @@ fn media_type(source: &Node, types: &[&str], out: &mut Refusals) {
 
 /// `url`: "Only HTTPS URLs are supported."
 fn linked(source: &Node, out: &mut Refusals) {
-    source.is_object_of(&["type", "url"], out);
+    source.check_object(&["type", "url"], out);
     if source
         .need_text("url", out)
         .is_some_and(|url| !is_under(url, &["https://"]))

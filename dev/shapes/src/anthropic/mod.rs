@@ -3,6 +3,9 @@
 //! Not covered, because it depends on the model or on other parameters: whether thinking is
 //! switched on, whether a thinking block is the one that the model returned, and sizes and numbers
 //! of images. The caller's tools may also use some of the four `cache_control` marks.
+//!
+//! - `blocks`: content blocks. `media`: images and documents. `tools`: calls and their results.
+//! - `cache`: marks for prompt caching.
 
 mod blocks;
 mod cache;
@@ -21,7 +24,7 @@ use crate::{
 pub fn anthropic_messages(body: &Value) -> Vec<Refusal> {
     let mut out = Refusals::new();
     let body = Node::root(body);
-    if !body.is_object_of(&["system", "messages"], &mut out) {
+    if !body.check_object(&["system", "messages"], &mut out) {
         return out;
     }
     if let Some(node) = body.find("system") {
@@ -44,9 +47,9 @@ pub fn anthropic_messages(body: &Value) -> Vec<Refusal> {
         message(node, &mut out);
     }
     turns(&messages, &mut out);
-    tools::paired(&messages, &mut out);
-    tools::unique(&messages, &mut out);
-    cache::within_limits(&body, &messages, &mut out);
+    tools::check_pairs(&messages, &mut out);
+    tools::check_unique_ids(&messages, &mut out);
+    cache::check_limits(&body, &messages, &mut out);
     out
 }
 
@@ -61,7 +64,7 @@ fn system(node: &Node, out: &mut Refusals) {
             "system: text content blocks must be non-empty",
         );
     } else if let Some(text) = node.value.as_str() {
-        blocks::some_text(node, text, out);
+        blocks::refuse_blank(node, text, out);
     } else if node.value.is_array() {
         node.each()
             .iter()
@@ -75,7 +78,7 @@ fn system(node: &Node, out: &mut Refusals) {
 /// `content-empty`: "all messages must have non-empty content except for the optional final
 /// assistant message"; as no assistant message may be final, there is no exception.
 fn message(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["role", "content"], out) {
+    if !node.check_object(&["role", "content"], out) {
         return;
     }
     let Some(role) = node.need_text("role", out) else {
@@ -92,7 +95,7 @@ fn message(node: &Node, out: &mut Refusals) {
         let says = "all messages must have non-empty content except for the optional final assistant message";
         content.refuse(out, "content-empty", says);
     } else if let Some(text) = content.value.as_str() {
-        blocks::some_text(&content, text, out);
+        blocks::refuse_blank(&content, text, out);
     } else if content.value.is_array() {
         blocks::of_message(&content, role, out);
     } else {
@@ -111,7 +114,7 @@ fn message(node: &Node, out: &mut Refusals) {
 /// `trailing-space`: "messages: final assistant content cannot end with trailing whitespace", for
 /// models with prefill.
 fn turns(messages: &[Node], out: &mut Refusals) {
-    let role = |message: &Node| message.says("role").unwrap_or_default().to_owned();
+    let role = |message: &Node| message.str_of("role").unwrap_or_default().to_owned();
     if let Some(first) = messages.first().filter(|first| role(first) == "assistant") {
         first.refuse(
             out,
@@ -150,6 +153,6 @@ fn turns(messages: &[Node], out: &mut Refusals) {
 fn final_text<'a>(message: &Node<'a>) -> Option<&'a str> {
     let blocks = message.each_of("content");
     message
-        .says("content")
-        .or_else(|| blocks.last()?.says("text"))
+        .str_of("content")
+        .or_else(|| blocks.last()?.str_of("text"))
 }

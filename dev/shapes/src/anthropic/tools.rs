@@ -20,7 +20,7 @@ fn is_name(text: &str) -> bool {
 /// `tool-name`: "tool_use.name: String should match pattern `^[a-zA-Z0-9_-]{1,64}$`".
 /// `input`: "tool_use.input: Input should be a valid dictionary".
 pub(super) fn call(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "id", "name", "input", "cache_control"], out);
+    node.check_object(&["type", "id", "name", "input", "cache_control"], out);
     cache::mark(node, out);
     if node.need_text("id", out).is_some_and(|id| !is_name(id)) {
         node.refuse(
@@ -53,7 +53,7 @@ pub(super) fn call(node: &Node, out: &mut Refusals) {
 ///
 /// The blocks of its content are checked by the caller.
 pub(super) fn result(node: &Node, out: &mut Refusals) {
-    node.is_object_of(
+    node.check_object(
         &[
             "type",
             "tool_use_id",
@@ -74,7 +74,7 @@ pub(super) fn result(node: &Node, out: &mut Refusals) {
     let is_error = node.find("is_error").and_then(|flag| flag.value.as_bool()) == Some(true);
     let content = node.find("content");
     let inner = node.each_of("content");
-    if is_error && inner.is_empty() && node.says("content").unwrap_or_default().is_empty() {
+    if is_error && inner.is_empty() && node.str_of("content").unwrap_or_default().is_empty() {
         node.refuse(
             out,
             "error-empty",
@@ -83,7 +83,7 @@ pub(super) fn result(node: &Node, out: &mut Refusals) {
     } else if is_error
         && inner
             .iter()
-            .any(|block| block.says("type").is_some_and(|kind| kind != "text"))
+            .any(|block| block.str_of("type").is_some_and(|kind| kind != "text"))
     {
         node.refuse(
             out,
@@ -114,7 +114,7 @@ pub(super) fn result(node: &Node, out: &mut Refusals) {
 /// `tool_result` block must have a corresponding `tool_use` block in the previous message."
 /// `result-repeated`: "each tool_use must have a single result. Found multiple `tool_result`
 /// blocks".
-pub(super) fn paired(messages: &[Node], out: &mut Refusals) {
+pub(super) fn check_pairs(messages: &[Node], out: &mut Refusals) {
     for (index, message) in messages.iter().enumerate() {
         let before = index
             .checked_sub(1)
@@ -147,7 +147,7 @@ pub(super) fn paired(messages: &[Node], out: &mut Refusals) {
 }
 
 /// `call-id-repeated`: "`tool_use` ids must be unique", in the whole request.
-pub(super) fn unique(messages: &[Node], out: &mut Refusals) {
+pub(super) fn check_unique_ids(messages: &[Node], out: &mut Refusals) {
     let mut seen = HashSet::new();
     for (id, node) in messages.iter().flat_map(calls) {
         if !seen.insert(id) {
@@ -166,14 +166,14 @@ fn results<'a>(message: &Node<'a>) -> Vec<(&'a str, Node<'a>)> {
 
 /// Blocks of one type in messages of one role, with the id that is stored under a key.
 fn named<'a>(message: &Node<'a>, role: &str, kind: &str, key: &str) -> Vec<(&'a str, Node<'a>)> {
-    if message.says("role") != Some(role) {
+    if message.str_of("role") != Some(role) {
         return Vec::new();
     }
     let blocks = message
         .each_of("content")
         .into_iter()
-        .filter(|block| block.says("type") == Some(kind));
+        .filter(|block| block.str_of("type") == Some(kind));
     blocks
-        .filter_map(|block| Some((block.says(key)?, block)))
+        .filter_map(|block| Some((block.str_of(key)?, block)))
         .collect()
 }

@@ -9,7 +9,7 @@ use crate::{
 /// `base64`: "Invalid value at 'inline_data.data' (TYPE_BYTES), Base64 decoding failed". The API
 /// accepts either alphabet; we require the standard one, padded.
 pub(super) fn inline(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["mimeType", "data"], out) {
+    if !node.check_object(&["mimeType", "data"], out) {
         return;
     }
     mime_type(node, out);
@@ -28,7 +28,7 @@ pub(super) fn inline(node: &Node, out: &mut Refusals) {
 /// `file-uri`: "Invalid or unsupported file uri"; it must be an object of Cloud Storage or a web
 /// address.
 pub(super) fn linked(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["mimeType", "fileUri"], out) {
+    if !node.check_object(&["mimeType", "fileUri"], out) {
         return;
     }
     mime_type(node, out);

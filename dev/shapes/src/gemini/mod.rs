@@ -3,6 +3,9 @@
 //! Not covered, because it depends on the model: whether the first call of a turn needs its
 //! `thoughtSignature` (Gemini 3 requires it), and whether a call may have an `id` (older versions
 //! of Vertex AI do not know the key).
+//!
+//! - `turns`: the order of contents. `parts`: their parts. `media`: media in parts and responses.
+//! - `tools`: function calls and their responses.
 
 mod media;
 mod parts;
@@ -21,7 +24,7 @@ use crate::{
 pub fn gemini_contents(body: &Value) -> Vec<Refusal> {
     let mut out = Refusals::new();
     let body = Node::root(body);
-    if !body.is_object_of(&["systemInstruction", "contents"], &mut out) {
+    if !body.check_object(&["systemInstruction", "contents"], &mut out) {
         return out;
     }
     if let Some(node) = body.find("systemInstruction") {
@@ -43,15 +46,15 @@ pub fn gemini_contents(body: &Value) -> Vec<Refusal> {
     for node in &contents {
         content(node, &mut out);
     }
-    turns::ordered(&contents, &mut out);
-    tools::paired(&contents, &mut out);
+    turns::check_order(&contents, &mut out);
+    tools::check_pairs(&contents, &mut out);
     out
 }
 
 /// `system-role`: the instruction's role must be left out, `user` or `system`; the API ignores it.
 /// `system-part`: "systemInstruction: Currently, text only."
 fn system(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["role", "parts"], out) {
+    if !node.check_object(&["role", "parts"], out) {
         return;
     }
     if let Some(role) = node
@@ -64,9 +67,9 @@ fn system(node: &Node, out: &mut Refusals) {
             "the role of a system instruction is left out, 'user' or 'system'",
         );
     }
-    for part in some_parts(node, out) {
+    for part in need_parts(node, out) {
         if part.find("text").is_some() {
-            part.is_object_of(&["text"], out);
+            part.check_object(&["text"], out);
             parts::text(&part, out);
         } else {
             part.refuse(out, "system-part", "system instructions hold text only");
@@ -77,23 +80,23 @@ fn system(node: &Node, out: &mut Refusals) {
 /// `role`: "Please use a valid role: user, model." The API allows a single content without a role;
 /// we require one.
 fn content(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["role", "parts"], out) {
+    if !node.check_object(&["role", "parts"], out) {
         return;
     }
     let role = node.need_text("role", out);
     if role.is_some_and(|role| !matches!(role, "user" | "model")) {
         node.refuse(out, "role", "Please use a valid role: user, model.");
     }
-    let parts = some_parts(node, out);
+    let parts = need_parts(node, out);
     for part in &parts {
         parts::part(part, role.unwrap_or_default(), out);
     }
-    tools::unmixed(node, &parts, out);
+    tools::refuse_mixed(node, &parts, out);
 }
 
 /// `parts-empty`: "contents.parts must not be empty"; on Vertex AI: "Unable to submit request
 /// because it must include at least one parts field, which describes the prompt input."
-fn some_parts<'a>(node: &Node<'a>, out: &mut Refusals) -> Vec<Node<'a>> {
+fn need_parts<'a>(node: &Node<'a>, out: &mut Refusals) -> Vec<Node<'a>> {
     let parts = node.need("parts", out).and_then(|list| list.items(out));
     if parts.as_ref().is_some_and(Vec::is_empty) {
         node.refuse(out, "parts-empty", "contents.parts must not be empty");

@@ -23,7 +23,7 @@ pub(super) fn part(node: &Node, role: &str, out: &mut Refusals) {
         .into_iter()
         .chain(["thought", "thoughtSignature"])
         .collect();
-    if !node.is_object_of(&known, out) {
+    if !node.check_object(&known, out) {
         return;
     }
     thought(node, role, out);

@@ -23,10 +23,10 @@ pub(super) fn holds_response(content: &Node) -> bool {
 /// `args`: "Invalid value at 'function_call.args', Starting an object on a scalar field"; may be
 /// left out if there are none.
 pub(super) fn call(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["id", "name", "args"], out) {
+    if !node.check_object(&["id", "name", "args"], out) {
         return;
     }
-    named(node, out);
+    check_name(node, out);
     if let Some(args) = node.find("args").filter(|args| !args.value.is_object()) {
         args.refuse(out, "args", "function_call.args is a JSON object");
     }
@@ -37,10 +37,10 @@ pub(super) fn call(node: &Node, out: &mut Refusals) {
 /// `response-part`: anything that is not JSON (images, documents) belongs in the response's own
 /// `parts`, as inlineData or fileData.
 pub(super) fn response(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["id", "name", "response", "parts"], out) {
+    if !node.check_object(&["id", "name", "response", "parts"], out) {
         return;
     }
-    named(node, out);
+    check_name(node, out);
     if let Some(response) = node
         .need("response", out)
         .filter(|response| !response.value.is_object())
@@ -55,7 +55,7 @@ pub(super) fn response(node: &Node, out: &mut Refusals) {
         return;
     };
     for part in list.items(out).unwrap_or_default() {
-        if !part.is_object_of(&["inlineData", "fileData"], out) {
+        if !part.check_object(&["inlineData", "fileData"], out) {
             continue;
         }
         match (part.find("inlineData"), part.find("fileData")) {
@@ -74,7 +74,7 @@ pub(super) fn response(node: &Node, out: &mut Refusals) {
 /// alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a
 /// maximum length of 64."
 /// `call-id`: an empty id must be left out.
-fn named(node: &Node, out: &mut Refusals) {
+fn check_name(node: &Node, out: &mut Refusals) {
     if node
         .need_text("name", out)
         .is_some_and(|name| !is_name(name))
@@ -103,7 +103,7 @@ fn is_name(name: &str) -> bool {
 /// refuse text or media after them with "Requests ending with a model turn are not supported",
 /// older versions with the error of `response-count`; media belong in the response's `parts`, text
 /// in the next content.
-pub(super) fn unmixed(content: &Node, parts: &[Node], out: &mut Refusals) {
+pub(super) fn refuse_mixed(content: &Node, parts: &[Node], out: &mut Refusals) {
     if holds_response(content)
         && parts
             .iter()
@@ -125,7 +125,7 @@ pub(super) fn unmixed(content: &Node, parts: &[Node], out: &mut Refusals) {
 /// `response-match`: each response belongs to one of the calls: by id if the calls have ids,
 /// otherwise by name, in their order.
 /// `call-id-repeated`: the ids of the calls in one content are unique.
-pub(super) fn paired(contents: &[Node], out: &mut Refusals) {
+pub(super) fn check_pairs(contents: &[Node], out: &mut Refusals) {
     let nothing = Node::root(&Value::Null);
     for (index, content) in contents.iter().enumerate() {
         let before = index
@@ -146,7 +146,7 @@ pub(super) fn paired(contents: &[Node], out: &mut Refusals) {
         } else if let Some(call) = repeated(&calls) {
             call.refuse(out, "call-id-repeated", "ids of calls are unique");
         } else {
-            matched(&calls, &responses, out);
+            check_matches(&calls, &responses, out);
         }
     }
 }
@@ -156,22 +156,22 @@ fn repeated<'n, 'a>(calls: &'n [Node<'a>]) -> Option<&'n Node<'a>> {
     let mut seen = HashSet::new();
     calls
         .iter()
-        .find(|call| call.says("id").is_some_and(|id| !seen.insert(id)))
+        .find(|call| call.str_of("id").is_some_and(|id| !seen.insert(id)))
 }
 
-fn matched(calls: &[Node], responses: &[Node], out: &mut Refusals) {
-    let by_id = calls.iter().all(|call| call.says("id").is_some());
+fn check_matches(calls: &[Node], responses: &[Node], out: &mut Refusals) {
+    let by_id = calls.iter().all(|call| call.str_of("id").is_some());
     let mut answered = HashSet::new();
     for (index, response) in responses.iter().enumerate() {
         let place = if by_id {
             calls
                 .iter()
-                .position(|call| call.says("id") == response.says("id"))
+                .position(|call| call.str_of("id") == response.str_of("id"))
         } else {
-            Some(index).filter(|index| calls[*index].says("id") == response.says("id"))
+            Some(index).filter(|index| calls[*index].str_of("id") == response.str_of("id"))
         };
         let is_right = place.is_some_and(|place| {
-            answered.insert(place) && calls[place].says("name") == response.says("name")
+            answered.insert(place) && calls[place].str_of("name") == response.str_of("name")
         });
         if !is_right {
             response.refuse(
@@ -193,7 +193,7 @@ fn responses<'a>(content: &Node<'a>) -> Vec<Node<'a>> {
 
 /// The values of one key among the parts of a content of a role.
 fn fields<'a>(content: &Node<'a>, role: &str, key: &str) -> Vec<Node<'a>> {
-    if content.says("role") != Some(role) {
+    if content.str_of("role") != Some(role) {
         return Vec::new();
     }
     content

@@ -12,11 +12,11 @@ use crate::node::{Node, Refusals};
 /// nothing else.
 /// `call-turn`: "Please ensure that function call turn comes immediately after a user turn or after
 /// a function response turn"; replaces the two rules above for contents with calls.
-pub(super) fn ordered(contents: &[Node], out: &mut Refusals) {
+pub(super) fn check_order(contents: &[Node], out: &mut Refusals) {
     let before = std::iter::once(None).chain(contents.iter().map(Some));
     for (before, node) in before.zip(contents) {
-        let role = node.says("role").unwrap_or_default();
-        let role_before = before.and_then(|before| before.says("role"));
+        let role = node.str_of("role").unwrap_or_default();
+        let role_before = before.and_then(|before| before.str_of("role"));
         let is_after_responses = before.is_some_and(holds_response) && !holds_response(node);
         if role == "model" && holds_call(node) && role_before != Some("user") {
             let says = "function call turn comes immediately after a user turn or after a function response turn";
@@ -37,7 +37,7 @@ pub(super) fn ordered(contents: &[Node], out: &mut Refusals) {
     }
     if let Some(last) = contents
         .last()
-        .filter(|last| last.says("role") == Some("model"))
+        .filter(|last| last.str_of("role") == Some("model"))
     {
         last.refuse(
             out,

@@ -15,7 +15,7 @@ const NAME_MAX: usize = 64;
 /// minimum length 1."
 /// `call-id-repeated`: ids are unique within their message, because otherwise answers could not be
 /// assigned to calls.
-pub(super) fn listed(list: &Node, out: &mut Refusals) {
+pub(super) fn check_list(list: &Node, out: &mut Refusals) {
     let Some(calls) = list.items(out) else { return };
     if calls.is_empty() {
         list.refuse(
@@ -27,7 +27,7 @@ pub(super) fn listed(list: &Node, out: &mut Refusals) {
     let mut seen = HashSet::new();
     for node in &calls {
         call(node, out);
-        if let Some(id) = node.says("id")
+        if let Some(id) = node.str_of("id")
             && !seen.insert(id)
         {
             node.refuse(
@@ -43,7 +43,7 @@ pub(super) fn listed(list: &Node, out: &mut Refusals) {
 /// `call-id`: "Invalid `messages[1].tool_calls[0].id`: string too long. Expected a string with
 /// maximum length 40"; it must not be empty either.
 fn call(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["id", "type", "function"], out) {
+    if !node.check_object(&["id", "type", "function"], out) {
         return;
     }
     if let Some(id) = node.need_text("id", out) {
@@ -76,7 +76,7 @@ fn call(node: &Node, out: &mut Refusals) {
 /// `arguments`: a string that contains a JSON object. OpenAI accepts any string; llama.cpp ("Failed
 /// to parse tool call arguments as JSON") and vLLM parse it.
 fn function(node: &Node, out: &mut Refusals) {
-    if !node.is_object_of(&["name", "arguments"], out) {
+    if !node.check_object(&["name", "arguments"], out) {
         return;
     }
     if let Some(name) = node.need_text("name", out) {
@@ -105,12 +105,12 @@ fn function(node: &Node, out: &mut Refusals) {
 /// `result-without-call`: "messages with role 'tool' must be a response to a preceeding message
 /// with 'tool_calls'."
 /// `result-repeated`: a call has one answer; for a second one there is no open call left.
-pub(super) fn answered(messages: &[Node], out: &mut Refusals) {
+pub(super) fn check_answers(messages: &[Node], out: &mut Refusals) {
     let mut open: Vec<(&str, Node)> = Vec::new();
     let mut asked: HashSet<&str> = HashSet::new();
     for message in messages {
-        if message.says("role") == Some("tool") {
-            let Some(id) = message.says("tool_call_id") else {
+        if message.str_of("role") == Some("tool") {
+            let Some(id) = message.str_of("tool_call_id") else {
                 continue;
             };
             if let Some(place) = open.iter().position(|(waiting, _)| *waiting == id) {
@@ -129,14 +129,14 @@ pub(super) fn answered(messages: &[Node], out: &mut Refusals) {
         }
         refuse_open(&mut open, out);
         asked.clear();
-        let calls = if message.says("role") == Some("assistant") {
+        let calls = if message.str_of("role") == Some("assistant") {
             message.each_of("tool_calls")
         } else {
             Vec::new()
         };
         let named = calls
             .into_iter()
-            .filter_map(|call| Some((call.says("id")?, call)));
+            .filter_map(|call| Some((call.str_of("id")?, call)));
         open = named.filter(|(id, _)| asked.insert(id)).collect();
     }
     refuse_open(&mut open, out);

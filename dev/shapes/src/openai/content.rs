@@ -10,7 +10,7 @@ const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"]
 
 /// `content-missing`: "Invalid value for 'content': expected a string, got null." Only assistant
 /// messages may have no content.
-pub(super) fn needed(message: &Node, role: &str, out: &mut Refusals) {
+pub(super) fn need_content(message: &Node, role: &str, out: &mut Refusals) {
     match message
         .find("content")
         .filter(|content| !content.value.is_null())
@@ -27,7 +27,7 @@ pub(super) fn needed(message: &Node, role: &str, out: &mut Refusals) {
 /// A string or a list of parts: "expected one of a string or array of objects".
 pub(super) fn of(content: &Node, role: &str, out: &mut Refusals) {
     if let Some(text) = content.value.as_str() {
-        some_text(content, text, role, out);
+        refuse_empty(content, text, role, out);
     } else if content.value.is_array() {
         parts(content, role, out);
     } else {
@@ -38,7 +38,7 @@ pub(super) fn of(content: &Node, role: &str, out: &mut Refusals) {
 /// `content-empty`: Moonshot: "message at position 0 with role 'user' must not be empty"; OpenAI
 /// accepts an empty string. A tool's answer may be empty; whether an assistant message may be empty
 /// depends on its calls.
-fn some_text(content: &Node, text: &str, role: &str, out: &mut Refusals) {
+fn refuse_empty(content: &Node, text: &str, role: &str, out: &mut Refusals) {
     if text.is_empty() && !matches!(role, "tool" | "assistant") {
         content.refuse(
             out,
@@ -67,7 +67,7 @@ fn parts(content: &Node, role: &str, out: &mut Refusals) {
         && parts.len() > 1
         && parts
             .iter()
-            .any(|part| part.says("type") == Some("refusal"))
+            .any(|part| part.str_of("type") == Some("refusal"))
     {
         content.refuse(
             out,
@@ -100,7 +100,7 @@ fn part(node: &Node, role: &str, out: &mut Refusals) {
 
 /// `text-empty`: Moonshot: "text content is empty". OpenAI accepts an empty text part.
 fn text(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "text"], out);
+    node.check_object(&["type", "text"], out);
     if node.need_text("text", out) == Some("") {
         node.refuse(out, "text-empty", "text content is empty");
     }
@@ -108,7 +108,7 @@ fn text(node: &Node, out: &mut Refusals) {
 
 /// The model's refusal, which replaces an answer.
 fn refusal(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "refusal"], out);
+    node.check_object(&["type", "refusal"], out);
     node.need_text("refusal", out);
 }
 
@@ -116,11 +116,11 @@ fn refusal(node: &Node, out: &mut Refusals) {
 /// unsupported image" unless it is PNG, JPEG, GIF or WebP; or a web address.
 /// `image-detail`: one of auto, low, high.
 fn image(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "image_url"], out);
+    node.check_object(&["type", "image_url"], out);
     let Some(image) = node.need("image_url", out) else {
         return;
     };
-    if !image.is_object_of(&["url", "detail"], out) {
+    if !image.check_object(&["url", "detail"], out) {
         return;
     }
     if let Some(url) = image.need_text("url", out) {
@@ -148,11 +148,11 @@ fn image(node: &Node, out: &mut Refusals) {
 /// `audio-data`: base64 without a data URL.
 /// `audio-format`: "Supported values are: 'wav' and 'mp3'".
 fn audio(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "input_audio"], out);
+    node.check_object(&["type", "input_audio"], out);
     let Some(audio) = node.need("input_audio", out) else {
         return;
     };
-    if !audio.is_object_of(&["data", "format"], out) {
+    if !audio.check_object(&["data", "format"], out) {
         return;
     }
     if audio
@@ -178,11 +178,11 @@ fn audio(node: &Node, out: &mut Refusals) {
 /// `file-data`: "Expected a base64-encoded data URL with an application/pdf MIME type", which is
 /// the only type that every model accepts.
 fn file(node: &Node, out: &mut Refusals) {
-    node.is_object_of(&["type", "file"], out);
+    node.check_object(&["type", "file"], out);
     let Some(file) = node.need("file", out) else {
         return;
     };
-    if !file.is_object_of(&["file_id", "file_data", "filename"], out) {
+    if !file.check_object(&["file_id", "file_data", "filename"], out) {
         return;
     }
     let given = ["file_id", "file_data", "filename"].map(|key| file.find(key));

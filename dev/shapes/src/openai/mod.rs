@@ -1,6 +1,8 @@
 //! The rules of `/v1/chat/completions`: those of OpenAI, and those of llama.cpp, vLLM and Moonshot
 //! that apply to all of their models. Not covered are rules of the chat templates of single models,
 //! for example against a system message further down or against roles that do not alternate.
+//!
+//! - `content`: the content of a message. `calls`: tool calls and their answers.
 
 mod calls;
 mod content;
@@ -20,7 +22,7 @@ const AUTHOR_MAX: usize = 64;
 pub fn openai_chat(body: &Value) -> Vec<Refusal> {
     let mut out = Refusals::new();
     let body = Node::root(body);
-    if !body.is_object_of(&["messages"], &mut out) {
+    if !body.check_object(&["messages"], &mut out) {
         return out;
     }
     let Some(list) = body.need("messages", &mut out) else {
@@ -29,25 +31,25 @@ pub fn openai_chat(body: &Value) -> Vec<Refusal> {
     let Some(messages) = list.items(&mut out) else {
         return out;
     };
-    some_message(&list, &messages, &mut out);
+    need_messages(&list, &messages, &mut out);
     for node in &messages {
         message(node, &mut out);
     }
-    calls::answered(&messages, &mut out);
-    no_assistant_tail(&messages, &mut out);
+    calls::check_answers(&messages, &mut out);
+    refuse_assistant_tail(&messages, &mut out);
     out
 }
 
 /// `messages-empty`: "Invalid 'messages': empty array. Expected an array with minimum length 1."
 /// `only-system`: instructions alone are not a conversation. OpenAI itself answers them; vLLM and
 /// others refuse them with template errors such as "No user query found in messages."
-fn some_message(list: &Node, messages: &[Node], out: &mut Refusals) {
+fn need_messages(list: &Node, messages: &[Node], out: &mut Refusals) {
     if messages.is_empty() {
         let says = "Invalid 'messages': empty array. Expected an array with minimum length 1";
         list.refuse(out, "messages-empty", says);
     } else if messages
         .iter()
-        .all(|message| matches!(message.says("role"), Some("system" | "developer")))
+        .all(|message| matches!(message.str_of("role"), Some("system" | "developer")))
     {
         list.refuse(
             out,
@@ -61,12 +63,12 @@ fn some_message(list: &Node, messages: &[Node], out: &mut Refusals) {
 /// 'tool', and 'developer'." `function` is deprecated and counts as unknown. Each role has its own
 /// keys.
 fn message(node: &Node, out: &mut Refusals) {
-    let keys: &[&str] = match node.says("role") {
+    let keys: &[&str] = match node.str_of("role") {
         Some("assistant") => &["role", "content", "name", "refusal", "tool_calls"],
         Some("tool") => &["role", "content", "tool_call_id"],
         _ => &["role", "content", "name"],
     };
-    if !node.is_object_of(keys, out) {
+    if !node.check_object(keys, out) {
         return;
     }
     let Some(named) = node.need("role", out) else {
@@ -75,10 +77,10 @@ fn message(node: &Node, out: &mut Refusals) {
     let Some(role) = named.text(out) else { return };
     author(node, out);
     match role {
-        "system" | "developer" | "user" => content::needed(node, role, out),
+        "system" | "developer" | "user" => content::need_content(node, role, out),
         "assistant" => assistant(node, out),
         "tool" => {
-            content::needed(node, role, out);
+            content::need_content(node, role, out);
             node.need_text("tool_call_id", out);
         }
         _ => {
@@ -112,7 +114,7 @@ fn author(node: &Node, out: &mut Refusals) {
 fn assistant(node: &Node, out: &mut Refusals) {
     let has_calls = node.find("tool_calls").is_some();
     if let Some(list) = node.find("tool_calls") {
-        calls::listed(&list, out);
+        calls::check_list(&list, out);
     }
     let refusal = node
         .find("refusal")
@@ -136,9 +138,9 @@ fn assistant(node: &Node, out: &mut Refusals) {
 
 /// `assistant-tail`: llama.cpp: "Cannot have 2 or more assistant messages at the end of the list."
 /// OpenAI accepts them.
-fn no_assistant_tail(messages: &[Node], out: &mut Refusals) {
+fn refuse_assistant_tail(messages: &[Node], out: &mut Refusals) {
     let [.., before, last] = messages else { return };
-    if before.says("role") == Some("assistant") && last.says("role") == Some("assistant") {
+    if before.str_of("role") == Some("assistant") && last.str_of("role") == Some("assistant") {
         last.refuse(
             out,
             "assistant-tail",

@@ -27,7 +27,7 @@ const FOUND: &str = "target/fuzz";
 /// The compiler for our own crates.
 const COMPILER: &str = "scripts/instrumented_rustc.sh";
 
-/// Seconds for which the gate runs each target.
+/// Seconds for which `make nightly` runs each target.
 const SHORT_SECONDS: u64 = 4;
 
 /// Crates whose code runs very often. They would be slow as compiled for the tests. So would the
@@ -50,7 +50,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// The run of the gate.
+    /// The short run of `make nightly`: all targets, [`SHORT_SECONDS`] each.
     pub(crate) const fn short() -> Self {
         Self {
             minutes: None,

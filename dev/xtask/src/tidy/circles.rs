@@ -1,4 +1,5 @@
-//! No module of a crate imports, directly or through others, a module beside it that imports it in turn.
+//! No module of a crate imports, directly or through others, a module beside it that imports it in
+//! turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,8 @@ struct Module<'a> {
 /// The modules of a crate by their paths.
 type Modules<'a> = BTreeMap<Path, Module<'a>>;
 
-/// Edges between modules that stand beside each other: (from, to), with the file and line of one import.
+/// Edges between modules that stand beside each other: (from, to), with the file and line of one
+/// import.
 type Edges<'a> = BTreeMap<(String, String), (&'a str, usize)>;
 
 /// Every circle of imports between modules beside each other, in every crate.

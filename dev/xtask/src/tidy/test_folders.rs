@@ -6,8 +6,8 @@ use super::tree::{Tree, finding};
 
 const TESTS: &str = "tests/tests";
 
-/// Every file below `tests/tests/<binary>/` is a module that the `main.rs` or `mod.rs` beside it names, and so is every folder;
-/// no file stands outside a folder.
+/// Every file below `tests/tests/<binary>/` is a module that the `main.rs` or `mod.rs` beside it
+/// names, and so is every folder; no file stands outside a folder.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     tree.files(TESTS, "rs")
         .filter_map(|(path, _)| find_unnamed(tree, path))

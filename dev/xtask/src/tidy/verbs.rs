@@ -11,7 +11,8 @@ const VERBS: [&str; 7] = [
     "embed", "exceed", "feed", "need", "proceed", "seed", "succeed",
 ];
 
-/// The last word of an async function's name does not end in -ed. Tests are named as claims and may.
+/// The last word of an async function's name does not end in -ed. Tests are named as claims and
+/// may.
 pub(super) fn imperative(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files("", "rs") {

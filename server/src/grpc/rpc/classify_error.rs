@@ -20,7 +20,7 @@ pub(crate) async fn classify_error(
     caller: Caller,
     ask: pb::ClassifyErrorRequest,
 ) -> Result<pb::ClassifyErrorResponse, Failure> {
-    parse::label("model", &ask.model, ID_BYTES)?;
+    parse::bounded_text("model", &ask.model, ID_BYTES)?;
     if ask.body.len() > PROVIDER_BODY_BYTES {
         return Err(Failure::limit("body", PROVIDER_BODY_BYTES, "bytes"));
     }

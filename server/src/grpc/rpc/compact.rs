@@ -37,7 +37,7 @@ pub(crate) async fn compact(
 ) -> Result<pb::CompactResponse, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
-    parse::label("focus", &ask.focus, FOCUS_BYTES)?;
+    parse::bounded_text("focus", &ask.focus, FOCUS_BYTES)?;
     let wait = wait(ask.wait)?;
     if ask.policy.is_some() && !ask.dry_run {
         return Err(Failure::invalid(

@@ -24,11 +24,11 @@ pub(crate) async fn import_checkpoint(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?;
     let last = parse::message_id("last_message_id", ask.last_message_id)?;
-    let text = parse::label("summary", &ask.summary, SUMMARY_BYTES)?;
+    let text = parse::bounded_text("summary", &ask.summary, SUMMARY_BYTES)?;
     if text.is_empty() {
         return Err(Failure::invalid("summary", "must not be empty"));
     }
-    let model = parse::label("model", &ask.model, ID_BYTES)?;
+    let model = parse::bounded_text("model", &ask.model, ID_BYTES)?;
     let encoding = state
         .store
         .get_conversation(caller, id)

@@ -41,7 +41,7 @@ pub(crate) async fn list_conversations(
         return Err(paging::invalid_token());
     }
     let given = |field: &str, text: String, most| -> Result<Option<String>, Failure> {
-        parse::label(field, &text, most)?;
+        parse::bounded_text(field, &text, most)?;
         Ok((!text.is_empty()).then_some(text))
     };
     let filter = ConversationFilter {

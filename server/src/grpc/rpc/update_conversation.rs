@@ -93,7 +93,7 @@ fn apply(
     match path {
         "title" => {
             change.title =
-                Some(parse::label("conversation.title", &new.title, TITLE_BYTES)?.into());
+                Some(parse::bounded_text("conversation.title", &new.title, TITLE_BYTES)?.into());
         }
         "status" => change.status = Some(status(new.status)?),
         "pinned" => change.pinned = Some(new.pinned),

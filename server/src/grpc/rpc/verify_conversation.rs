@@ -5,7 +5,7 @@ use anneal_proto::v1 as pb;
 
 use crate::{convert::parse, failure::Failure, state::ServerState};
 
-/// Checks the stored rows of one conversation against the promises (SPEC, section 2).
+/// Checks the stored rows of one conversation against the promises.
 pub(crate) async fn verify_conversation(
     state: &ServerState,
     caller: Caller,

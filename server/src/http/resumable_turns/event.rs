@@ -48,8 +48,7 @@ pub(in crate::http) struct Delta {
 /// Another answer begins.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::http) struct AttemptBegun {
-    /// 1 for the second model call, and so on; 0 if the turn was answered anew while the reader was
-    /// away.
+    /// The attempt that answers now: 0 for the first model call, 1 for the second, and so on.
     pub(super) number: i32,
     /// overflow, over_learnt_window, retry_smaller or answered_anew.
     pub(super) reason: String,

@@ -1,4 +1,6 @@
-//! How much of a turn a reader has received. The id of an event encodes it.
+//! How much of a turn a reader has received. The id of an event encodes it. This file only encodes
+//! and parses ids: `http/chat.rs` parses the one that a client sends; `reader.rs` continues there,
+//! and `prefix_match.rs` decides how much is skipped.
 
 use anneal_core::limits::ID_BYTES;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};

@@ -14,8 +14,8 @@ use pb::chat_response::Event;
 pub(super) struct Answer {
     pub(super) parts: Vec<Part>,
     pub(super) end: End,
-    /// Whether its usage was reported by the provider.
-    pub(super) is_counted: bool,
+    /// Whether the provider has reported its usage. Otherwise it is estimated.
+    pub(super) has_reported_usage: bool,
 }
 
 impl Answer {
@@ -23,7 +23,7 @@ impl Answer {
         Self {
             parts,
             end,
-            is_counted: end.usage.input > Tokens::ZERO,
+            has_reported_usage: end.usage.input > Tokens::ZERO,
         }
     }
 }

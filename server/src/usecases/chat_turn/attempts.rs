@@ -76,7 +76,7 @@ impl TurnRun {
             } else {
                 match self.ask_model(model, &built, &guard, cost).await {
                     Ok(answer) => {
-                        let own_tokens = if answer.is_counted {
+                        let own_tokens = if answer.has_reported_usage {
                             own_tokens
                         } else {
                             Tokens::ZERO

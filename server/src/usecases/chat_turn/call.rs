@@ -91,7 +91,7 @@ impl TurnRun {
                     stalled += begun.elapsed();
                 }
                 DraftStep::Finished(mut answer) => {
-                    if !answer.is_counted {
+                    if !answer.has_reported_usage {
                         let cost = pieces.cost();
                         (answer.end.usage.input, answer.end.usage.output) =
                             (cost.input(), cost.output());

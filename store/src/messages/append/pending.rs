@@ -13,7 +13,7 @@ use crate::error::StoreError;
 /// Most appends of one statement.
 pub(super) const BATCH_APPENDS: usize = 128;
 
-/// Most bytes of content of one statement, after its first append.
+/// No append is added once a statement has this many bytes of content.
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// What a worker answers to an append.
@@ -41,12 +41,12 @@ pub(super) struct PendingAppend {
 pub(super) struct PendingAppends {
     tenants: HashMap<TenantId, VecDeque<PendingAppend>>,
     /// Tenants with waiting appends, the next one first.
-    turns: VecDeque<TenantId>,
+    tenant_order: VecDeque<TenantId>,
 }
 
 impl PendingAppends {
     pub(super) fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.tenant_order.is_empty()
     }
 
     /// Adds an append behind the others of its tenant.
@@ -65,7 +65,7 @@ impl PendingAppends {
     fn of(&mut self, tenant: TenantId) -> &mut VecDeque<PendingAppend> {
         let line = self.tenants.entry(tenant).or_default();
         if line.is_empty() {
-            self.turns.push_back(tenant);
+            self.tenant_order.push_back(tenant);
         }
         line
     }
@@ -75,7 +75,7 @@ impl PendingAppends {
         let (mut batch, mut later, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut conversations = HashSet::new();
         while batch.len() < BATCH_APPENDS && bytes < BATCH_BYTES {
-            let Some(tenant) = self.turns.pop_front() else {
+            let Some(tenant) = self.tenant_order.pop_front() else {
                 break;
             };
             let Some(mut line) = self.tenants.remove(&tenant) else {
@@ -86,7 +86,7 @@ impl PendingAppends {
             };
             if !line.is_empty() {
                 self.tenants.insert(tenant, line);
-                self.turns.push_back(tenant);
+                self.tenant_order.push_back(tenant);
             }
             if waiting.answer.is_closed() {
                 continue;

@@ -11,7 +11,10 @@ use super::{
     running_attack::{RunningAttack, session},
     stored_conversations::AGENT,
 };
-use crate::{RawHttp2, frame, kind, pb, request_head, unary};
+use crate::{
+    pb,
+    raw_http2::{RawHttp2, frame, kind, request_head, unary},
+};
 
 /// Connections that an attack keeps open.
 const CONNECTIONS: usize = 64;

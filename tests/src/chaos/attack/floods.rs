@@ -4,7 +4,7 @@ use futures::future::join_all;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use super::{running_attack::RunningAttack, stored_conversations::AGENT};
-use crate::{RawHttp2, frame, kind, literal, next_frame, request_head};
+use crate::raw_http2::{RawHttp2, frame, kind, literal, next_frame, request_head};
 
 const LIST: &str = "/anneal.v1.ConversationService/ListConversations";
 /// Concurrent connections.

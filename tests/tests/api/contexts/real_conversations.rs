@@ -1,4 +1,4 @@
-//! The promises of SPEC.md hold for real conversations with low thresholds.
+//! anneal keeps its promises for real conversations with low thresholds.
 
 use anneal_tests::{Chat, TestApp, TestConversation, TranscriptFolder, assistant, pb, user};
 use pb::{Reason, Representation};

@@ -9,7 +9,8 @@ use anneal_core::{
 };
 use anneal_store::{Append, Grouping};
 use anneal_tests::{
-    OwnPostgres, TestApp, eventually, grouping, pb, status_details, user, with_longest_deadline,
+    OwnPostgres, TestApp, append_grouping, eventually, pb, status_details, user,
+    with_longest_deadline,
 };
 use futures::future::join_all;
 use pb::{
@@ -88,7 +89,7 @@ async fn simultaneous_appends_share_a_few_transactions() {
         .filter(|entry| entry.contains("-- Appends to conversations"))
         .count();
     println!("{} appends in {statements} statements", 64 * rounds);
-    if grouping() == Grouping::Off {
+    if append_grouping() == Grouping::Off {
         assert_eq!(statements, 64 * rounds);
     } else {
         assert!(statements <= 64 * rounds / 4, "{statements} statements");
@@ -224,7 +225,7 @@ async fn a_locked_conversation_delays_only_its_own_appends() {
 
 #[tokio::test]
 async fn appends_to_one_locked_conversation_do_not_exhaust_the_pool() {
-    if grouping() == Grouping::Off {
+    if append_grouping() == Grouping::Off {
         eprintln!("skipped: without groups every append has a connection of the same pool");
         return;
     }

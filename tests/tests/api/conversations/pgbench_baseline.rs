@@ -35,6 +35,8 @@ const ROWS: [(&str, &[&str]); 3] = [
 
 /// Creates pgbench's conversation and appends to it `times` times with pgbench's SQL.
 async fn append_with_pgbench(db: &mut PgConnection, times: usize) {
+    // pgbench's variables: `:talks` is how many conversations there are; `:talk` is which one an
+    // append goes to, from 0.
     let created = CONVERSATION.replace(":talks", "1");
     sqlx::raw_sql(sqlx::AssertSqlSafe(created))
         .execute(&mut *db)
@@ -42,7 +44,7 @@ async fn append_with_pgbench(db: &mut PgConnection, times: usize) {
         .expect("makes the conversation");
     let statement: Vec<&str> = TRANSACTION
         .lines()
-        .filter(|line| !line.starts_with('\\'))
+        .filter(|line| !line.starts_with('\\')) // pgbench's `\set`
         .collect();
     let statement = statement.join("\n").replace(":talk::", "0::");
     for _ in 0..times {
@@ -106,19 +108,19 @@ async fn rows(
 async fn the_pgbench_append_stores_the_same_rows_as_an_append_over_grpc() {
     let app = TestApp::start().await;
     let mut db = PgConnection::connect(&app.url).await.expect("connects");
-    let ours = append_over_grpc(&app, 3).await;
+    let grpc_conversation = append_over_grpc(&app, 3).await;
     append_with_pgbench(&mut db, 3).await;
     for (table, without) in ROWS {
-        let (ours, theirs) = (
-            rows(&mut db, table, without, &ours).await,
+        let (grpc_rows, pgbench_rows) = (
+            rows(&mut db, table, without, &grpc_conversation).await,
             rows(&mut db, table, without, PGBENCH_CONVERSATION).await,
         );
         assert_eq!(
-            ours.len(),
+            grpc_rows.len(),
             if table == "ai_message" { 3 } else { 1 },
             "rows of {table}"
         );
-        assert_eq!(ours, theirs, "in {table}");
+        assert_eq!(grpc_rows, pgbench_rows, "in {table}");
     }
     let lengths = "select distinct length(request_id) from ai_message";
     let lengths: Vec<i32> = sqlx::query_scalar(lengths)

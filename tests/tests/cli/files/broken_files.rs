@@ -1,7 +1,7 @@
 //! `anneal import` of files that are broken, oversized or no conversations: valid messages are
 //! stored, and every other line is reported.
 
-use anneal_tests::{ImportFolder, TestApp, pi, pi_compaction, pi_message, prose};
+use anneal_tests::{ImportFolder, TestApp, pi_compaction, pi_message, pi_session, prose};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
@@ -12,9 +12,13 @@ fn user_record(text: &str) -> String {
 
 /// The lines and fates that an import's report lists for this conversation, or for the file if the
 /// conversation is empty, in order of lines.
-fn reported_fates(files: &ImportFolder<'_>, name: &str, conversation: &str) -> Vec<(u64, String)> {
+fn reported_fates(
+    imports: &ImportFolder<'_>,
+    name: &str,
+    conversation: &str,
+) -> Vec<(u64, String)> {
     let text =
-        std::fs::read_to_string(files.folder.path().join(name)).expect("the report is there");
+        std::fs::read_to_string(imports.folder.path().join(name)).expect("the report is there");
     let lines = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
@@ -33,7 +37,7 @@ fn reported_fates(files: &ImportFolder<'_>, name: &str, conversation: &str) -> V
 #[tokio::test]
 async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let lone = r#"{"type": "user", "content": "half \ud800 a pair", "ts": 1}"#;
     let nul = r#"{"type": "user", "content": "a\u0000b", "ts": 1}"#;
     let truncated = r#"{"type": "user", "content": "never fin"#;
@@ -45,7 +49,7 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
         user_record("冷たい 🧊"),
         truncated.into(),
     ];
-    files.folder.file("broken.jsonl", &lines.join("\r\n"));
+    imports.folder.file("broken.jsonl", &lines.join("\r\n"));
     let import = [
         "broken.jsonl",
         "--format",
@@ -53,13 +57,13 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
         "--report",
         "report.jsonl",
     ];
-    let ran = files.import(&import).await;
+    let ran = imports.import(&import).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.out.contains("line 2 refused:") && ran.out.contains("line 6 refused:"),
         "{ran:?}"
     );
-    let conversation = files.conversations(&ran).pop().expect("one conversation");
+    let conversation = imports.conversations(&ran).pop().expect("one conversation");
     let texts: Vec<String> = conversation
         .texts_by_role()
         .await
@@ -73,11 +77,11 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
     let expected = [(2, "refused"), (4, "changed"), (6, "refused")]
         .map(|(line, fate)| (line, fate.to_owned()));
     assert_eq!(
-        reported_fates(&files, "report.jsonl", &conversation.id),
+        reported_fates(&imports, "report.jsonl", &conversation.id),
         expected
     );
-    assert_eq!(reported_fates(&files, "report.jsonl", ""), []);
-    let again = files.import(&import).await;
+    assert_eq!(reported_fates(&imports, "report.jsonl", ""), []);
+    let again = imports.import(&import).await;
     assert!(
         again.out.contains("0 messages stored, 4 there already"),
         "{again:?}"
@@ -88,7 +92,7 @@ async fn broken_lines_are_reported_by_number_and_all_others_are_stored() {
 #[tokio::test]
 async fn every_remark_names_its_conversation_and_line() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let message = |text: &str| json!({"role": "user", "content": text});
     let lines = [
         json!({"title": "one", "messages": [message("one")]}).to_string(),
@@ -98,17 +102,17 @@ async fn every_remark_names_its_conversation_and_line() {
         json!({"title": "three", "messages": [{"role": "wizard"}, message("three")]}).to_string(),
         json!({"title": "four", "anneal_marks": 7, "messages": [message("four")]}).to_string(),
     ];
-    files.folder.file("chats.jsonl", &lines.join("\n"));
-    let ran = files
+    imports.folder.file("chats.jsonl", &lines.join("\n"));
+    let ran = imports
         .import(&["chats.jsonl", "--report", "report.jsonl"])
         .await;
     let report = async |title: &str| {
-        for conversation in files.conversations(&ran) {
+        for conversation in imports.conversations(&ran) {
             if conversation.conversation().await.title == title {
-                return reported_fates(&files, "report.jsonl", &conversation.id);
+                return reported_fates(&imports, "report.jsonl", &conversation.id);
             }
         }
-        reported_fates(&files, "report.jsonl", "")
+        reported_fates(&imports, "report.jsonl", "")
     };
     let owned = |fates: &[(u64, &str)]| -> Vec<(u64, String)> {
         fates
@@ -134,28 +138,30 @@ async fn every_remark_names_its_conversation_and_line() {
 #[tokio::test]
 async fn a_strict_import_stores_all_of_a_file_or_nothing() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file(
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file(
         "broken.jsonl",
         &format!("{}\n{{oops\n", user_record("first")),
     );
     let many = vec![json!({"type": "text", "text": "a"}); 257];
     let large = json!({"type": "assistant", "content": many, "ts": 1});
-    files.folder.file(
+    imports.folder.file(
         "large.jsonl",
         &format!("{}\n{large}\n", user_record("first")),
     );
     for (name, message) in [("broken.jsonl", "line 2"), ("large.jsonl", "256 parts")] {
-        let ran = files.import(&[name, "--format", "claw0", "--strict"]).await;
+        let ran = imports
+            .import(&[name, "--format", "claw0", "--strict"])
+            .await;
         assert!(ran.code == Some(1) && ran.err.contains(message), "{ran:?}");
-        assert_eq!(files.count().await, 0, "{name}");
+        assert_eq!(imports.count_conversations().await, 0, "{name}");
     }
 }
 
 #[tokio::test]
 async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let many = vec![json!({"type": "text", "text": "a"}); 257];
     let two = [
         json!({"type": "text", "text": "a"}),
@@ -169,8 +175,8 @@ async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored(
         json!({"type": "assistant", "content": two, "ts": 1}).to_string(),
         user_record("third"),
     ];
-    files.folder.file("large.jsonl", &lines.join("\n"));
-    let ran = files.import(&["large.jsonl", "--format", "claw0"]).await;
+    imports.folder.file("large.jsonl", &lines.join("\n"));
+    let ran = imports.import(&["large.jsonl", "--format", "claw0"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     for remark in [
         "line 2 refused: a message of more than 256 parts",
@@ -179,7 +185,7 @@ async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored(
     ] {
         assert!(ran.out.contains(remark), "{remark}: {ran:?}");
     }
-    let conversation = files.conversations(&ran).pop().expect("one conversation");
+    let conversation = imports.conversations(&ran).pop().expect("one conversation");
     let texts = async || {
         conversation
             .texts_by_role()
@@ -189,11 +195,11 @@ async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored(
             .collect::<Vec<_>>()
     };
     assert_eq!(texts().await, ["first", "second", "{}", "third"]);
-    files.folder.file(
+    imports.folder.file(
         "large.jsonl",
         &(lines.join("\n") + "\n" + &user_record("fourth")),
     );
-    files.import(&["large.jsonl", "--format", "claw0"]).await;
+    imports.import(&["large.jsonl", "--format", "claw0"]).await;
     assert_eq!(
         texts().await,
         ["first", "second", "{}", "third", "fourth"],
@@ -205,7 +211,7 @@ async fn messages_that_no_append_accepts_are_reported_and_the_others_are_stored(
 #[tokio::test]
 async fn a_summary_covers_its_messages_although_one_was_refused() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let two = [
         json!({"type": "text", "text": "a"}),
         json!({"type": "text", "text": "b".repeat(5_000_000)}),
@@ -230,10 +236,10 @@ async fn a_summary_covers_its_messages_although_one_was_refused() {
         pi_compaction("Inspections.", 4),
         message(3),
     ];
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
     for _ in 0..2 {
-        let ran = files.import(&["pi.jsonl"]).await;
-        let conversation = files.conversations(&ran).pop().expect("one conversation");
+        let ran = imports.import(&["pi.jsonl"]).await;
+        let conversation = imports.conversations(&ran).pop().expect("one conversation");
         assert_eq!(conversation.messages().await.len(), 4);
         assert_eq!(
             conversation.checkpoints().await[0].last_message_id,
@@ -247,16 +253,16 @@ async fn a_summary_covers_its_messages_although_one_was_refused() {
 #[tokio::test]
 async fn messages_above_the_unary_limit_are_streamed_and_exported() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let long = "0123456789 冷\n".repeat(600_000);
     let lines = [
         user_record("small"),
         user_record(&long),
         user_record("after"),
     ];
-    files.folder.file("long.jsonl", &lines.join("\n"));
-    let conversation = files
-        .import_whole(&["long.jsonl", "--format", "claw0"])
+    imports.folder.file("long.jsonl", &lines.join("\n"));
+    let conversation = imports
+        .import_ok(&["long.jsonl", "--format", "claw0"])
         .await
         .pop()
         .expect("one conversation");
@@ -266,34 +272,36 @@ async fn messages_above_the_unary_limit_are_streamed_and_exported() {
         "{} bytes",
         texts[1].1.len()
     );
-    let again = files.import(&["long.jsonl", "--format", "claw0"]).await;
+    let again = imports.import(&["long.jsonl", "--format", "claw0"]).await;
     assert!(
         again.out.contains("0 messages stored, 3 there already"),
         "{again:?}"
     );
-    let exported = files.export(&[&conversation.id, "--format", "claw0"]).await;
+    let exported = imports
+        .export(&[&conversation.id, "--format", "claw0"])
+        .await;
     assert!(exported.len() > long.len());
 }
 
 #[tokio::test]
 async fn files_without_a_conversation_are_refused_by_name() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("empty.json", "");
-    files
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("empty.json", "");
+    imports
         .folder
         .file("prose.txt", "Dear diary,\nit was cold.\n");
     std::fs::write(
-        files.folder.path().join("noise.bin"),
+        imports.folder.path().join("noise.bin"),
         [0_u8, 159, 146, 150].repeat(1_000),
     )
     .expect("writes");
     for name in ["empty.json", "prose.txt", "noise.bin", "missing.jsonl"] {
-        let ran = files.import(&[name]).await;
+        let ran = imports.import(&[name]).await;
         assert!(
             ran.code == Some(1) && ran.err.contains(name) && ran.err.starts_with("anneal: "),
             "{ran:?}"
         );
     }
-    assert_eq!(files.count().await, 0);
+    assert_eq!(imports.count_conversations().await, 0);
 }

@@ -4,7 +4,7 @@
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
 use anneal_tests::{
-    ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0, pb, user,
+    ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb, user,
 };
 
 use crate::files::BINARY;
@@ -45,38 +45,38 @@ print(len(first), first == second)
 
 /// Exports a conversation and imports the file for another user. Returns the imported messages.
 pub(crate) async fn export_and_import(
-    files: &ImportFolder<'_>,
+    imports: &ImportFolder<'_>,
     id: &str,
     format: &str,
 ) -> Vec<pb::NewMessage> {
     let file = format!("{id}.{format}");
-    files
+    imports
         .export(&[id, "--format", format, "--output", &file, "--force"])
         .await;
-    let conversations = files
-        .import_whole(&[&file, "--format", format, "--user", format])
+    let conversations = imports
+        .import_ok(&[&file, "--format", format, "--user", format])
         .await;
     assert_eq!(conversations.len(), 1, "{format}");
     conversations[0].verify().await;
-    conversations[0].given().await
+    conversations[0].as_new_messages().await
 }
 
 #[tokio::test]
 async fn row_C1_a_claw0_session_is_imported_and_exported_without_loss() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    let original = files.folder.file("session.jsonl", &claw0(20));
-    let conversation = files
-        .import_whole(&["session.jsonl"])
+    let imports = ImportFolder::new(BINARY, &app);
+    let original = imports.folder.file("session.jsonl", &claw0_session(20));
+    let conversation = imports
+        .import_ok(&["session.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    let given = conversation.given().await;
+    let given = conversation.as_new_messages().await;
     assert!(
-        export_and_import(&files, &conversation.id, "claw0").await == given,
+        export_and_import(&imports, &conversation.id, "claw0").await == given,
         "export then import gives the same messages"
     );
-    let exported = files
+    let exported = imports
         .folder
         .path()
         .join(format!("{}.claw0", conversation.id));
@@ -102,7 +102,7 @@ async fn row_P7_real_files_are_imported_and_exported_without_loss() {
         return;
     };
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let (mut conversations, mut messages) = (0, 0);
     for folder in ["pi-sessions", "swe-agent"] {
         for entry in std::fs::read_dir(data.path(folder)).expect("the folder is there") {
@@ -114,12 +114,12 @@ async fn row_P7_real_files_are_imported_and_exported_without_loss() {
                 continue;
             }
             let path = path.to_str().expect("a path");
-            for conversation in files.import_whole(&[path]).await {
-                let given = conversation.given().await;
+            for conversation in imports.import_ok(&[path]).await {
+                let given = conversation.as_new_messages().await;
                 assert!(!given.is_empty(), "{path}");
                 for format in ["pi", "claw0", "openai", "anthropic", "sharegpt", "zeroclaw"] {
                     assert!(
-                        export_and_import(&files, &conversation.id, format).await == given,
+                        export_and_import(&imports, &conversation.id, format).await == given,
                         "{path} exported as {format}"
                     );
                 }
@@ -156,7 +156,7 @@ async fn list_separators(conversation: &TestConversation<'_>) -> Vec<i64> {
 #[tokio::test]
 async fn every_format_exports_and_imports_separators() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = app.conversation().await;
     conversation.insert_separator().await;
     conversation.turn("One?", "One.").await;
@@ -166,12 +166,12 @@ async fn every_format_exports_and_imports_separators() {
     conversation.insert_separator().await;
     assert_eq!(list_separators(&conversation).await, [0, 2, 6]);
     for format in ["openai", "anthropic", "claw0", "pi", "sharegpt", "zeroclaw"] {
-        files
+        imports
             .export(&[&conversation.id, "--format", format, "--output", format])
             .await;
         for _ in 0..2 {
-            let other = files
-                .import_whole(&[format, "--format", format, "--user", format])
+            let other = imports
+                .import_ok(&[format, "--format", format, "--user", format])
                 .await
                 .pop()
                 .expect("one conversation");
@@ -193,10 +193,10 @@ async fn every_format_exports_and_imports_separators() {
 #[tokio::test]
 async fn an_existing_file_is_overwritten_only_with_force() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = app.conversation().await;
     conversation.turn("Hello?", "Hello.").await;
-    let file = files.folder.file("mine.jsonl", "mine");
+    let file = imports.folder.file("mine.jsonl", "mine");
     let export = [
         conversation.id.as_str(),
         "--format",
@@ -204,13 +204,16 @@ async fn an_existing_file_is_overwritten_only_with_force() {
         "--output",
         "mine.jsonl",
     ];
-    let refused = files.anneal.run(&files.arguments("export", &export)).await;
+    let refused = imports
+        .anneal
+        .run(&imports.arguments("export", &export))
+        .await;
     assert!(
         refused.code == Some(1) && refused.err.contains("--force"),
         "{refused:?}"
     );
     assert_eq!(std::fs::read_to_string(&file).expect("exists"), "mine");
-    files.export(&[&export[..], &["--force"]].concat()).await;
+    imports.export(&[&export[..], &["--force"]].concat()).await;
     assert_eq!(
         std::fs::read_to_string(&file)
             .expect("exists")
@@ -227,21 +230,21 @@ async fn an_existing_file_is_overwritten_only_with_force() {
         "--output",
         "none.jsonl",
     ];
-    let refused = files
+    let refused = imports
         .anneal
-        .run(&files.arguments(missing[0], &missing[1..]))
+        .run(&imports.arguments(missing[0], &missing[1..]))
         .await;
     assert!(
         refused.code == Some(1) && refused.err.contains("not found"),
         "{refused:?}"
     );
-    let left: Vec<_> = std::fs::read_dir(files.folder.path())
+    let left: Vec<_> = std::fs::read_dir(imports.folder.path())
         .expect("a folder")
         .collect();
     assert_eq!(left.len(), 1, "no partial file is left: {left:?}");
-    let database = files
+    let database = imports
         .anneal
-        .run(&files.arguments("export", &[&conversation.id, "--format", "zeroclaw"]))
+        .run(&imports.arguments("export", &[&conversation.id, "--format", "zeroclaw"]))
         .await;
     assert!(
         database.code == Some(1) && database.err.contains("--output"),
@@ -252,16 +255,16 @@ async fn an_existing_file_is_overwritten_only_with_force() {
 #[tokio::test]
 async fn formats_with_several_conversations_a_file_export_them_together() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let (one, two) = (app.conversation().await, app.conversation().await);
     one.append_all(vec![user("One?"), assistant("One.")]).await;
     two.append_all(vec![user("Two?"), assistant("Two.")]).await;
     for format in ["openai", "anthropic", "sharegpt", "zeroclaw"] {
-        files
+        imports
             .export(&[&one.id, &two.id, "--format", format, "--output", format])
             .await;
-        let conversations = files
-            .import_whole(&[format, "--format", format, "--user", format])
+        let conversations = imports
+            .import_ok(&[format, "--format", format, "--user", format])
             .await;
         assert_eq!(conversations.len(), 2, "{format}");
         let mut texts = vec![
@@ -275,9 +278,9 @@ async fn formats_with_several_conversations_a_file_export_them_together() {
             "{format}"
         );
     }
-    let single = files
+    let single = imports
         .anneal
-        .run(&files.arguments("export", &[&one.id, &two.id, "--format", "pi"]))
+        .run(&imports.arguments("export", &[&one.id, &two.id, "--format", "pi"]))
         .await;
     assert_eq!(
         single.code,

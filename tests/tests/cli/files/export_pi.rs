@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use anneal_tests::{
-    ImportFolder, TestApp, TranscriptFolder, pb, pi, pi_compaction, pi_message, prose,
+    ImportFolder, TestApp, TranscriptFolder, pb, pi_compaction, pi_message, pi_session, prose,
 };
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::files::{BINARY, export::export_and_import};
 #[tokio::test]
 async fn row_P7_a_pi_session_is_imported_and_exported_without_loss() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let call = serde_json::json!({"type": "message", "message": {"role": "assistant", "content": [
         {"type": "thinking", "thinking": "Hm.", "thinkingSignature": "sig"}, {"type": "text", "text": "I look."},
         {"type": "toolCall", "id": "t1", "name": "bash", "arguments": {"command": "ls", "n": 1.50}}], "timestamp": 2}});
@@ -27,20 +27,20 @@ async fn row_P7_a_pi_session_is_imported_and_exported_without_loss() {
         result,
         pi_message("assistant", "Nothing."),
     ];
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
-    let conversation = files
-        .import_whole(&["pi.jsonl"])
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    let given = conversation.given().await;
+    let given = conversation.as_new_messages().await;
     assert_eq!(given.len(), 4);
     assert!(
-        export_and_import(&files, &conversation.id, "pi").await == given,
+        export_and_import(&imports, &conversation.id, "pi").await == given,
         "export then import gives the same messages"
     );
     assert!(
-        export_and_import(&files, &conversation.id, "claw0").await == given,
+        export_and_import(&imports, &conversation.id, "claw0").await == given,
         "and through the format of another system"
     );
 }
@@ -48,7 +48,7 @@ async fn row_P7_a_pi_session_is_imported_and_exported_without_loss() {
 #[tokio::test]
 async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = app
         .conversation_with_policy(pb::Policy {
             keep_recent_turns: Some(1),
@@ -69,7 +69,7 @@ async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps
         .expect("a checkpoint");
     assert_eq!(checkpoint.last_message_id, 6);
     conversation.turn("And then?", "Nothing.").await;
-    let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
     let lines: Vec<Value> = exported
         .lines()
         .map(|line| serde_json::from_str(line).expect("a line of JSON"))
@@ -99,7 +99,7 @@ async fn row_P5_a_checkpoint_becomes_a_compaction_entry_that_names_what_it_keeps
 #[tokio::test]
 async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let message = |n: usize| {
         pi_message(
             if n.is_multiple_of(2) {
@@ -118,9 +118,9 @@ async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
     let mut without_after = pi_compaction("They inspected turbines in Osaka and Kyoto.", 10);
     without_after["tokensBefore"] = 3.into();
     entries.extend([counted, without_after, message(12)]);
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
-    let conversation = files
-        .import_whole(&["pi.jsonl"])
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
         .await
         .pop()
         .expect("one conversation");
@@ -135,7 +135,7 @@ async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
         ((81_234, 5_678), 3, 2)
     );
     assert!(counts[1].1 > 0, "a missing count is computed by the import");
-    let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
     let lines = exported
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -152,7 +152,7 @@ async fn row_P5_an_imported_compaction_keeps_its_token_counts() {
 #[tokio::test]
 async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_messages() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let summary = "They inspected turbines in Osaka.";
     let message = |n: usize| {
         [
@@ -163,10 +163,10 @@ async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_mess
     let mut entries: Vec<Value> = (0..3).flat_map(message).collect();
     entries.push(pi_compaction(summary, 5));
     entries.extend(message(3));
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
     for _ in 0..2 {
-        let conversation = files
-            .import_whole(&["pi.jsonl"])
+        let conversation = imports
+            .import_ok(&["pi.jsonl"])
             .await
             .pop()
             .expect("one conversation");
@@ -196,10 +196,10 @@ async fn row_P6_after_an_import_the_context_has_the_summary_before_the_kept_mess
             "the context has the kept messages only"
         );
         conversation.verify().await;
-        let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
-        files.folder.file("again.jsonl", &exported);
-        let again = files
-            .import_whole(&["again.jsonl"])
+        let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
+        imports.folder.file("again.jsonl", &exported);
+        let again = imports
+            .import_ok(&["again.jsonl"])
             .await
             .pop()
             .expect("one conversation");
@@ -281,15 +281,15 @@ async fn row_P7_an_independent_reader_finds_pis_own_context_in_the_exported_sess
         return;
     };
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let path = data.path("pi-sessions/large-session.v3.jsonl");
     let original = pi_context(&std::fs::read_to_string(&path).expect("reads"));
-    let conversation = files
-        .import_whole(&[path.to_str().expect("a path")])
+    let conversation = imports
+        .import_ok(&[path.to_str().expect("a path")])
         .await
         .pop()
         .expect("one conversation");
-    let exported = pi_context(&files.export(&[&conversation.id, "--format", "pi"]).await);
+    let exported = pi_context(&imports.export(&[&conversation.id, "--format", "pi"]).await);
     let sent = data.json("pi-sessions/large-session.v3.context.json");
     let sent = sent.as_array().expect("a list of messages");
     assert_eq!(
@@ -323,7 +323,7 @@ async fn row_P7_an_independent_reader_finds_pis_own_context_in_the_exported_sess
 #[tokio::test]
 async fn row_P7_an_independent_reader_finds_summary_and_kept_messages_in_the_exported_session() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let message = |n: usize| {
         pi_message(
             if n.is_multiple_of(2) {
@@ -337,10 +337,10 @@ async fn row_P7_an_independent_reader_finds_summary_and_kept_messages_in_the_exp
     let mut entries: Vec<Value> = (0..8).map(message).collect();
     entries.push(pi_compaction("They inspected turbines in Osaka.", 7));
     entries.extend((8..10).map(message));
-    let file = pi("s1", &entries);
-    files.folder.file("pi.jsonl", &file);
-    let conversation = files
-        .import_whole(&["pi.jsonl"])
+    let file = pi_session("s1", &entries);
+    imports.folder.file("pi.jsonl", &file);
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
         .await
         .pop()
         .expect("one conversation");
@@ -350,7 +350,7 @@ async fn row_P7_an_independent_reader_finds_summary_and_kept_messages_in_the_exp
             .map(|message| (message["role"].clone(), message["content"].clone()))
             .collect()
     };
-    let exported = texts(&files.export(&[&conversation.id, "--format", "pi"]).await);
+    let exported = texts(&imports.export(&[&conversation.id, "--format", "pi"]).await);
     assert_eq!(exported.len(), 5, "{exported:?}");
     assert_eq!(exported, texts(&file));
 }
@@ -361,15 +361,15 @@ async fn compactions_that_cover_no_message_are_reported_and_skipped() {
         return;
     };
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let path = data.path("pi-sessions/pi-0.73.1-live-overflow.v3.jsonl");
-    let ran = files
+    let ran = imports
         .import(&[path.to_str().expect("a path"), "--report", "report.jsonl"])
         .await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let conversation = files.conversations(&ran).pop().expect("one conversation");
+    let conversation = imports.conversations(&ran).pop().expect("one conversation");
     assert_eq!(conversation.messages().await.len(), 8);
-    let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+    let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
         .expect("the report is there");
     let summaries = report
         .lines()

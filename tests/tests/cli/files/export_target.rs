@@ -11,8 +11,8 @@ use anneal_tests::{ImportFolder, TestApp, TestConversation, eventually, pb, pros
 
 use crate::files::BINARY;
 
-async fn export(files: &ImportFolder<'_>, conversation: &TestConversation<'_>, output: &str) {
-    files
+async fn export(imports: &ImportFolder<'_>, conversation: &TestConversation<'_>, output: &str) {
+    imports
         .export(&[
             &conversation.id,
             "--format",
@@ -35,19 +35,19 @@ fn mode(path: &Path) -> u32 {
 #[tokio::test]
 async fn a_new_file_is_private_and_an_overwritten_one_keeps_its_permissions() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = app.conversation().await;
     conversation.turn("Hello?", "Hello.").await;
     for format in ["claw0", "zeroclaw"] {
-        files
+        imports
             .export(&[&conversation.id, "--format", format, "--output", format])
             .await;
-        assert_eq!(mode(&files.folder.path().join(format)), 0o600, "{format}");
+        assert_eq!(mode(&imports.folder.path().join(format)), 0o600, "{format}");
     }
-    let old = files.folder.file("old.jsonl", "old");
+    let old = imports.folder.file("old.jsonl", "old");
     for before in [0o600, 0o640] {
         std::fs::set_permissions(&old, Permissions::from_mode(before)).expect("sets");
-        export(&files, &conversation, "old.jsonl").await;
+        export(&imports, &conversation, "old.jsonl").await;
         assert_eq!(mode(&old), before);
     }
     assert_eq!(
@@ -62,13 +62,13 @@ async fn a_new_file_is_private_and_an_overwritten_one_keeps_its_permissions() {
 #[tokio::test]
 async fn a_link_stays_a_link_and_a_pipe_stays_a_pipe() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = app.conversation().await;
     conversation.turn("Hello?", "Hello.").await;
-    let real = files.folder.file("real.jsonl", "old");
-    let link = files.folder.path().join("link.jsonl");
+    let real = imports.folder.file("real.jsonl", "old");
+    let link = imports.folder.path().join("link.jsonl");
     symlink(&real, &link).expect("links");
-    export(&files, &conversation, "link.jsonl").await;
+    export(&imports, &conversation, "link.jsonl").await;
     assert!(
         std::fs::symlink_metadata(&link)
             .expect("exists")
@@ -82,7 +82,7 @@ async fn a_link_stays_a_link_and_a_pipe_stays_a_pipe() {
         3
     );
 
-    let pipe = files.folder.path().join("pipe");
+    let pipe = imports.folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo")
         .arg(&pipe)
         .status()
@@ -92,7 +92,7 @@ async fn a_link_stays_a_link_and_a_pipe_stays_a_pipe() {
         let pipe = pipe.clone();
         move || std::fs::read_to_string(pipe).expect("reads")
     });
-    export(&files, &conversation, "pipe").await;
+    export(&imports, &conversation, "pipe").await;
     assert!(
         std::fs::symlink_metadata(&pipe)
             .expect("exists")
@@ -109,7 +109,7 @@ async fn a_link_stays_a_link_and_a_pipe_stays_a_pipe() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_that_is_stopped_leaves_no_file() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = app.conversation().await;
     for _ in 0..10 {
         conversation
@@ -118,9 +118,9 @@ async fn an_export_that_is_stopped_leaves_no_file() {
     }
     let ids = vec![conversation.id.as_str(); 800];
     let rest = [&ids[..], &["--format", "openai", "--output", "all.jsonl"]].concat();
-    let export = files.anneal.start(&files.arguments("export", &rest));
+    let export = imports.anneal.start(&imports.arguments("export", &rest));
     let names = || {
-        let entries = std::fs::read_dir(files.folder.path()).expect("a folder");
+        let entries = std::fs::read_dir(imports.folder.path()).expect("a folder");
         entries
             .map(|entry| entry.expect("an entry").file_name())
             .collect::<Vec<_>>()
@@ -128,7 +128,7 @@ async fn an_export_that_is_stopped_leaves_no_file() {
     let has_begun = || {
         let folder = names()
             .pop()
-            .map(|name| files.folder.path().join(name).join("whole"));
+            .map(|name| imports.folder.path().join(name).join("whole"));
         folder
             .and_then(|whole| std::fs::metadata(whole).ok())
             .is_some_and(|whole| whole.len() > 0)
@@ -142,7 +142,7 @@ async fn an_export_that_is_stopped_leaves_no_file() {
 #[tokio::test]
 async fn all_checkpoints_are_exported_in_order() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let policy = pb::Policy {
         keep_recent_turns: Some(1),
         ..Default::default()
@@ -164,7 +164,7 @@ async fn all_checkpoints_are_exported_in_order() {
         .map(|checkpoint| checkpoint.summary)
         .collect();
     expected.reverse();
-    let exported = files.export(&[&conversation.id, "--format", "pi"]).await;
+    let exported = imports.export(&[&conversation.id, "--format", "pi"]).await;
     let lines = exported
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));

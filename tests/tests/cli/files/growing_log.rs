@@ -32,7 +32,7 @@ fn log() -> Vec<String> {
 
 /// The parts of the conversation with their roles, whatever messages they are in.
 async fn list_parts(conversation: &TestConversation<'_>) -> Vec<(i32, pb::Part)> {
-    let given = conversation.given().await.into_iter();
+    let given = conversation.as_new_messages().await.into_iter();
     given
         .flat_map(|message| {
             message
@@ -74,7 +74,7 @@ async fn build_request(conversation: &TestConversation<'_>) -> Value {
 
 /// The times of the records, read from the messages' metadata.
 async fn list_times(conversation: &TestConversation<'_>) -> Vec<String> {
-    let given = conversation.given().await.into_iter();
+    let given = conversation.as_new_messages().await.into_iter();
     given
         .flat_map(|message| {
             message.metadata["claw0.ts"]
@@ -88,11 +88,11 @@ async fn list_times(conversation: &TestConversation<'_>) -> Vec<String> {
 #[tokio::test]
 async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let log = log();
-    files.folder.file("log.jsonl", &log.concat());
-    let whole = files
-        .import_whole(&["log.jsonl", "--user", "at once"])
+    imports.folder.file("log.jsonl", &log.concat());
+    let whole = imports
+        .import_ok(&["log.jsonl", "--user", "at once"])
         .await
         .pop()
         .expect("one conversation");
@@ -103,9 +103,9 @@ async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
     assert_eq!(parts.len(), log.len());
     for cut in 1..log.len() {
         let user = format!("cut after {cut}");
-        files.folder.file("log.jsonl", &log[..cut].concat());
-        let first = files
-            .import_whole(&["log.jsonl", "--user", &user])
+        imports.folder.file("log.jsonl", &log[..cut].concat());
+        let first = imports
+            .import_ok(&["log.jsonl", "--user", &user])
             .await
             .pop()
             .expect("one conversation");
@@ -114,10 +114,10 @@ async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
             parts[..cut],
             "{user}: all records are imported"
         );
-        files.folder.file("log.jsonl", &log.concat());
+        imports.folder.file("log.jsonl", &log.concat());
         for _ in 0..2 {
-            let grown = files
-                .import_whole(&["log.jsonl", "--user", &user])
+            let grown = imports
+                .import_ok(&["log.jsonl", "--user", &user])
                 .await
                 .pop()
                 .expect("one conversation");
@@ -138,23 +138,23 @@ async fn a_log_imported_in_two_steps_equals_one_imported_at_once() {
 #[tokio::test]
 async fn a_log_imported_after_every_record_equals_one_imported_at_once() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let log = log();
     for count in 1..=log.len() {
-        files.folder.file("log.jsonl", &log[..count].concat());
-        let ran = files.import(&["log.jsonl"]).await;
+        imports.folder.file("log.jsonl", &log[..count].concat());
+        let ran = imports.import(&["log.jsonl"]).await;
         assert!(
             ran.code == Some(0) && ran.out.contains("1 message stored"),
             "{count} records: {ran:?}"
         );
     }
-    let conversation = files
-        .import_whole(&["log.jsonl"])
+    let conversation = imports
+        .import_ok(&["log.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    let whole = files
-        .import_whole(&["log.jsonl", "--user", "at once"])
+    let whole = imports
+        .import_ok(&["log.jsonl", "--user", "at once"])
         .await
         .pop()
         .expect("one conversation");
@@ -172,40 +172,45 @@ async fn a_log_imported_after_every_record_equals_one_imported_at_once() {
         "each record keeps its time"
     );
     // The exported log is imported with the same messages.
-    let exported = files.export(&[&conversation.id, "--format", "claw0"]).await;
-    files.folder.file("back.jsonl", &exported);
-    let back = files
-        .import_whole(&["back.jsonl"])
+    let exported = imports
+        .export(&[&conversation.id, "--format", "claw0"])
+        .await;
+    imports.folder.file("back.jsonl", &exported);
+    let back = imports
+        .import_ok(&["back.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    assert_eq!(back.given().await, conversation.given().await);
+    assert_eq!(
+        back.as_new_messages().await,
+        conversation.as_new_messages().await
+    );
     conversation.verify().await;
 }
 
 #[tokio::test]
 async fn a_summary_after_a_grown_message_covers_the_same_records() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let long_text = |text: &str| json!([{"type": "text", "text": text.repeat(100)}]);
     let mut log = vec![
         json!({"type": "user", "content": "What is here? ".repeat(100), "ts": 1}),
         json!({"type": "assistant", "content": long_text("I look. "), "ts": 2}),
     ];
     let name = "log.jsonl";
-    files
+    imports
         .folder
         .file(name, &anneal_tests::json_lines(log.clone()));
-    files.import_whole(&[name]).await;
+    imports.import_ok(&[name]).await;
     log.extend([
         json!({"type": "tool_use", "tool_use_id": "a", "name": "look", "input": {}, "ts": 3}),
         json!({"type": "tool_result", "tool_use_id": "a", "content": "Nothing.", "ts": 4}),
         json!({"type": "assistant", "content": long_text("Nothing. "), "ts": 5}),
         json!({"type": "anneal", "summary": {"covers": 3, "text": "Nothing was seen."}}),
     ]);
-    files.folder.file(name, &anneal_tests::json_lines(log));
-    let conversation = files
-        .import_whole(&[name])
+    imports.folder.file(name, &anneal_tests::json_lines(log));
+    let conversation = imports
+        .import_ok(&[name])
         .await
         .pop()
         .expect("one conversation");
@@ -224,7 +229,7 @@ async fn a_summary_after_a_grown_message_covers_the_same_records() {
 #[tokio::test]
 async fn a_tool_record_that_was_repaired_later_is_reported() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let log = log();
     // The results of the first turn, its calls, and all tool records of the second turn.
     for (user, broken) in [
@@ -240,7 +245,7 @@ async fn a_tool_record_that_was_repaired_later_is_reported() {
                 line
             }
         });
-        files.folder.file("log.jsonl", &lines.collect::<String>());
+        imports.folder.file("log.jsonl", &lines.collect::<String>());
         let import = [
             "log.jsonl",
             "--format",
@@ -250,17 +255,17 @@ async fn a_tool_record_that_was_repaired_later_is_reported() {
             "--report",
             "report.jsonl",
         ];
-        let first = files.import(&import).await;
+        let first = imports.import(&import).await;
         assert_eq!(first.code, Some(1), "{first:?}");
-        let stored = files.conversations(&first)[0].given().await;
-        files.folder.file("log.jsonl", &log.concat());
-        let repaired = files.import(&import).await;
+        let stored = imports.conversations(&first)[0].as_new_messages().await;
+        imports.folder.file("log.jsonl", &log.concat());
+        let repaired = imports.import(&import).await;
         assert_eq!(
-            files.conversations(&repaired)[0].given().await,
+            imports.conversations(&repaired)[0].as_new_messages().await,
             stored,
             "{user}: the stored messages are unchanged"
         );
-        let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+        let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
             .expect("the report is there");
         let is_reported = report.contains("tools were not there when it was imported first")
             || report.contains("was rewritten");

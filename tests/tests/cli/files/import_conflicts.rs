@@ -4,8 +4,8 @@
 use std::{io::BufRead as _, process::Stdio};
 
 use anneal_tests::{
-    AnnealBinary, ImportFolder, TestApp, TestConversation, claw0, eventually, json_lines, pb, pi,
-    pi_compaction, pi_message, prose,
+    AnnealBinary, ImportFolder, TestApp, TestConversation, claw0_session, eventually, json_lines,
+    pb, pi_compaction, pi_message, pi_session, prose,
 };
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn session_with_compaction(messages: usize) -> String {
     let mut entries: Vec<Value> = (0..messages - 10).map(message).collect();
     entries.push(pi_compaction(SUMMARY, messages - KEPT + 1));
     entries.extend((messages - 10..messages).map(message));
-    pi("s1", &entries)
+    pi_session("s1", &entries)
 }
 
 /// Asserts that a [`session_with_compaction`] is imported with its summary, and that the import has
@@ -62,16 +62,16 @@ async fn assert_complete(conversation: &TestConversation<'_>, messages: usize) -
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_files_summary_stays_valid_beside_a_running_worker() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    let _worker = AnnealBinary::new(BINARY, &files.folder, &app.url)
+    let imports = ImportFolder::new(BINARY, &app);
+    let _worker = AnnealBinary::new(BINARY, &imports.folder, &app.url)
         .worker()
         .await;
-    files
+    imports
         .folder
         .file("pi.jsonl", &session_with_compaction(2_000));
     for _ in 0..2 {
-        let conversation = files
-            .import_whole(&["pi.jsonl"])
+        let conversation = imports
+            .import_ok(&["pi.jsonl"])
             .await
             .pop()
             .expect("one conversation");
@@ -83,8 +83,8 @@ async fn the_files_summary_stays_valid_beside_a_running_worker() {
             pb::Policy::default()
         );
     }
-    let with_option = files
-        .import_whole(&["pi.jsonl", "--user", "ann", "--max-message-count", "60"])
+    let with_option = imports
+        .import_ok(&["pi.jsonl", "--user", "ann", "--max-message-count", "60"])
         .await
         .pop()
         .expect("one conversation");
@@ -101,8 +101,8 @@ async fn the_files_summary_stays_valid_beside_a_running_worker() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files
+    let imports = ImportFolder::new(BINARY, &app);
+    imports
         .folder
         .file("pi.jsonl", &session_with_compaction(6_000));
     let rest = [
@@ -126,7 +126,7 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
             .pop()
             .unwrap_or_default()
     };
-    let killed = files.anneal.start(&files.arguments("import", &rest));
+    let killed = imports.anneal.start(&imports.arguments("import", &rest));
     eventually("a part is stored", async || row().await.message_count > 0).await;
     killed.kill().await;
     let half = row().await;
@@ -141,7 +141,10 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
         "the triggers are off during the import"
     );
     for rest in [half.conversation_id.as_str(), "--all"] {
-        let verified = files.anneal.run(&files.arguments("verify", &[rest])).await;
+        let verified = imports
+            .anneal
+            .run(&imports.arguments("verify", &[rest]))
+            .await;
         let remark = format!(
             "{}: an import of it has not come to its end",
             half.conversation_id
@@ -151,11 +154,11 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
             "{verified:?}"
         );
     }
-    let _worker = AnnealBinary::new(BINARY, &files.folder, &app.url)
+    let _worker = AnnealBinary::new(BINARY, &imports.folder, &app.url)
         .worker()
         .await;
-    let conversation = files
-        .import_whole(&["pi.jsonl"])
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
         .await
         .pop()
         .expect("one conversation");
@@ -168,9 +171,9 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
         (Some(90_000), Some(60))
     );
     assert_eq!(policy.keep_recent_turns, Some(3));
-    let verified = files
+    let verified = imports
         .anneal
-        .run(&files.arguments("verify", &["--all"]))
+        .run(&imports.arguments("verify", &["--all"]))
         .await;
     assert!(!verified.out.contains("an import of it"), "{verified:?}");
 }
@@ -178,8 +181,8 @@ async fn an_import_that_was_killed_and_repeated_leaves_the_requested_policy() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_that_fails_switches_the_triggers_on_again() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files
+    let imports = ImportFolder::new(BINARY, &app);
+    imports
         .folder
         .file("pi.jsonl", &session_with_compaction(6_000));
     let row = async || {
@@ -194,9 +197,9 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
             .pop()
             .unwrap_or_default()
     };
-    let import = files
+    let import = imports
         .anneal
-        .start(&files.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
+        .start(&imports.arguments("import", &["pi.jsonl", "--max-message-count", "60"]));
     eventually("a part is stored", async || row().await.message_count > 0).await;
     let held = row().await;
     assert_eq!(
@@ -231,13 +234,15 @@ async fn an_import_that_fails_switches_the_triggers_on_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn triggers_are_evaluated_when_the_import_has_ended() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    let _worker = AnnealBinary::new(BINARY, &files.folder, &app.url)
+    let imports = ImportFolder::new(BINARY, &app);
+    let _worker = AnnealBinary::new(BINARY, &imports.folder, &app.url)
         .worker()
         .await;
-    files.folder.file("pi.jsonl", &session_with_compaction(200));
-    let conversation = files
-        .import_whole(&["pi.jsonl", "--max-message-count", "15"])
+    imports
+        .folder
+        .file("pi.jsonl", &session_with_compaction(200));
+    let conversation = imports
+        .import_ok(&["pi.jsonl", "--max-message-count", "15"])
         .await
         .pop()
         .expect("one conversation");
@@ -259,24 +264,24 @@ async fn triggers_are_evaluated_when_the_import_has_ended() {
 #[tokio::test]
 async fn two_logs_of_one_name_that_share_a_message_are_not_mixed() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let log = |texts: &[&str]| {
         let record = |text: &&str| json!({"type": "user", "content": *text, "ts": 1});
         json_lines(texts.iter().map(record))
     };
-    files
+    imports
         .folder
         .file("main.jsonl", &log(&["Where is Osaka?", "Thanks."]));
-    let conversation = files
-        .import_whole(&["main.jsonl"])
+    let conversation = imports
+        .import_ok(&["main.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    files.folder.file(
+    imports.folder.file(
         "main.jsonl",
         &log(&["What is a turbine?", "Thanks.", "Bye."]),
     );
-    let other = files.import(&["main.jsonl"]).await;
+    let other = imports.import(&["main.jsonl"]).await;
     assert!(
         other.code == Some(1) && other.out.contains("as message 1: the file was rewritten"),
         "{other:?}"
@@ -287,27 +292,27 @@ async fn two_logs_of_one_name_that_share_a_message_are_not_mixed() {
 #[tokio::test]
 async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     for folder in ["ann", "bob"] {
-        std::fs::create_dir(files.folder.path().join(folder)).expect("creates the folder");
+        std::fs::create_dir(imports.folder.path().join(folder)).expect("creates the folder");
     }
     let record = |text: &str| json!({"type": "user", "content": text, "ts": 1});
     // Both files begin with the same record.
-    files
+    imports
         .folder
         .file("ann/main.jsonl", &json_lines([record("Hello")]));
-    files.folder.file(
+    imports.folder.file(
         "bob/main.jsonl",
         &json_lines([record("Hello"), record("I am Bob.")]),
     );
     for _ in 0..2 {
-        let ran = files.import(&["ann/main.jsonl"]).await;
+        let ran = imports.import(&["ann/main.jsonl"]).await;
         assert!(
             ran.code == Some(0) && !ran.out.contains("changed"),
             "{ran:?}"
         );
     }
-    let ran = files.import(&["bob/main.jsonl"]).await;
+    let ran = imports.import(&["bob/main.jsonl"]).await;
     assert!(
         ran.code == Some(0)
             && ran
@@ -315,7 +320,7 @@ async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder
                 .contains("bob/main.jsonl changed: a file of this name"),
         "{ran:?}"
     );
-    let second = files.import(&["bob/main.jsonl"]).await;
+    let second = imports.import(&["bob/main.jsonl"]).await;
     assert!(
         !second.out.contains("changed"),
         "it is reported once: {second:?}"
@@ -324,19 +329,19 @@ async fn an_import_reports_that_a_file_of_the_same_name_came_from_another_folder
         ["ann/main.jsonl", "--as", "ann"],
         ["ann/main.jsonl", "--user", "ann"],
     ] {
-        let named = files.import(&rest).await;
+        let named = imports.import(&rest).await;
         assert!(
             named.code == Some(0) && named.out.contains("1 message stored"),
             "{named:?}"
         );
     }
-    assert_eq!(files.count().await, 3);
+    assert_eq!(imports.count_conversations().await, 3);
 }
 
 #[tokio::test]
 async fn all_stored_messages_are_compared_across_pages_and_pictures() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let picture = json!({"type": "image", "mimeType": "image/png", "data": "QUJD".repeat(400_000)});
     let entry = |n: usize| {
         let content = json!([{"type": "text", "text": format!("See {n}.")}, picture]);
@@ -348,25 +353,25 @@ async fn all_stored_messages_are_compared_across_pages_and_pictures() {
         }
     };
     let mut entries: Vec<Value> = (0..250).map(entry).collect();
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
-    files.import_whole(&["pi.jsonl"]).await;
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    imports.import_ok(&["pi.jsonl"]).await;
     entries.push(entry(250));
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
-    let grown = files.import(&["pi.jsonl"]).await;
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    let grown = imports.import(&["pi.jsonl"]).await;
     assert!(
         grown.out.contains("1 message stored, 250 there already"),
         "{grown:?}"
     );
     entries[120] = pi_message("user", "Something else.");
     entries.push(entry(251));
-    files.folder.file("pi.jsonl", &pi("s1", &entries));
-    let rewritten = files.import(&["pi.jsonl"]).await;
+    imports.folder.file("pi.jsonl", &pi_session("s1", &entries));
+    let rewritten = imports.import(&["pi.jsonl"]).await;
     assert!(
         rewritten.code == Some(1) && rewritten.out.contains("as message 121:"),
         "{rewritten:?}"
     );
     assert_eq!(
-        files.conversations(&rewritten)[0].messages().await.len(),
+        imports.conversations(&rewritten)[0].messages().await.len(),
         251
     );
 }
@@ -374,11 +379,11 @@ async fn all_stored_messages_are_compared_across_pages_and_pictures() {
 #[tokio::test]
 async fn a_bad_file_does_not_stop_the_import_of_the_others() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files
+    let imports = ImportFolder::new(BINARY, &app);
+    imports
         .folder
         .file("bad.jsonl", "Dear diary,\nit was cold.\n");
-    files.folder.file("good.jsonl", &claw0(1));
+    imports.folder.file("good.jsonl", &claw0_session(1));
     let all = [
         "missing.jsonl",
         "bad.jsonl",
@@ -386,17 +391,17 @@ async fn a_bad_file_does_not_stop_the_import_of_the_others() {
         "--report",
         "report.jsonl",
     ];
-    let strict = files.import(&[&all[..], &["--strict"]].concat()).await;
+    let strict = imports.import(&[&all[..], &["--strict"]].concat()).await;
     assert!(
         strict.code == Some(1) && strict.err.contains("missing.jsonl"),
         "{strict:?}"
     );
     assert_eq!(
-        files.count().await,
+        imports.count_conversations().await,
         0,
         "a strict import ends at the first error"
     );
-    let ran = files.import(&all).await;
+    let ran = imports.import(&all).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.err.contains("cannot import missing.jsonl")
@@ -404,7 +409,7 @@ async fn a_bad_file_does_not_stop_the_import_of_the_others() {
         "{ran:?}"
     );
     assert_eq!(
-        files
+        imports
             .conversations(&ran)
             .pop()
             .expect("the good file's conversation")
@@ -413,7 +418,7 @@ async fn a_bad_file_does_not_stop_the_import_of_the_others() {
             .len(),
         4
     );
-    let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+    let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
         .expect("the report is there");
     let refused: Vec<Value> = report
         .lines()
@@ -435,10 +440,10 @@ async fn a_bad_file_does_not_stop_the_import_of_the_others() {
 #[tokio::test]
 async fn a_refusal_of_the_server_ends_the_import() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("one.jsonl", &claw0(1));
-    files.folder.file("two.jsonl", &claw0(2));
-    let ran = files
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("one.jsonl", &claw0_session(1));
+    imports.folder.file("two.jsonl", &claw0_session(2));
+    let ran = imports
         .import(&["one.jsonl", "two.jsonl", "--agent", &"a".repeat(129)])
         .await;
     assert!(
@@ -450,18 +455,18 @@ async fn a_refusal_of_the_server_ends_the_import() {
 #[tokio::test]
 async fn a_conversation_that_stops_storing_tools_is_found_again() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("claw.jsonl", &claw0(2));
-    let conversation = files
-        .import_whole(&["claw.jsonl"])
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("claw.jsonl", &claw0_session(2));
+    let conversation = imports
+        .import_ok(&["claw.jsonl"])
         .await
         .pop()
         .expect("one conversation");
     assert_eq!(conversation.messages().await.len(), 8);
-    files.folder.file("claw.jsonl", &claw0(3));
+    imports.folder.file("claw.jsonl", &claw0_session(3));
     for _ in 0..2 {
-        files
-            .import_whole(&["claw.jsonl", "--profile", "zeroclaw"])
+        imports
+            .import_ok(&["claw.jsonl", "--profile", "zeroclaw"])
             .await;
         let texts: Vec<String> = conversation
             .texts_by_role()
@@ -471,8 +476,8 @@ async fn a_conversation_that_stops_storing_tools_is_found_again() {
             .collect();
         assert_eq!(texts[8..], ["What is in file 2?", "I look.", "Line 2."]);
     }
-    files.folder.file("claw.jsonl", &claw0(4));
-    let grown = files.import(&["claw.jsonl"]).await;
+    imports.folder.file("claw.jsonl", &claw0_session(4));
+    let grown = imports.import(&["claw.jsonl"]).await;
     assert!(
         grown.code == Some(0) && conversation.messages().await.len() == 14,
         "{grown:?}"
@@ -483,17 +488,17 @@ async fn a_conversation_that_stops_storing_tools_is_found_again() {
 #[tokio::test]
 async fn an_import_continues_when_its_output_is_closed() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let names: Vec<String> = (0..5).map(|n| format!("{n}.jsonl")).collect();
     for (turns, name) in (1..).zip(&names) {
-        files.folder.file(name, &claw0(turns));
+        imports.folder.file(name, &claw0_session(turns));
     }
     let rest: Vec<&str> = names.iter().map(String::as_str).collect();
-    let arguments = files.arguments("import", &rest);
+    let arguments = imports.arguments("import", &rest);
     let mut import = std::process::Command::new(BINARY);
     import
         .args(&arguments)
-        .current_dir(files.folder.path())
+        .current_dir(imports.folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut import = import.spawn().expect("the binary starts");
@@ -505,17 +510,19 @@ async fn an_import_continues_when_its_output_is_closed() {
     });
     let ended = ended.await.expect("no panic");
     assert!(ended.status.success(), "{ended:?}");
-    assert_eq!(files.count().await, 5);
+    assert_eq!(imports.count_conversations().await, 5);
 }
 
 #[tokio::test]
 async fn control_characters_in_a_file_name_are_escaped() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let name = "a\u{1b}[2Jb.jsonl";
-    files.folder.file(name, &format!("{}{{oops\n", claw0(1)));
+    imports
+        .folder
+        .file(name, &format!("{}{{oops\n", claw0_session(1)));
     let missing = "none\u{1b}[2J.jsonl";
-    let ran = files.import(&[name, missing, "--format", "claw0"]).await;
+    let ran = imports.import(&[name, missing, "--format", "claw0"]).await;
     assert!(
         ran.out.contains("a\u{fffd}[2Jb.jsonl: 1 conversation")
             && ran.out.contains("line 6 refused"),
@@ -532,11 +539,12 @@ async fn control_characters_in_a_file_name_are_escaped() {
 async fn a_report_has_all_of_100100_remarks() {
     const REMARKS: usize = 100_100;
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files
-        .folder
-        .file("broken.jsonl", &(claw0(1) + &"{oops\n".repeat(REMARKS)));
-    let ran = files
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file(
+        "broken.jsonl",
+        &(claw0_session(1) + &"{oops\n".repeat(REMARKS)),
+    );
+    let ran = imports
         .import(&[
             "broken.jsonl",
             "--format",
@@ -549,7 +557,7 @@ async fn a_report_has_all_of_100100_remarks() {
         ran.out.contains("100100 refused") && ran.out.contains("… and 100080 more"),
         "{ran:?}"
     );
-    let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+    let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
         .expect("the report is there");
     assert_eq!(report.lines().count(), REMARKS);
     assert!(

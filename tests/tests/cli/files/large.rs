@@ -3,7 +3,7 @@
 
 use std::{io::Write as _, time::Instant};
 
-use anneal_tests::{AnnealBinary, Folder, Process, TestApp, claw0, pb};
+use anneal_tests::{AnnealBinary, Folder, Process, TestApp, claw0_session, pb};
 use pb::conversation_service_client::ConversationServiceClient;
 
 use crate::files::BINARY;
@@ -20,7 +20,7 @@ fn write_log(path: &std::path::Path, min_bytes: u64) -> i64 {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path).expect("a file"));
     let (mut bytes, mut messages) = (0, 0);
     while bytes < min_bytes {
-        let turn = claw0(1).replace(
+        let turn = claw0_session(1).replace(
             "file 0",
             &"a line of a log that says little. ".repeat(1_500),
         );

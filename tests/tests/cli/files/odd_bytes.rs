@@ -21,7 +21,7 @@ fn line(format: &str, text: &str) -> String {
 #[tokio::test]
 async fn every_format_stores_or_reports_odd_bytes() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     for format in ["claw0", "pi", "sharegpt", "openai", "anthropic"] {
         let header = (format == "pi")
             .then(|| json!({"type": "session", "version": 3, "id": "odd"}).to_string());
@@ -40,12 +40,12 @@ async fn every_format_stores_or_reports_odd_bytes() {
             line(format, r#""冷たい 🧊""#).into_bytes(),
         ]);
         let bytes = [b"\xef\xbb\xbf".to_vec(), lines.join(b"\r\n".as_slice())].concat();
-        std::fs::write(files.folder.path().join(format), bytes).expect("writes");
+        std::fs::write(imports.folder.path().join(format), bytes).expect("writes");
         let import = [format, "--format", format, "--report", "report.jsonl"];
-        let ran = files.import(&import).await;
+        let ran = imports.import(&import).await;
         assert_eq!(ran.code, Some(1), "{format}: {ran:?}");
         let mut texts = Vec::new();
-        for conversation in files.conversations(&ran) {
+        for conversation in imports.conversations(&ran) {
             texts.extend(
                 conversation
                     .texts_by_role()
@@ -65,7 +65,7 @@ async fn every_format_stores_or_reports_odd_bytes() {
             "冷たい 🧊",
         ];
         assert_eq!(texts, expected, "{format}: {ran:?}");
-        let report = std::fs::read_to_string(files.folder.path().join("report.jsonl"))
+        let report = std::fs::read_to_string(imports.folder.path().join("report.jsonl"))
             .expect("the report is there");
         let remarks = report
             .lines()
@@ -91,7 +91,7 @@ async fn every_format_stores_or_reports_odd_bytes() {
             expected.map(|(line, fate)| (line, fate.to_owned())),
             "{format}: {report}"
         );
-        let again = files.import(&import).await;
+        let again = imports.import(&import).await;
         assert!(
             again.out.contains(", 0 messages stored, 4 there already"),
             "{format}: {again:?}"

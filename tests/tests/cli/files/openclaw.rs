@@ -1,7 +1,7 @@
 //! Sessions as OpenClaw leaves them: turns that ended in errors, repeated questions, and call ids
 //! with two parts.
 
-use anneal_tests::{ImportFolder, TestApp, pb, pi, pi_message};
+use anneal_tests::{ImportFolder, TestApp, pb, pi_message, pi_session};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
@@ -26,7 +26,7 @@ fn session() -> String {
     let result = json!({"type": "message", "message": {"role": "toolResult", "toolCallId": ID, "toolName": "exec",
         "content": [{"type": "text", "text": "a.txt"}], "isError": false, "timestamp": 4}});
     let note = json!({"type": "custom", "customType": "openclaw:prompt-error", "data": {"error": "timeout"}});
-    pi(
+    pi_session(
         "claw-1",
         &[
             pi_message("user", "What is here?"),
@@ -79,15 +79,17 @@ fn anthropic_ids(messages: &[Value]) -> Ids<'_> {
 #[tokio::test]
 async fn an_openclaw_session_is_stored_whole_and_rendered_as_providers_accept_it() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("claw.jsonl", &session());
-    let ran = files.import(&["claw.jsonl", "--profile", "openclaw"]).await;
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("claw.jsonl", &session());
+    let ran = imports
+        .import(&["claw.jsonl", "--profile", "openclaw"])
+        .await;
     assert!(
         ran.code == Some(0) && ran.out.contains("8 messages stored, 0 there already\n"),
         "the import reports no remark: {ran:?}"
     );
-    let conversation = files.conversations(&ran).pop().expect("one conversation");
-    let given = conversation.given().await;
+    let conversation = imports.conversations(&ran).pop().expect("one conversation");
+    let given = conversation.as_new_messages().await;
     let errors: Vec<Option<&str>> = given
         .iter()
         .map(|message| message.metadata.get("pi.errorMessage").map(String::as_str))
@@ -144,17 +146,17 @@ async fn an_openclaw_session_is_stored_whole_and_rendered_as_providers_accept_it
         );
     }
 
-    files.folder.file(
+    imports.folder.file(
         "back.jsonl",
-        &files.export(&[&conversation.id, "--format", "pi"]).await,
+        &imports.export(&[&conversation.id, "--format", "pi"]).await,
     );
-    let imported_again = files
-        .import_whole(&["back.jsonl", "--user", "back"])
+    let imported_again = imports
+        .import_ok(&["back.jsonl", "--user", "back"])
         .await
         .pop()
         .expect("one conversation");
     assert_eq!(
-        imported_again.given().await,
+        imported_again.as_new_messages().await,
         given,
         "the exported session has the same messages"
     );
@@ -164,27 +166,27 @@ async fn an_openclaw_session_is_stored_whole_and_rendered_as_providers_accept_it
 #[tokio::test]
 async fn an_openclaw_session_that_grows_is_found_again() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let whole = session();
     let lines: Vec<&str> = whole.lines().collect();
     for count in 2..=lines.len() {
-        files
+        imports
             .folder
             .file("claw.jsonl", &(lines[..count].join("\n") + "\n"));
-        files.import_whole(&["claw.jsonl"]).await;
+        imports.import_ok(&["claw.jsonl"]).await;
     }
-    let grown = files
-        .import_whole(&["claw.jsonl"])
+    let grown = imports
+        .import_ok(&["claw.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    let at_once = files
-        .import_whole(&["claw.jsonl", "--user", "at once"])
+    let at_once = imports
+        .import_ok(&["claw.jsonl", "--user", "at once"])
         .await
         .pop()
         .expect("one conversation");
     let parts_by_role = async |conversation: &anneal_tests::TestConversation<'_>| {
-        let given = conversation.given().await.into_iter();
+        let given = conversation.as_new_messages().await.into_iter();
         given
             .map(|message| (message.role, message.parts))
             .collect::<Vec<_>>()

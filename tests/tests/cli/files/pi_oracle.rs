@@ -209,9 +209,9 @@ async fn the_service_sends_the_same_as_pi_except_for_what_providers_refuse() {
         "100000000",
     ];
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    let conversation = files
-        .import_whole(&[&[session], &no_triggers[..]].concat())
+    let imports = ImportFolder::new(BINARY, &app);
+    let conversation = imports
+        .import_ok(&[&[session], &no_triggers[..]].concat())
         .await
         .pop()
         .expect("one conversation");

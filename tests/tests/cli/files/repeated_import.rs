@@ -2,8 +2,8 @@
 //! is stored once.
 
 use anneal_tests::{
-    AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0, eventually, json_lines, pb, pi,
-    pi_message, user,
+    AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, json_lines, pb,
+    pi_message, pi_session, user,
 };
 
 use crate::files::BINARY;
@@ -21,12 +21,12 @@ fn openai(turns: usize) -> String {
 #[tokio::test]
 async fn a_second_import_adds_nothing_in_any_format() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("chat.jsonl", &openai(3));
-    files.folder.file("session.jsonl", &claw0(3));
-    files.folder.file(
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("chat.jsonl", &openai(3));
+    imports.folder.file("session.jsonl", &claw0_session(3));
+    imports.folder.file(
         "pi.jsonl",
-        &pi(
+        &pi_session(
             "s1",
             &[
                 pi_message("user", "Hello?"),
@@ -35,9 +35,9 @@ async fn a_second_import_adds_nothing_in_any_format() {
         ),
     );
     let all = ["chat.jsonl", "session.jsonl", "pi.jsonl"];
-    let first = files.import_whole(&all).await;
+    let first = imports.import_ok(&all).await;
     assert_eq!(first[0].conversation().await.system_prompt, "Be brief.");
-    let again = files.import(&all).await;
+    let again = imports.import(&all).await;
     assert_eq!(
         again.out.matches(", 0 messages stored, ").count(),
         3,
@@ -49,20 +49,18 @@ async fn a_second_import_adds_nothing_in_any_format() {
             .map(|conversation| conversation.id.clone())
             .collect::<Vec<_>>()
     };
-    assert_eq!(ids(&files.conversations(&again)), ids(&first));
-    assert_eq!(files.count().await, 3);
-    files.folder.file("renamed.jsonl", &openai(3));
-    files.import_whole(&["renamed.jsonl"]).await;
+    assert_eq!(ids(&imports.conversations(&again)), ids(&first));
+    assert_eq!(imports.count_conversations().await, 3);
+    imports.folder.file("renamed.jsonl", &openai(3));
+    imports.import_ok(&["renamed.jsonl"]).await;
     assert_eq!(
-        files.count().await,
+        imports.count_conversations().await,
         3,
         "a conversation without a name is identified by its content"
     );
-    files
-        .import_whole(&["chat.jsonl", "--agent", "other"])
-        .await;
+    imports.import_ok(&["chat.jsonl", "--agent", "other"]).await;
     assert_eq!(
-        files.count().await,
+        imports.count_conversations().await,
         4,
         "another agent has another conversation"
     );
@@ -74,42 +72,46 @@ async fn a_second_import_adds_nothing_in_any_format() {
 #[tokio::test]
 async fn an_import_of_a_grown_session_adds_only_the_new_messages() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let entries = [
         pi_message("user", "One?"),
         pi_message("assistant", "One."),
         pi_message("user", "Two?"),
     ];
     for (name, short, long) in [
-        ("claw.jsonl", claw0(2), claw0(40)),
-        ("pi.jsonl", pi("s1", &entries[..2]), pi("s1", &entries)),
+        ("claw.jsonl", claw0_session(2), claw0_session(40)),
+        (
+            "pi.jsonl",
+            pi_session("s1", &entries[..2]),
+            pi_session("s1", &entries),
+        ),
     ] {
-        files.folder.file(name, &short);
-        let first = files
-            .import_whole(&[name])
+        imports.folder.file(name, &short);
+        let first = imports
+            .import_ok(&[name])
             .await
             .pop()
             .expect("one conversation");
-        let before = first.given().await;
-        files.folder.file(name, &long);
-        let grown = files
-            .import_whole(&[name])
+        let before = first.as_new_messages().await;
+        imports.folder.file(name, &long);
+        let grown = imports
+            .import_ok(&[name])
             .await
             .pop()
             .expect("one conversation");
         assert_eq!(grown.id, first.id, "{name}");
-        let after = grown.given().await;
+        let after = grown.as_new_messages().await;
         assert!(
             after.len() > before.len() && after.starts_with(&before),
             "{name}: {} messages",
             after.len()
         );
-        let whole = files
-            .import_whole(&[name, "--user", "somebody"])
+        let whole = imports
+            .import_ok(&[name, "--user", "somebody"])
             .await
             .pop()
             .expect("one conversation")
-            .given()
+            .as_new_messages()
             .await;
         assert_eq!(after, whole, "{name}: as if it had been imported at once");
         grown.verify().await;
@@ -119,37 +121,37 @@ async fn an_import_of_a_grown_session_adds_only_the_new_messages() {
 #[tokio::test]
 async fn a_session_that_was_rewritten_or_continued_here_is_refused_with_a_sentence() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let session = |last: &str| {
-        pi(
+        pi_session(
             "s1",
             &[pi_message("user", "One?"), pi_message("assistant", last)],
         )
     };
-    files.folder.file("pi.jsonl", &session("One."));
-    let conversation = files
-        .import_whole(&["pi.jsonl"])
+    imports.folder.file("pi.jsonl", &session("One."));
+    let conversation = imports
+        .import_ok(&["pi.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    files.folder.file("pi.jsonl", &session("Uno."));
-    let rewritten = files.import(&["pi.jsonl"]).await;
+    imports.folder.file("pi.jsonl", &session("Uno."));
+    let rewritten = imports.import(&["pi.jsonl"]).await;
     assert_eq!(rewritten.code, Some(1), "{rewritten:?}");
     assert!(
         rewritten.out.contains("the file was rewritten"),
         "{rewritten:?}"
     );
-    files.folder.file("pi.jsonl", &session("One."));
+    imports.folder.file("pi.jsonl", &session("One."));
     conversation.append("Said here.").await;
-    let same = files.import(&["pi.jsonl"]).await;
+    let same = imports.import(&["pi.jsonl"]).await;
     assert_eq!(same.code, Some(0), "the file holds nothing new: {same:?}");
     let more = [
         pi_message("user", "One?"),
         pi_message("assistant", "One."),
         pi_message("user", "Said there."),
     ];
-    files.folder.file("pi.jsonl", &pi("s1", &more));
-    let continued = files.import(&["pi.jsonl"]).await;
+    imports.folder.file("pi.jsonl", &pi_session("s1", &more));
+    let continued = imports.import(&["pi.jsonl"]).await;
     assert!(
         continued.code == Some(1) && continued.out.contains("has gone on by itself"),
         "{continued:?}"
@@ -160,11 +162,11 @@ async fn a_session_that_was_rewritten_or_continued_here_is_refused_with_a_senten
 #[tokio::test]
 async fn a_conversation_without_tool_messages_is_found_again_and_grows() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("claw.jsonl", &claw0(2));
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("claw.jsonl", &claw0_session(2));
     let import = ["claw.jsonl", "--profile", "zeroclaw"];
-    let conversation = files
-        .import_whole(&import)
+    let conversation = imports
+        .import_ok(&import)
         .await
         .pop()
         .expect("one conversation");
@@ -186,11 +188,11 @@ async fn a_conversation_without_tool_messages_is_found_again_and_grows() {
     ];
     assert_eq!(texts().await, two, "no calls and no results");
     for _ in 0..2 {
-        files.import_whole(&import).await;
+        imports.import_ok(&import).await;
         assert_eq!(texts().await, two);
     }
-    files.folder.file("claw.jsonl", &claw0(3));
-    files.import_whole(&import).await;
+    imports.folder.file("claw.jsonl", &claw0_session(3));
+    imports.import_ok(&import).await;
     assert_eq!(
         texts().await[6..],
         ["What is in file 2?", "I look.", "Line 2."]
@@ -199,8 +201,8 @@ async fn a_conversation_without_tool_messages_is_found_again_and_grows() {
 }
 
 /// Reads the number of messages of the newest conversation.
-async fn count_messages(files: &ImportFolder<'_>) -> i64 {
-    let listed = files
+async fn count_messages(imports: &ImportFolder<'_>) -> i64 {
+    let listed = imports
         .app
         .conversations()
         .list_conversations(pb::ListConversationsRequest::default())
@@ -214,38 +216,38 @@ async fn count_messages(files: &ImportFolder<'_>) -> i64 {
 }
 
 /// Kills this many imports of the file before they end, then imports it completely.
-async fn kill_and_complete(files: &ImportFolder<'_>, name: &str, kills: usize) {
-    let anneal: &AnnealBinary = &files.anneal;
+async fn kill_and_complete(imports: &ImportFolder<'_>, name: &str, kills: usize) {
+    let anneal: &AnnealBinary = &imports.anneal;
     for _ in 0..kills {
-        let before = count_messages(files).await;
-        let killed = anneal.start(&files.arguments("import", &[name]));
+        let before = count_messages(imports).await;
+        let killed = anneal.start(&imports.arguments("import", &[name]));
         eventually("more is stored", async || {
-            count_messages(files).await > before
+            count_messages(imports).await > before
         })
         .await;
         killed.kill().await;
     }
-    files.import_whole(&[name]).await;
+    imports.import_ok(&[name]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_killed_three_times_stores_every_message_once() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("claw.jsonl", &claw0(2_000));
-    kill_and_complete(&files, "claw.jsonl", 3).await;
-    let whole = files
-        .import_whole(&["claw.jsonl", "--user", "at once"])
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("claw.jsonl", &claw0_session(2_000));
+    kill_and_complete(&imports, "claw.jsonl", 3).await;
+    let whole = imports
+        .import_ok(&["claw.jsonl", "--user", "at once"])
         .await
         .pop()
         .expect("one conversation");
-    let killed = files
-        .import_whole(&["claw.jsonl"])
+    let killed = imports
+        .import_ok(&["claw.jsonl"])
         .await
         .pop()
         .expect("one conversation");
-    let killed_messages = killed.given().await;
-    let whole_messages = whole.given().await;
+    let killed_messages = killed.as_new_messages().await;
+    let whole_messages = whole.as_new_messages().await;
     assert!(
         killed_messages == whole_messages,
         "{} messages, {} at once",
@@ -258,26 +260,32 @@ async fn an_import_killed_three_times_stores_every_message_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_whose_connection_is_lost_continues_on_another_one() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
-    files.folder.file("claw.jsonl", &claw0(2_000));
+    let imports = ImportFolder::new(BINARY, &app);
+    imports.folder.file("claw.jsonl", &claw0_session(2_000));
     let proxy = TcpProxy::to_port(app.addresses.grpc.port()).await;
     let address = format!("http://127.0.0.1:{}", proxy.port());
-    let import = files
+    let import = imports
         .anneal
         .start(&["import", "--address", &address, "claw.jsonl"]);
     for _ in 0..3 {
-        let before = count_messages(&files).await;
+        let before = count_messages(&imports).await;
         eventually("more is stored", async || {
-            count_messages(&files).await > before
+            count_messages(&imports).await > before
         })
         .await;
         proxy.close_connections();
     }
     assert_eq!(import.wait_for_exit().await, Some(0));
-    let (conversations, messages) = (files.count().await, count_messages(&files).await);
-    files.import_whole(&["claw.jsonl"]).await;
+    let (conversations, messages) = (
+        imports.count_conversations().await,
+        count_messages(&imports).await,
+    );
+    imports.import_ok(&["claw.jsonl"]).await;
     assert_eq!(
-        (files.count().await, count_messages(&files).await),
+        (
+            imports.count_conversations().await,
+            count_messages(&imports).await
+        ),
         (conversations, messages),
         "another import adds nothing"
     );
@@ -286,16 +294,16 @@ async fn an_import_whose_connection_is_lost_continues_on_another_one() {
 #[tokio::test]
 async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let mut left = pi_message("assistant", "Left.");
     left["parentId"] = "00000001".into();
     let mut right = pi_message("assistant", "Right.");
     right["parentId"] = "00000001".into();
-    files.folder.file(
+    imports.folder.file(
         "pi.jsonl",
-        &pi("s1", &[pi_message("user", "Where?"), left, right]),
+        &pi_session("s1", &[pi_message("user", "Where?"), left, right]),
     );
-    let active = files.import_whole(&["pi.jsonl"]).await;
+    let active = imports.import_ok(&["pi.jsonl"]).await;
     assert_eq!(active.len(), 1);
     assert_eq!(
         active[0].texts_by_role().await[1].1,
@@ -303,7 +311,7 @@ async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
         "the branch of the last entry"
     );
     for _ in 0..2 {
-        let both = files.import_whole(&["pi.jsonl", "--all-branches"]).await;
+        let both = imports.import_ok(&["pi.jsonl", "--all-branches"]).await;
         let mut answers = Vec::new();
         for conversation in &both {
             answers.push(conversation.texts_by_role().await[1].1.clone());
@@ -311,7 +319,7 @@ async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
         answers.sort();
         assert_eq!(answers, ["Left.", "Right."]);
         assert_eq!(
-            files.count().await,
+            imports.count_conversations().await,
             2,
             "the active branch is the conversation of the first import"
         );
@@ -321,7 +329,7 @@ async fn all_branches_imports_each_branch_of_a_session_as_a_conversation() {
 #[tokio::test]
 async fn import_reads_pipes_and_applies_the_options() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let rest = [
         "--format",
         "claw0",
@@ -335,29 +343,32 @@ async fn import_reads_pipes_and_applies_the_options() {
         "7",
     ];
     for pipe in ["-", "-", "/dev/stdin"] {
-        let arguments = files.arguments("import", &[&[pipe][..], &rest].concat());
-        let ran = files.anneal.run_with_input(&arguments, &claw0(1)).await;
+        let arguments = imports.arguments("import", &[&[pipe][..], &rest].concat());
+        let ran = imports
+            .anneal
+            .run_with_input(&arguments, &claw0_session(1))
+            .await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        let row = files.conversations(&ran)[0].conversation().await;
+        let row = imports.conversations(&ran)[0].conversation().await;
         assert_eq!(
             (row.agent_id.as_str(), row.user_id.as_str()),
             ("bot", "ann")
         );
         assert_eq!(row.policy.expect("a policy").max_message_count, Some(7));
     }
-    assert_eq!(files.count().await, 1);
+    assert_eq!(imports.count_conversations().await, 1);
 }
 
 #[tokio::test]
 async fn a_thousand_small_conversations_of_one_file_are_stored_once_each() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let line = |n: usize| serde_json::json!({"messages": [{"role": "user", "content": format!("Hello {n}?")}]});
-    files
+    imports
         .folder
         .file("chats.jsonl", &json_lines((0..1_000).map(line)));
     for (stored, there) in [(1_000, 0), (0, 1_000)] {
-        let ran = files.import(&["chats.jsonl"]).await;
+        let ran = imports.import(&["chats.jsonl"]).await;
         let summary =
             format!("1000 conversations, {stored} messages stored, {there} there already");
         assert!(
@@ -379,15 +390,15 @@ async fn a_thousand_small_conversations_of_one_file_are_stored_once_each() {
 #[tokio::test]
 async fn two_equal_conversations_of_one_file_are_both_stored() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let line = serde_json::json!({"messages": [{"role": "user", "content": "Hello?"}]});
-    files
+    imports
         .folder
         .file("chats.jsonl", &format!("{line}\n{line}\n"));
     for _ in 0..2 {
-        let conversations = files.import_whole(&["chats.jsonl"]).await;
+        let conversations = imports.import_ok(&["chats.jsonl"]).await;
         assert_eq!(conversations.len(), 2);
-        assert_eq!(conversations[0].given().await, [user("Hello?")]);
+        assert_eq!(conversations[0].as_new_messages().await, [user("Hello?")]);
     }
-    assert_eq!(files.count().await, 2);
+    assert_eq!(imports.count_conversations().await, 2);
 }

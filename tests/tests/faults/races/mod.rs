@@ -1,9 +1,11 @@
-//! Races between two operations on the same rows, most of them in both orders. The test holds a lock
+//! Races between two operations on the same rows, most of them in both orders. The test holds a
+//! lock
 //! that the first operation needs in the middle of its transaction and waits until PostgreSQL shows
 //! the operation waiting. Then it starts the second operation, waits until that one waits too (or
 //! has ended without waiting), and releases the lock. The order is the same in every run.
 //!
-//! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and imports.
+//! - `checkpoints.rs`: the commit of a checkpoint against separators, other checkpoints and
+//!   imports.
 //! - `deletions.rs`: a deletion against summaries, claims, counts, appends and another deletion.
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.

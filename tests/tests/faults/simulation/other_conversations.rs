@@ -2,7 +2,7 @@
 //! imported from a growing file.
 
 use anneal_core::caller::ConversationId;
-use anneal_tests::{ImportFolder, claw0, direct_scope, pb, status_details};
+use anneal_tests::{ImportFolder, claw0_session, direct_scope, pb, status_details};
 use tonic::Code;
 
 use crate::simulation::{
@@ -112,12 +112,12 @@ impl SimulatedConversation<'_> {
     /// Imports the file. Only its new messages may be added to its conversation.
     pub(crate) async fn import_file(&mut self, turns: u8) -> Result<(), Violation> {
         self.others.turns += usize::from(turns) + usize::from(self.others.turns == 0);
-        let files = ImportFolder::new(BINARY, self.app);
-        files
+        let imports = ImportFolder::new(BINARY, self.app);
+        imports
             .folder
-            .file("session.jsonl", &claw0(self.others.turns));
-        let ran = files.import(&["session.jsonl"]).await;
-        let [conversation] = &files.conversations(&ran)[..] else {
+            .file("session.jsonl", &claw0_session(self.others.turns));
+        let ran = imports.import(&["session.jsonl"]).await;
+        let [conversation] = &imports.conversations(&ran)[..] else {
             return Err(format!("not imported: {ran:?}"));
         };
         if self
@@ -132,7 +132,10 @@ impl SimulatedConversation<'_> {
             ));
         }
         self.others.imported = Some(conversation.id.clone());
-        let (given, wanted) = (conversation.given().await.len(), 4 * self.others.turns);
+        let (given, wanted) = (
+            conversation.as_new_messages().await.len(),
+            4 * self.others.turns,
+        );
         conversation.verify().await;
         self.record_event("imports");
         if given == wanted {

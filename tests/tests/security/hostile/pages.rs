@@ -84,7 +84,7 @@ async fn create_tokens(app: &TestApp) -> (String, [String; 4]) {
     // Two jobs are waiting.
     conversation.turns(1).await;
     app.conversation().await.turns(1).await;
-    let [messages, conversations, jobs, checkpoints] = first_pages(app, &conversation).await;
+    let [messages, conversations, jobs, checkpoints] = first_page_tokens(app, &conversation).await;
     assert!(
         ![&messages, &conversations, &jobs, &checkpoints]
             .iter()
@@ -96,7 +96,8 @@ async fn create_tokens(app: &TestApp) -> (String, [String; 4]) {
     )
 }
 
-async fn first_pages(app: &TestApp, conversation: &TestConversation<'_>) -> [String; 4] {
+/// The tokens after the first entry of the four lists.
+async fn first_page_tokens(app: &TestApp, conversation: &TestConversation<'_>) -> [String; 4] {
     let id = || conversation.id.clone();
     let ask = pb::ListMessagesRequest {
         conversation_id: id(),
@@ -165,15 +166,16 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
             }
         }
     }
-    let [of_other, _, _, points_of_other] = [&tokens[0], &tokens[1], &tokens[2], &tokens[3]];
-    let [messages, ..] = lists(&other.id, of_other);
+    let [messages_token, _, _, checkpoints_token] =
+        [&tokens[0], &tokens[1], &tokens[2], &tokens[3]];
+    let [messages, ..] = lists(&other.id, messages_token);
     cases.push(refused(
         "a token of another conversation",
         messages,
         INVALID,
         "page_token",
     ));
-    let [.., checkpoints] = lists(&other.id, points_of_other);
+    let [.., checkpoints] = lists(&other.id, checkpoints_token);
     cases.push(refused(
         "checkpoints of another conversation",
         checkpoints,
@@ -183,7 +185,7 @@ pub(crate) async fn foreign_tokens(app: &TestApp) -> Vec<Case> {
     let backwards = ask_about!(
         id.as_str(),
         ListMessagesRequest {
-            page_token: of_other.as_str(),
+            page_token: messages_token.as_str(),
             newest_first: true
         }
     );

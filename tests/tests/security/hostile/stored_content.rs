@@ -339,11 +339,11 @@ async fn odd_content_makes_valid_contexts_of_every_format() {
 #[tokio::test]
 async fn odd_content_survives_export_and_import() {
     let app = TestApp::start().await;
-    let files = ImportFolder::new(BINARY, &app);
+    let imports = ImportFolder::new(BINARY, &app);
     let conversation = append_to_new(&app, without_compaction(), &named_messages()).await;
-    let given = conversation.given().await;
+    let given = conversation.as_new_messages().await;
     for format in ["claw0", "pi", "openai"] {
-        files
+        imports
             .export(&[
                 &conversation.id,
                 "--format",
@@ -353,12 +353,12 @@ async fn odd_content_survives_export_and_import() {
                 "--force",
             ])
             .await;
-        let back = files
-            .import_whole(&[format, "--format", format, "--user", format])
+        let back = imports
+            .import_ok(&[format, "--format", format, "--user", format])
             .await
             .pop()
             .expect("one");
-        let imported = back.given().await;
+        let imported = back.as_new_messages().await;
         let wrong = given
             .iter()
             .zip(&imported)

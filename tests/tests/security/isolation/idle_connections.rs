@@ -232,7 +232,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("is sent");
     let (server, client) = (app.addresses.http, stream.local_addr().expect("an address"));
-    // Half a minute after the socket buffers are full.
+    // The server closes the connection half a minute after the socket buffers are full.
     let mut interval = tokio::time::interval(Duration::from_millis(100));
     let closed = async {
         while is_open(server, client) {

@@ -8,7 +8,9 @@ use std::{
 };
 
 use anneal_tests::{
-    Gate, Say, Script, ScriptedModel, SseEvent, SseStream, frame, kind, request_head, text_of,
+    Gate, Say, Script, ScriptedModel, SseEvent, SseStream,
+    raw_http2::{frame, kind, request_head},
+    text_of,
 };
 use futures::{StreamExt as _, stream};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{RawHttp2, kind, unary};
+use anneal_tests::raw_http2::{RawHttp2, kind, unary};
 use futures::{StreamExt as _, stream};
 use tonic::{Code, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};

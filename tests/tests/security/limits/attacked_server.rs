@@ -23,9 +23,10 @@ use crate::limits::{
 
 /// Limit on the peak memory of the process, in MiB.
 const MAX_MEMORY_MIB: u64 = 512;
-/// Duration in seconds of a flood that the server does not end. `ANNEAL_FLOOD_SECONDS` overrides
-/// it.
-const FLOOD_SECONDS: u64 = 1;
+/// Duration in seconds of a flood that the server does not end: long enough for a hundred calls of
+/// the neighbour, so that one slow call is not the 99th percentile. `ANNEAL_FLOOD_SECONDS`
+/// overrides it.
+const FLOOD_SECONDS: u64 = 5;
 
 /// Duration of a flood that the server does not end.
 pub(crate) fn flood_duration() -> Duration {

@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anneal_server::LimitSettings;
-use anneal_tests::{RawHttp2, TestApp, TestConversation, kind, pb, user};
+use anneal_tests::{
+    TestApp, TestConversation, pb,
+    raw_http2::{RawHttp2, kind},
+    user,
+};
 use pb::message_service_client::MessageServiceClient;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use anneal_tests::{RawHttp2, frame, kind, literal, pb, request_head};
+use anneal_tests::{
+    pb,
+    raw_http2::{RawHttp2, frame, kind, literal, request_head},
+};
 use futures::future::join_all;
 use pb::conversation_service_client::ConversationServiceClient;
 
@@ -52,7 +55,7 @@ async fn flood(
 async fn read_codes(reading: tokio::net::tcp::OwnedReadHalf) -> Option<u32> {
     let mut reading = tokio::io::BufReader::new(reading);
     let mut code = None;
-    while let Some(frame) = anneal_tests::next_frame(&mut reading).await {
+    while let Some(frame) = anneal_tests::raw_http2::next_frame(&mut reading).await {
         code = frame.goaway_code().or(code);
     }
     code

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anneal_server::LimitSettings;
-use anneal_tests::{RawHttp2, TestApp, frame, kind, pb, request_head, user};
+use anneal_tests::{
+    TestApp, pb,
+    raw_http2::{RawHttp2, frame, kind, request_head},
+    user,
+};
 use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{RawHttp2, TestApp, assert_refused, frame, kind, pb, request_head, user};
+use anneal_tests::{
+    TestApp, assert_refused, pb,
+    raw_http2::{RawHttp2, frame, kind, request_head},
+    user,
+};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,

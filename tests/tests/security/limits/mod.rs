@@ -1,8 +1,8 @@
 //! Limits on what callers may use of a server, and attacks on them.
 //!
 //! Shared by the tests:
-//! - `attacked_server`: starts a server process, runs an attack on it and asserts that it
-//!   withstands.
+//! - `attacked_server`: starts a server process and runs an attack on it. Its `run_attack` asserts
+//!   that the neighbour is served in time meanwhile, and that the attack leaves nothing behind.
 //! - `neighbour`: another tenant and health probes, whose latencies are measured during an attack.
 //! - `cpu_cost`: measures processor time of a server and its database sessions, and compares
 //!   inputs.

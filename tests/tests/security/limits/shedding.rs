@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_tests::{
-    LOCK_CONVERSATION, RawHttp2, TestApp, call_raw, every_rpc, frame, kind, pb, status_details,
-    unary, valid_request, with_longest_deadline,
+    LOCK_CONVERSATION, TestApp, call_raw, every_rpc, pb,
+    raw_http2::{RawHttp2, frame, kind, unary},
+    status_details, valid_request, with_longest_deadline,
 };
 use pb::{conversation_event::Event, conversation_service_client::ConversationServiceClient};
 use prost::Message as _;

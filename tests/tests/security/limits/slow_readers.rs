@@ -5,7 +5,9 @@ use std::time::Duration;
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
 use anneal_tests::{
-    RawHttp2, TestApp, assert_refused, call_raw, eventually, kind, pb, unary, user,
+    TestApp, assert_refused, call_raw, eventually, pb,
+    raw_http2::{RawHttp2, kind, unary},
+    user,
 };
 use pb::{
     conversation_service_client::ConversationServiceClient,
