@@ -54,12 +54,12 @@ pub fn tail_figures(tail: &[TailItem], head: Tokens) -> TailFigures {
     }
 }
 
-/// What the planner knows of one message of the tail. It reads no content.
+/// Input of the planner for one message of the tail. The planner reads no content.
 #[derive(Debug, Clone)]
 pub struct TailItem {
     /// Its id.
     pub id: MessageId,
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
     /// Its turn.
     pub turn: i32,

@@ -14,7 +14,7 @@ use crate::{
 pub struct MessageRecord {
     /// Its id.
     pub id: MessageId,
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
     /// Its turn.
     pub turn: i32,

@@ -66,7 +66,7 @@ pub struct Media {
     /// Its size in bytes; 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// What the provider charges for it, in tokens, as the caller states; 0 if unknown.
+    /// Tokens that the provider charges for it, as the caller states; 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens: u64,
 }
@@ -133,7 +133,7 @@ pub enum Part {
 /// The content of one stored message: role, parts and the caller's labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
     /// The parts, in order.
     pub parts: Vec<Part>,
@@ -141,7 +141,7 @@ pub struct Message {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What a context needs to know of a message's tools when its content is not read.
+/// The tool calls and results of a message whose content is not read for the context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolMark {

@@ -77,7 +77,7 @@ pub enum SummaryOrigin {
 pub struct TailMessage {
     /// Its id.
     pub id: MessageId,
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
     /// Its turn.
     pub turn: i32,

@@ -61,7 +61,7 @@ pub enum BreakReason {
     Idle,
 }
 
-/// What a break costs, and what it saves.
+/// Cost and saving of a break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheBreak {
     /// Why the beginning changed.

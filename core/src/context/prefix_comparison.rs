@@ -14,7 +14,7 @@ use crate::{
     tokens::Tokens,
 };
 
-/// What the comparison needs of the material after the material is consumed.
+/// Fields of the material that the comparison reads after the material is consumed.
 pub(super) struct PreviousPrefix {
     pub(super) version: Option<PrefixVersion>,
     pub(super) last_call: Option<MessageId>,

@@ -11,7 +11,7 @@ use crate::{
 pub struct SwappedMessage {
     /// Its id.
     pub id: MessageId,
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
     /// Bytes of the original's plain text.
     pub original_bytes: u64,

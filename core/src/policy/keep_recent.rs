@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::PolicyError;
 use crate::tokens::Tokens;
 
-/// What a checkpoint leaves in the tail.
+/// The tail that a checkpoint keeps.
 ///
 /// Written as `5 turns`, `20000 tokens`, `50 %` or `last user message`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

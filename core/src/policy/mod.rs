@@ -56,7 +56,7 @@ pub struct Policy {
     pub token_threshold: TokenThreshold,
     /// A checkpoint is due at this many messages in the tail (`>=`); 0 turns the trigger off.
     pub max_message_count: u32,
-    /// What a checkpoint leaves in the tail, if it fits into half of the thresholds.
+    /// The tail that a checkpoint keeps, if it fits into half of the thresholds.
     pub keep_recent: KeepRecent,
     /// A message with more tokens than this is large (`>`).
     pub large_message_threshold: Tokens,

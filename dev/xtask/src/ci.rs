@@ -62,6 +62,11 @@ enum Step {
 impl Step {
     /// Steps that run at night only.
     const NIGHTLY: [Self; 2] = [Self::Instructions, Self::Fuzz];
+
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 /// Runs the steps and returns the first failure's code. After the last test runner's lines nothing
@@ -99,13 +104,6 @@ fn choose(ask: &Ask) -> Vec<Step> {
     };
     let all = Step::value_variants().iter().copied();
     all.filter(is_chosen).collect()
-}
-
-impl Step {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
 }
 
 fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {

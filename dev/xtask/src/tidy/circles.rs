@@ -8,9 +8,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use super::Finding;
 use super::tree::{Tree, finding};
 
-/// Circles that stay: (source folder, modules of the circle, reason). At most three.
-const ALLOWED: [(&str, &[&str], &str); 0] = [];
-
 /// Most re-exports that one name is followed through.
 const RE_EXPORTS: usize = 8;
 
@@ -40,19 +37,11 @@ pub(super) fn absent(tree: &Tree) -> Vec<Finding> {
         let modules = modules(tree, source);
         for (parent, edges) in edges_by_parent(&modules) {
             for circle in circles(&edges) {
-                if !is_allowed(source, &circle) {
-                    findings.push(describe(source, &parent, &circle, &edges));
-                }
+                findings.push(describe(source, &parent, &circle, &edges));
             }
         }
     }
     findings
-}
-
-fn is_allowed(source: &str, circle: &[String]) -> bool {
-    ALLOWED
-        .iter()
-        .any(|(folder, members, _)| *folder == source && circle == *members)
 }
 
 fn describe(source: &str, parent: &[String], circle: &[String], edges: &Edges) -> Finding {
@@ -159,7 +148,7 @@ fn path_at(tokens: &[TokenTree]) -> (Path, usize) {
     while let Some(TokenTree::Ident(ident)) = tokens.get(index) {
         path.push(ident.to_string());
         index += 1;
-        if !tokens[index..].starts_with_colons() {
+        if !starts_with_colons(&tokens[index..]) {
             break;
         }
         index += 2;
@@ -167,14 +156,8 @@ fn path_at(tokens: &[TokenTree]) -> (Path, usize) {
     (path, index)
 }
 
-trait StartsWithColons {
-    fn starts_with_colons(&self) -> bool;
-}
-
-impl StartsWithColons for [TokenTree] {
-    fn starts_with_colons(&self) -> bool {
-        self.len() >= 2 && self[..2].iter().all(|token| token.to_string() == ":")
-    }
+fn starts_with_colons(tokens: &[TokenTree]) -> bool {
+    tokens.len() >= 2 && tokens[..2].iter().all(|token| token.to_string() == ":")
 }
 
 /// Collects the paths of a use tree: `a::{b, c::{self, d as e}}`.
