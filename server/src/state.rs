@@ -10,6 +10,7 @@ use crate::{
     limits::{
         concurrency::{ConcurrencyLimit, TenantShare},
         content_budget::ContentBudget,
+        context_sizes::ContextSizes,
         cpu_pool::CpuPool,
         storage_quota::StorageQuota,
     },
@@ -45,6 +46,8 @@ pub struct ServerState {
     /// Bytes of stored content that turns hold until their model has answered. A budget of its own,
     /// so that reads do not wait for models.
     pub(crate) turn_content_budget: ContentBudget,
+    /// Sizes of the long contexts that were read last.
+    pub(crate) context_sizes: ContextSizes,
     pub(crate) call_limit: ConcurrencyLimit,
     pub(crate) turn_limit: ConcurrencyLimit,
     /// Readers of turns over HTTP. A turn may have several.
@@ -82,6 +85,7 @@ impl ServerState {
             turn_content_budget: content_budget
                 .with_shared_large_slot(limits.content_bytes, tenant_share),
             content_budget,
+            context_sizes: ContextSizes::new(),
             call_limit: limit(settings.concurrent_calls),
             turn_limit: limit(settings.concurrent_turns.get()),
             reader_limit: limit(settings.concurrent_readers),

@@ -40,7 +40,7 @@ use crate::{
 const UNIT_BYTES: u64 = 1024;
 /// Bytes that a read reserves before its size is known: more than most contexts and pages have. A
 /// larger read returns its size, and is repeated with a larger reservation.
-const FIRST_BYTES: u64 = 1024 * 1024;
+pub(super) const FIRST_BYTES: u64 = 1024 * 1024;
 /// Queries that transfer at least this many bytes run on a blocking thread. The driver copies the
 /// bytes several times in one poll: 64 MiB take 100 ms, less than this take less than 40 ms.
 pub(crate) const LONG_QUERY_BYTES: u64 = 24 * 1024 * 1024;
@@ -165,7 +165,22 @@ impl ContentBudget {
         F: Future<Output = Result<ContentRead<T>, StoreError>> + Send + 'static,
         T: Send + 'static,
     {
-        let mut wanted = FIRST_BYTES.min(self.share.max(UNIT_BYTES));
+        self.read_expecting(tenant, 0, read).await
+    }
+
+    /// The same for content that will probably take `expected` bytes. Of these at most the tenant's
+    /// share is reserved at first, so that a wrong expectation never waits for the large slot.
+    pub(crate) async fn read_expecting<T, F>(
+        &self,
+        tenant: TenantId,
+        expected: u64,
+        read: impl Fn(ReadBudget) -> F,
+    ) -> Result<WithReservation<T>, Failure>
+    where
+        F: Future<Output = Result<ContentRead<T>, StoreError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let mut wanted = FIRST_BYTES.max(expected).min(self.share.max(UNIT_BYTES));
         for _ in 0..READ_ATTEMPTS {
             let reservation = self.reserve(tenant, wanted).await?;
             let held: Arc<dyn Any + Send + Sync> = Arc::<Reservation>::clone(&reservation);

@@ -105,7 +105,12 @@ async fn build_and_record(
                     .await
             }
         };
-        let rows = budget.read(caller.tenant(), read).await?;
+        let expected = state.context_sizes.expected(caller, request.id);
+        let rows = budget
+            .read_expecting(caller.tenant(), expected, read)
+            .await?;
+        let bytes = rows.reservation.bytes();
+        state.context_sizes.record(caller, request.id, bytes);
         let built =
             assemble::assemble(state, caller, rows, request.ask.clone(), request.ratio).await?;
         tries -= 1;

@@ -11,8 +11,8 @@ const MIN_MEASURED: Duration = Duration::from_millis(100);
 /// Maximum calls of one measurement.
 const MAX_CALLS: usize = 64;
 /// A cheaper call counts as this cost. Below it, clock ticks and background work of the server
-/// dominate.
-const MIN_CALL_COST: Duration = Duration::from_millis(4);
+/// dominate, and on a slow machine the fresh pages of allocations that only the large input needs.
+const MIN_CALL_COST: Duration = Duration::from_millis(6);
 /// Maximum ratio of the costs of two inputs, one ten times as large as the other.
 const MAX_RATIO: u32 = 15;
 
