@@ -1,5 +1,5 @@
-# Commands for people. CI runs what they run, except `up`, `nightly`, `soak`, `fuzz`, `bench`,
-# `advisories`, `images` and `sbom`.
+# Commands for people. CI runs what they run, except `up`, `nightly`, `soak`, `fuzz`, `drill`,
+# `compatibility`, `bench`, `advisories`, `images` and `sbom`.
 
 # Runs the main job on the conversation shipped with the project.
 UP_COMMAND = $${CARGO_TARGET_DIR:-target}/debug/anneal dev --once --import examples/debugging-session.jsonl \
@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 MINUTES ?= 60
-.PHONY: help up test nightly tools check soak fuzz drill bench advisories images sbom
+.PHONY: help up test nightly tools check soak fuzz drill compatibility bench advisories images sbom
 
 help: ## lists what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ sbom: ## writes what the binary is made of to target/anneal.cdx.json (CycloneDX)
 drill: ## loses a PostgreSQL of its own under load, restores it from backup and archive, and checks what came back
 	cargo build --locked --package anneal-cli
 	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
+
+# make compatibility COMMIT=v0.1.0 takes another commit than the one before.
+compatibility: ## lets the commit before and this one work on the same database, and checks every promise
+	@scripts/postgres.sh
+	scripts/compatibility.sh $(COMMIT)
 
 # The scenario `replay` runs a server and a worker inside the benchmark's process. Only this
 # scenario builds them into the benchmark. make bench SCENARIO=append runs one scenario, PLOTS=1

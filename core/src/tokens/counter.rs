@@ -6,7 +6,7 @@ use bpe::appendable_encoder::AppendableEncoder;
 use bpe_openai::Tokenizer;
 use rustc_hash::FxHashSet;
 
-use super::{Encoding, Tokens};
+use super::{Encoding, Tokens, tables};
 
 /// Longest token of either vocabulary, in bytes: 128 spaces. A text of more than 128 n bytes
 /// therefore has more than n tokens.
@@ -24,8 +24,8 @@ const RUN_HEAD_BYTES: usize = 1024;
 /// text takes 50 ms for them.
 const BYTES_BETWEEN_CHECKS: usize = 64 * 1024;
 
-static O200K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(bpe_openai::o200k_base()));
-static CL100K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(bpe_openai::cl100k_base()));
+static O200K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(Encoding::O200kBase));
+static CL100K_BASE: LazyLock<Counter> = LazyLock::new(|| Counter::load(Encoding::Cl100kBase));
 
 impl Encoding {
     /// The counter of this encoding. The first call builds it, which takes about 100 ms and 70 MB
@@ -70,7 +70,9 @@ impl std::fmt::Debug for Counter {
 }
 
 impl Counter {
-    fn load(tokenizer: &'static Tokenizer) -> Self {
+    fn load(encoding: Encoding) -> Self {
+        // Lives as long as the process: `whole` refers to it.
+        let tokenizer: &'static Tokenizer = Box::leak(Box::new(tables::tokenizer(encoding)));
         let vocabulary = tokenizer.bpe.num_tokens() as u32;
         let whole = (0..vocabulary)
             .map(|token| tokenizer.bpe.token_bytes(token))

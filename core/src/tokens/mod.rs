@@ -1,6 +1,7 @@
 //! Counting, estimating, truncating and clipping by tokens.
 //!
 //! - `counter`: exact counts of text. `truncate`: prefixes, suffixes and chunks of a given count.
+//! - `tables`: the tokenizers that both use.
 //! - `text_estimate`: estimates of text without a tokenizer, from the `sketch` of a vocabulary.
 //! - `message_tokens`: counts and estimates of messages, media included.
 //! - `clip`, `clip_json`: text and JSON without their middle.
@@ -12,6 +13,7 @@ mod counter;
 mod encoding;
 mod message_tokens;
 mod sketch;
+mod tables;
 mod text_estimate;
 mod truncate;
 
