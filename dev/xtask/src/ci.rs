@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -15,6 +16,9 @@ use crate::{fuzz, instructions, sql, tidy};
 
 /// Where tools that the machine lacks are installed, below the root; ignored by git.
 const TOOLS: &str = ".tools";
+/// Tests that run at the same time for each core. Most of them wait for PostgreSQL, processes and
+/// timers.
+const TESTS_PER_CORE: usize = 2;
 
 #[derive(Args)]
 pub(crate) struct Ask {
@@ -146,8 +150,7 @@ fn run_step(root: &Path, step: Step, ask: &Ask) -> Result<ExitCode> {
 
 /// Checks licences, sources and bans of everything that is linked, as `deny.toml` says.
 fn deny(root: &Path) -> Result<ExitCode> {
-    let mut install = Command::new(root.join("scripts/cargo_tool.sh"));
-    let installed = status(install.arg("cargo-deny").arg(root.join(TOOLS)))?;
+    let installed = install(root, "cargo-deny")?;
     if installed != ExitCode::SUCCESS {
         return Ok(installed);
     }
@@ -187,14 +190,18 @@ fn test_newest(root: &Path, ask: &Ask) -> Result<ExitCode> {
 }
 
 /// `cargo nextest run` with a profile of `.config/nextest.toml`, which says which tests run; `cargo
-/// test` where nextest is
-/// neither there nor can be installed. Packages and features are the same in every call, so that
-/// nothing is built twice.
+/// test` where nextest is neither there nor can be installed. Packages and features are the same in
+/// every call, so that nothing is built twice.
 fn tests(root: &Path, ask: &Ask, profile: &str) -> Result<Command> {
     let mut command = cargo(root);
-    if has_nextest(root) || install_nextest(root)? {
+    if ask.nightly {
+        // Tests with a short and a long form run the long one (`tests/src/run_length.rs`).
+        command.env("ANNEAL_NIGHTLY", "1");
+    }
+    if has_nextest(root) || install(root, "cargo-nextest")? == ExitCode::SUCCESS {
         command.env("PATH", path_with_tools(root)?);
-        command.args(["nextest", "run", "--profile", profile]);
+        command.args(["nextest", "run", "--profile", profile, "--test-threads"]);
+        command.arg((TESTS_PER_CORE * available_parallelism()?.get()).to_string());
         let filters = ask.filter.iter();
         command.args(filters.flat_map(|filter| ["--filterset", filter]));
     } else {
@@ -249,25 +256,22 @@ impl StepTimes {
     }
 }
 
+/// Whether a nextest is installed that `.config/nextest.toml` accepts.
 fn has_nextest(root: &Path) -> bool {
     let Ok(path) = path_with_tools(root) else {
         return false;
     };
     let asked = cargo(root)
         .env("PATH", path)
-        .args(["nextest", "--version"])
+        .args(["nextest", "show-config", "version"])
         .output();
     asked.is_ok_and(|answer| answer.status.success())
 }
 
-/// Builds cargo-nextest into [`TOOLS`], which takes minutes, once.
-fn install_nextest(root: &Path) -> Result<bool> {
-    eprintln!("ci: installing cargo-nextest into {TOOLS}/");
-    let mut install = cargo(root);
-    install
-        .args(["install", "cargo-nextest", "--locked", "--root"])
-        .arg(root.join(TOOLS));
-    Ok(status(&mut install)? == ExitCode::SUCCESS)
+/// Installs a cargo tool into [`TOOLS`], unless its pinned version is there.
+fn install(root: &Path, tool: &str) -> Result<ExitCode> {
+    let mut install = Command::new(root.join("scripts/cargo_tool.sh"));
+    status(install.arg(tool).arg(root.join(TOOLS)))
 }
 
 fn path_with_tools(root: &Path) -> Result<std::ffi::OsString> {

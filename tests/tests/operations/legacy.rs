@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use anneal_tests::{
     AnnealBinary, CommandOutput, ExpectedMigration, Folder, OldRow, OldTables, Process, TestApp,
-    TestConversation, empty_database, eventually, eventually_within, expected_migration, pb,
-    read_migrated_conversations, text,
+    TestConversation, empty_database, eventually, eventually_within, expected_migration,
+    gate_or_nightly, pb, read_migrated_conversations, text,
 };
 use sqlx::Row as _;
 
 use crate::BINARY;
 
 const CONVERSATIONS: i64 = 300;
+/// Messages that are moved in the gate, and at night.
+const MESSAGES: usize = 20_000;
+const NIGHTLY_MESSAGES: usize = 100_000;
 
 fn ok(ran: CommandOutput) -> String {
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -110,14 +113,15 @@ async fn measure_memory_before_drop(old: &mut OldTables, process: &Process) -> u
 }
 
 #[tokio::test]
-async fn row_D6_a_hundred_thousand_messages_move_without_the_systems_separators_and_summaries() {
-    let mut rows = generate_rows(120_000);
-    // Ends with the row of the 100,000th message.
+async fn row_D6_messages_move_without_the_systems_separators_and_summaries() {
+    let messages = gate_or_nightly(MESSAGES, NIGHTLY_MESSAGES);
+    let mut rows = generate_rows(messages as u64 * 6 / 5);
+    // Ends with the row of the last message.
     let last = rows
         .iter()
         .enumerate()
         .filter(|(_, row)| row.kind == "MESSAGE")
-        .nth(99_999)
+        .nth(messages - 1)
         .expect("there are more")
         .0;
     rows.truncate(last + 1);
@@ -153,7 +157,7 @@ async fn row_D6_a_hundred_thousand_messages_move_without_the_systems_separators_
             .values()
             .map(|kept| kept.messages.len())
             .sum::<usize>(),
-        100_000
+        messages
     );
     let count = rows.len();
     println!(

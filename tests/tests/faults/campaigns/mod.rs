@@ -2,7 +2,8 @@
 //! every promise. docs/reliability.md describes the campaigns and their results.
 //!
 //! - `clocks.rs`: clocks that are an hour off, jump or are set back.
-//! - `crashes.rs`: a hundred crashes of PostgreSQL and a hundred kills of servers and workers.
+//! - `crashes.rs`: crashes of PostgreSQL and kills of servers and workers, a hundred of each at
+//!   night.
 //! - `neighbours.rs`: one tenant attacks another.
 //! - `orphans.rs`: jobs whose worker was killed.
 //! - `rare.rs`: all other faults: stalls, lost connections, full disks, operators' actions.

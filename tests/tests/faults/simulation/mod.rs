@@ -15,8 +15,8 @@
 //! - `stored_rows.rs`: the conversation's rows, read by one statement, against the expected rows.
 //! - `list_runner.rs`: generates, performs and shortens lists in one thread.
 //!
-//! `ANNEAL_SIMULATION_SECONDS` sets the duration (30) and `ANNEAL_SIMULATION_SEED` the first seed
-//! (1). A seed always gives the same lists. If a required event has not happened by then, the
+//! `ANNEAL_SIMULATION_SECONDS` sets the duration (10, at night 60) and `ANNEAL_SIMULATION_SEED` the
+//! first seed (1). A seed always gives the same lists. If a required event has not happened by then, the
 //! simulation continues with the next seeds.
 
 mod appends;
@@ -34,6 +34,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anneal_tests::gate_or_nightly;
+
 use crate::simulation::list_runner::SharedRun;
 
 /// The binary `anneal`.
@@ -47,7 +49,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn every_promise_holds_after_every_operation_in_any_order() {
-    let seconds = number("ANNEAL_SIMULATION_SECONDS", 30);
+    let seconds = number("ANNEAL_SIMULATION_SECONDS", gate_or_nightly(10, 60));
     let seed = number("ANNEAL_SIMULATION_SEED", 1);
     let mut events = BTreeMap::new();
     for seed in (seed..).take(SEEDS) {

@@ -3,12 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use anneal_tests::{Rendered, TestApp, pb, with_longest_deadline};
+use anneal_tests::{Rendered, TestApp, gate_or_nightly, pb, with_longest_deadline};
 
 use crate::hostile::{case, catalogue::assert_no_harm};
 
-/// Bytes of each unary text: nearly the limit of a request.
+/// Bytes of each unary text at night: nearly the limit of a request.
 const UNARY: usize = 4 * 1024 * 1024 - 1024;
+/// The same in the gate.
+const UNARY_IN_GATE: usize = 1024 * 1024;
 /// Bytes of the streamed text: the limit of a message.
 const STREAMED: usize = 64 * 1024 * 1024;
 /// Limit on the time to count a text of [`UNARY`] bytes. A quadratic count takes hours. The slowest
@@ -38,7 +40,7 @@ async fn the_tokenizers_worst_cases_are_counted_in_bounded_time_and_fit_contexts
     let panics = case::record_panics();
     let app = TestApp::start().await;
     for (name, unit) in RUNS {
-        let text = unit.repeat(UNARY / unit.len());
+        let text = unit.repeat(gate_or_nightly(UNARY_IN_GATE, UNARY) / unit.len());
         let conversation = app.conversation().await;
         conversation.append(&text).await;
         let began = Instant::now();

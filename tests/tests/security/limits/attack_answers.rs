@@ -12,11 +12,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::limits::attacked_server::AttackedServer;
+use crate::limits::attacked_server::{AttackedServer, flood_duration, hold};
 
 const CHAT: &str = "/api/agents/a/chat";
-/// Duration of each attack.
-const ATTACK_DURATION: Duration = Duration::from_secs(20);
+/// Time limit to begin all turns or readers of an attack.
+const OPENED_WITHIN: Duration = Duration::from_secs(40);
 /// Bytes of one chunk of a long answer.
 const PIECE: usize = 64 * 1024;
 /// A word of an answer that must not be logged.
@@ -88,11 +88,10 @@ async fn unread_answers_take_little_memory() {
             held.len(),
             model.requests().len()
         );
-        std::future::pending::<()>().await;
-        drop(held);
+        hold(held).await;
     };
     server
-        .run_attack("unread answers", 3 * ATTACK_DURATION, attack)
+        .run_attack("unread answers", OPENED_WITHIN + flood_duration(), attack)
         .await;
 }
 
@@ -126,16 +125,22 @@ async fn forged_resume_positions_cost_little() {
             .buffer_unordered(4);
         let held: Vec<TcpStream> = readers.collect().await;
         let mut drops = tokio::time::interval(Duration::from_millis(20));
-        loop {
-            drops.tick().await;
-            gate.open(1);
-            if held.is_empty() {
-                break;
+        let answer = async {
+            loop {
+                drops.tick().await;
+                gate.open(1);
             }
+        };
+        tokio::select! {
+            () = hold(held) => {}
+            () = answer => {}
         }
+        // The turn ends and releases its memory. Otherwise the time limit of the model's call ends
+        // it, after a minute.
+        gate.open_for_ever();
     };
     server
-        .run_attack("forged event ids", ATTACK_DURATION, attack)
+        .run_attack("forged event ids", OPENED_WITHIN + flood_duration(), attack)
         .await;
 }
 

@@ -2,44 +2,55 @@
 
 use std::time::Duration;
 
-use anneal_tests::raw_http2::{RawHttp2, kind, unary};
+use anneal_tests::{
+    gate_or_nightly,
+    raw_http2::{RawHttp2, kind, unary},
+};
 use futures::{StreamExt as _, stream};
 use tonic::{Code, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use crate::limits::attacked_server::AttackedServer;
+use crate::limits::attacked_server::{AttackedServer, flood_duration, hold};
 
-/// Connections of the attacker and streams on each: about the limits of a server.
+/// Connections of the attacker at night, and streams on each: about the limits of a server.
 const CONNECTIONS: usize = 9_900;
 const STREAMS: u32 = 128;
+/// Connections of the attacker in the gate: hundreds of thousands of calls.
+const CONNECTIONS_IN_GATE: usize = 2_000;
 /// Connections that the attacker opens at the same time.
 const AT_ONCE: usize = 4;
-/// Duration of each attack, including the time to open all connections.
-const ATTACK_DURATION: Duration = Duration::from_secs(30);
+/// Time limit to open all connections.
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
+
+fn connections() -> usize {
+    gate_or_nightly(CONNECTIONS_IN_GATE, CONNECTIONS)
+}
 
 /// Calls this method on every stream of every connection, reads nothing, and holds the connections
-/// until the future is dropped.
+/// for [`flood_duration`].
 async fn call_on_every_stream(server: &AttackedServer, method: &str, settings: &[(u16, u32)]) {
     let path = format!("/grpc.health.v1.Health/{method}");
     let asked: Vec<u8> = (0..STREAMS)
         .flat_map(|n| unary(2 * n + 1, &path, &[], &[]))
         .collect();
-    let opened = stream::iter(0..CONNECTIONS).map(|_| async {
+    let opened = stream::iter(0..connections()).map(|_| async {
         let mut client = RawHttp2::connect(server.grpc, settings).await;
         let _ = client.send(&asked).await;
         client
     });
     let held: Vec<RawHttp2> = opened.buffer_unordered(AT_ONCE).collect().await;
     println!("{} connections are open", held.len());
-    std::future::pending::<()>().await;
-    drop(held);
+    hold(held).await;
 }
 
 fn can_open_files() -> bool {
     let enough = anneal_process::open_files::raise_limit()
-        .is_none_or(|most| most > CONNECTIONS as u64 + 500);
+        .is_none_or(|most| most > connections() as u64 + 500);
     if !enough {
-        println!("skipped: this process may not have {CONNECTIONS} files open");
+        println!(
+            "skipped: this process may not have {} files open",
+            connections()
+        );
     }
     enough
 }
@@ -53,7 +64,7 @@ async fn health_watches_on_every_stream_take_little_memory() {
     server
         .run_attack(
             "watches of health",
-            ATTACK_DURATION,
+            OPENED_WITHIN + flood_duration(),
             call_on_every_stream(&server, "Watch", &[]),
         )
         .await;
@@ -69,7 +80,7 @@ async fn unread_health_answers_take_little_memory() {
     server
         .run_attack(
             "unread checks of health",
-            ATTACK_DURATION,
+            OPENED_WITHIN + flood_duration(),
             call_on_every_stream(&server, "Check", &no_window),
         )
         .await;

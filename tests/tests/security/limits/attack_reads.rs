@@ -14,7 +14,7 @@ use anneal_core::{
 use anneal_store::Append;
 use anneal_tests::{pb, status_details};
 use futures::{
-    StreamExt as _,
+    FutureExt as _, StreamExt as _,
     future::{join, join_all},
     stream::iter,
 };
@@ -24,10 +24,13 @@ use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,
 };
-use tokio::time::timeout;
+use tokio::{sync::Notify, time::timeout};
 use uuid::Uuid;
 
-use crate::limits::{attacked_server::AttackedServer, neighbour::connect};
+use crate::limits::{
+    attacked_server::{AttackedServer, flood_duration, hold},
+    neighbour::connect,
+};
 
 const MIB: usize = 1024 * 1024;
 /// Bytes of a large message. AppendLargeMessage accepts up to 64 MiB.
@@ -205,8 +208,8 @@ async fn stalled_session_readers_use_their_tenants_share_only() {
     let server = AttackedServer::start(&[]).await;
     let id = conversation_of(&server, "A line of prose.\n", &[40 * MIB]).await;
     let path = format!("/api/agents/a/sessions/{id}");
-    let stopped = AtomicUsize::new(0);
-    let attack = join_all((0..16).map(|_| async {
+    let (stopped, first_stopped) = (AtomicUsize::new(0), Notify::new());
+    let readers = join_all((0..16).map(|_| async {
         let web = server.http_client();
         loop {
             let answer = web
@@ -220,16 +223,23 @@ async fn stalled_session_readers_use_their_tenants_share_only() {
                 taken += chunk.len();
                 if taken > 38 * MIB {
                     stopped.fetch_add(1, Ordering::Relaxed);
+                    first_stopped.notify_one();
                     std::future::pending::<()>().await;
                 }
             }
         }
     }));
+    let attack = async {
+        tokio::select! {
+            _ = readers => {}
+            () = first_stopped.notified().then(hold) => {}
+        }
+    };
     server
         .run_attack(
             "readers that stop before the end",
-            2 * ATTACK_DURATION,
-            async { drop(attack.await) },
+            2 * ATTACK_DURATION + flood_duration(),
+            attack,
         )
         .await;
     assert!(stopped.into_inner() > 0, "no reader got to 38 MiB");

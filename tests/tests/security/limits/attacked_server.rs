@@ -9,7 +9,7 @@ use std::{
 use anneal_core::caller::Verb;
 use anneal_tests::{
     AnnealBinary, AuthorizedChannel, Folder, HttpClient, HttpResponse, Process, ScriptedModel,
-    TestApp, assert_no_blocked_thread, eventually, pb,
+    TestApp, assert_no_blocked_thread, eventually, gate_or_nightly, pb,
 };
 use futures::future::join_all;
 use pb::conversation_service_client::ConversationServiceClient;
@@ -23,17 +23,26 @@ use crate::limits::{
 
 /// Limit on the peak memory of the process, in MiB.
 const MAX_MEMORY_MIB: u64 = 512;
-/// Duration in seconds of a flood that the server does not end: long enough for a hundred calls of
-/// the neighbour, so that one slow call is not the 99th percentile. `ANNEAL_FLOOD_SECONDS`
-/// overrides it.
+/// Duration in seconds of a flood that the server does not end, in the gate: long enough for a
+/// hundred calls of the neighbour, so that one slow call is not the 99th percentile.
+/// `ANNEAL_FLOOD_SECONDS` overrides it.
 const FLOOD_SECONDS: u64 = 5;
+/// The same at night.
+const NIGHTLY_FLOOD_SECONDS: u64 = 20;
 
 /// Duration of a flood that the server does not end.
 pub(crate) fn flood_duration() -> Duration {
     let configured = std::env::var("ANNEAL_FLOOD_SECONDS")
         .ok()
         .and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(configured.unwrap_or(FLOOD_SECONDS))
+    let seconds = gate_or_nightly(FLOOD_SECONDS, NIGHTLY_FLOOD_SECONDS);
+    Duration::from_secs(configured.unwrap_or(seconds))
+}
+
+/// Keeps what an attack has opened for [`flood_duration`], then drops it.
+pub(crate) async fn hold<T>(opened: T) {
+    let _ = tokio::time::timeout(flood_duration(), std::future::pending::<()>()).await;
+    drop(opened);
 }
 
 /// Settings without rate limits.

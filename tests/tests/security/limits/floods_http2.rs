@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anneal_tests::{
-    pb,
+    gate_or_nightly, pb,
     raw_http2::{RawHttp2, frame, kind, literal, request_head},
 };
 use futures::future::join_all;
@@ -14,6 +14,8 @@ use crate::limits::attacked_server::{AttackedServer, flood_duration};
 const LIST: &str = "/anneal.v1.ConversationService/ListConversations";
 /// Attackers at once.
 const ATTACKERS: usize = 4;
+/// Rounds of a flood that the server does not end, more than it can read in time.
+const ROUNDS: u32 = 100_000;
 /// Deadline for a flood that the server ends by closing the connection.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 /// Error codes of RFC 9113.
@@ -91,15 +93,15 @@ async fn flood_until_close(
     );
 }
 
-/// Floods from several clients at once for [`flood_duration`]. The server may keep the connections.
+/// Two kinds of floods at the same time, for [`flood_duration`]. The server may keep the
+/// connections.
 async fn flood_until_deadline(
     server: &AttackedServer,
     what: &str,
-    rounds: u32,
-    bytes: impl Fn(u32) -> Vec<u8>,
+    kinds: [&dyn Fn(u32) -> Vec<u8>; 2],
 ) {
-    let bytes = &bytes;
-    let attacks = (0..ATTACKERS).map(|_| flood(server, rounds, bytes));
+    let clients = gate_or_nightly(ATTACKERS, 2 * ATTACKERS);
+    let attacks = (0..clients).map(|number| flood(server, ROUNDS, kinds[number % 2]));
     server
         .run_attack(what, flood_duration(), async {
             drop(join_all(attacks).await);
@@ -164,14 +166,9 @@ async fn rapid_resets_close_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_empty_frames_do_not_delay_other_tenants() {
     let server = AttackedServer::start(&[]).await;
-    flood_until_deadline(&server, "pings", 100_000, |_| {
-        frame(kind::PING, 0, 0, &[7; 8]).repeat(64)
-    })
-    .await;
-    flood_until_deadline(&server, "settings", 100_000, |_| {
-        frame(kind::SETTINGS, 0, 0, &[]).repeat(64)
-    })
-    .await;
+    let pings = |_| frame(kind::PING, 0, 0, &[7; 8]).repeat(64);
+    let settings = |_| frame(kind::SETTINGS, 0, 0, &[]).repeat(64);
+    flood_until_deadline(&server, "pings and settings", [&pings, &settings]).await;
     let head = request_head(LIST, &[("authorization", &server.eve)]);
     flood_until_close(&server, "empty DATA", ENHANCE_YOUR_CALM, 100_000, |round| {
         let opened = if round == 0 {
@@ -213,33 +210,19 @@ async fn endless_and_oversized_heads_are_not_buffered() {
     // times by one byte each: 47 MB when expanded.
     let indexed = [&[0x40][..], &literal("x-bomb", &"x".repeat(3_900))[1..]].concat();
     let bomb = [request_head(LIST, &[]), indexed, vec![0xbe; 12_000]].concat();
-    flood_until_deadline(&server, "references to a large header", 100_000, |round| {
-        frame(
-            kind::HEADERS,
-            kind::END_HEADERS | kind::END_STREAM,
-            2 * round + 1,
-            &bomb,
-        )
-    })
-    .await;
     let many: Vec<u8> = (0..100)
         .flat_map(|n| literal(&format!("x-{n}"), &"x".repeat(150)))
         .collect();
     let large = [request_head(LIST, &[]), many].concat();
-    flood_until_deadline(&server, "oversized heads", 100_000, |round| {
-        frame(
-            kind::HEADERS,
-            kind::END_HEADERS | kind::END_STREAM,
-            2 * round + 1,
-            &large,
-        )
-    })
-    .await;
+    let whole = kind::END_HEADERS | kind::END_STREAM;
+    let references = |round| frame(kind::HEADERS, whole, 2 * round + 1, &bomb);
+    let oversized = |round| frame(kind::HEADERS, whole, 2 * round + 1, &large);
+    let what = "references to a large header, and oversized heads";
+    flood_until_deadline(&server, what, [&references, &oversized]).await;
     flood_until_close(&server, "oversized frames", 6, 1, |_| {
         frame(kind::DATA, 0, 1, &vec![0; 20_000])
     })
     .await;
-    let whole = kind::END_HEADERS | kind::END_STREAM;
     flood_until_close(
         &server,
         "a stream id of the server",

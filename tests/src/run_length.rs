@@ -1,0 +1,10 @@
+//! The length of tests that have a short form for the gate and a long one for the night.
+
+/// Returns `gate` in the gate, and `nightly` if `ANNEAL_NIGHTLY` is set, as `make nightly` sets it.
+pub fn gate_or_nightly<T>(gate: T, nightly: T) -> T {
+    if std::env::var_os("ANNEAL_NIGHTLY").is_some() {
+        nightly
+    } else {
+        gate
+    }
+}
