@@ -175,29 +175,28 @@ pub fn without_tools(messages: &[Message]) -> Vec<(usize, Message)> {
     let kept = messages
         .iter()
         .enumerate()
-        .filter(|(_, message)| message.role != Role::Tool)
-        .filter_map(|(place, message)| {
-            let parts: Vec<Part> = message
+        .filter(|(_, message)| is_kept_without_tools(message))
+        .map(|(place, message)| {
+            let parts = message
                 .parts
                 .iter()
                 .filter(|part| !matches!(part, Part::ToolUse { .. }))
                 .cloned()
                 .collect();
-            let has_content = parts
-                .iter()
-                .any(|part| matches!(part, Part::Text { .. } | Part::Media(_)));
-            has_content.then(|| {
-                (
-                    place,
-                    Message {
-                        role: message.role,
-                        parts,
-                        metadata: message.metadata.clone(),
-                    },
-                )
-            })
+            let kept = Message {
+                role: message.role,
+                parts,
+                metadata: message.metadata.clone(),
+            };
+            (place, kept)
         });
     kept.collect()
+}
+
+/// Whether a conversation that keeps no tools stores anything of the message.
+pub fn is_kept_without_tools(message: &Message) -> bool {
+    let has_content = |part: &Part| matches!(part, Part::Text { .. } | Part::Media(_));
+    message.role != Role::Tool && message.parts.iter().any(has_content)
 }
 
 /// Tool calls and results among `parts`, in order.

@@ -77,6 +77,10 @@ pub(crate) enum Failure {
     /// A repeated turn without a stored answer, in a conversation that has newer messages.
     #[error("the conversation has gone on since the question was stored")]
     TurnOvertaken,
+    /// The conversation keeps no tool messages, and the rest of the prompt does not end with a
+    /// message of the user.
+    #[error("the conversation keeps no tool messages")]
+    ToolsNotKept,
     /// The reader of a watch took no event for too long. `position` is where it can resume.
     #[error("the watch's reader has taken no event for too long")]
     WatcherTooSlow { position: String },
@@ -243,6 +247,7 @@ impl Failure {
             Self::AnswerTooLarge { .. } => Reason::AnswerTooLarge,
             Self::TurnLost | Self::Stopping | Self::SlowReader => Reason::ModelUnavailable,
             Self::TurnOvertaken => Reason::TurnOvertaken,
+            Self::ToolsNotKept => Reason::ToolsNotKept,
             Self::WatcherTooSlow { .. } => Reason::WatcherTooSlow,
             Self::ServerStopping => Reason::ServerStopping,
             Self::Overloaded => Reason::Overloaded,
@@ -267,7 +272,6 @@ impl Failure {
                     Reason::DatabaseUnavailable
                 }
                 StoreError::StatementTimeout(_) => Reason::DeadlineExceeded,
-                StoreError::ToolsNotKept => Reason::ToolsNotKept,
                 StoreError::InvalidCheckpoint(_) => Reason::CheckpointUnsound,
                 StoreError::Database(_)
                 | StoreError::Unreadable(_)

@@ -32,9 +32,6 @@ impl std::fmt::Display for Entity {
 /// Error of a call of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The conversation keeps no tool messages, and the append contains some.
-    #[error("the conversation keeps no tool messages")]
-    ToolsNotKept,
     /// It does not exist, or belongs to another tenant: the caller cannot tell the two apart.
     #[error("{0} not found")]
     NotFound(Entity),
@@ -106,8 +103,7 @@ impl StoreError {
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::ToolsNotKept
-                | Self::NotFound(_)
+            Self::NotFound(_)
                 | Self::RequestIdReused
                 | Self::NotTheNewest { .. }
                 | Self::InvalidCheckpoint(_)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anneal_core::caller::{Caller, TenantId};
-use anneal_store::{Append, Store, TenantUsage};
+use anneal_store::{Append, Appended, Store, TenantUsage};
 use moka::future::Cache;
 
 use crate::{failure::Failure, settings::LimitSettings};
@@ -91,17 +91,17 @@ impl StorageQuota {
         Err(Failure::StorageQuota { limit, most })
     }
 
-    /// Adds a stored append to the cached usage.
-    pub(crate) async fn record_append(&self, caller: Caller, append: &Append) {
+    /// Adds what an append has stored to the cached usage.
+    pub(crate) async fn record_append(&self, caller: Caller, appended: &Appended) {
         if self.quota.is_some()
             && let Some(usage) = self.usage.get(&caller.tenant()).await
         {
             usage
                 .messages
-                .fetch_add(append.message_count() as u64, Ordering::Relaxed);
+                .fetch_add(appended.messages.len() as u64, Ordering::Relaxed);
             usage
                 .content_bytes
-                .fetch_add(append.content_bytes() as u64, Ordering::Relaxed);
+                .fetch_add(appended.content_bytes, Ordering::Relaxed);
         }
     }
 

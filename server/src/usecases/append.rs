@@ -1,6 +1,5 @@
 //! Appends messages: prepares them, checks the tenant's storage quota, stores them, and notifies
-//! workers and watchers. If the conversation keeps no tool messages, the rest of an append is
-//! stored.
+//! workers and watchers.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use anneal_core::{
     message::{self, Message, MessageId},
 };
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, StoreError};
+use anneal_store::{Append, Appended};
 
 use crate::{
     failure::Failure,
@@ -77,20 +76,7 @@ pub(crate) async fn append(
         .storage_quota
         .admit(&state.store, caller, append)
         .await?;
-    let appended = if let Some(appended) = store_kept_messages(state, caller, append).await? {
-        appended
-    } else {
-        state.store.record_empty_append(caller, append).await?;
-        Appended {
-            messages: Vec::new(),
-            replayed: false,
-        }
-    };
-    let skipped = if appended.messages.len() < append.message_count() {
-        find_skipped_messages(state, caller, append).await?
-    } else {
-        Vec::new()
-    };
+    let appended = store_and_notify(state, caller, append).await?;
     let stored = appended.messages.iter().map(|message| pb::AppendedMessage {
         message_id: message.id.0,
         turn: message.turn,
@@ -99,71 +85,15 @@ pub(crate) async fn append(
             estimated: true,
         }),
     });
+    let skipped = appended.skipped.iter().map(|index| *index as i32);
     Ok(pb::AppendMessagesResponse {
         messages: stored.collect(),
         replayed: appended.replayed,
-        skipped,
+        skipped: skipped.collect(),
     })
 }
 
-/// Stores an append and notifies workers. In a conversation that keeps no tool messages, stores the
-/// rest of it; None if nothing is left.
-pub(crate) async fn store_kept_messages(
-    state: &ServerState,
-    caller: Caller,
-    append: &Append,
-) -> Result<Option<Appended>, Failure> {
-    match store_and_notify(state, caller, append).await {
-        Err(Failure::Store(StoreError::ToolsNotKept)) => {
-            let (kept, rest) = remove_tools(state, caller, append).await?;
-            if kept.is_empty() {
-                return Ok(None);
-            }
-            store_and_notify(state, caller, &rest).await.map(Some)
-        }
-        appended => appended.map(Some),
-    }
-}
-
-/// Removes what a conversation without tool messages does not keep. Returns the indexes of the
-/// messages that are left, and an append of these.
-pub(crate) async fn remove_tools(
-    state: &ServerState,
-    caller: Caller,
-    append: &Append,
-) -> Result<(Vec<usize>, Append), Failure> {
-    let (append, is_long) = (append.clone(), is_long_append(append));
-    let remove = move || {
-        let (indexes, messages): (Vec<_>, Vec<_>) = append.without_tools()?.into_iter().unzip();
-        Ok((indexes, append.with_messages(&messages)))
-    };
-    state.cpu.run_if(is_long, caller.tenant(), remove).await?
-}
-
-/// The indexes of the messages that a conversation without tool messages does not keep.
-async fn find_skipped_messages(
-    state: &ServerState,
-    caller: Caller,
-    append: &Append,
-) -> Result<Vec<i32>, Failure> {
-    let (append, is_long) = (append.clone(), is_long_append(append));
-    let find = move || {
-        let kept = append.without_tools()?;
-        let is_skipped =
-            |index: &usize| kept.binary_search_by_key(index, |(kept, _)| *kept).is_err();
-        Ok((0..append.message_count())
-            .filter(is_skipped)
-            .map(|index| index as i32)
-            .collect())
-    };
-    state.cpu.run_if(is_long, caller.tenant(), find).await?
-}
-
-fn is_long_append(append: &Append) -> bool {
-    cpu_pool::is_long(append.content_bytes(), append.message_count())
-}
-
-/// Stores an append unchanged and notifies workers and watchers.
+/// Stores what the conversation keeps of an append, and notifies workers and watchers.
 pub(crate) async fn store_and_notify(
     state: &ServerState,
     caller: Caller,
@@ -176,7 +106,7 @@ pub(crate) async fn store_and_notify(
         run_on_blocking_thread(async move { store.append(caller, &append).await }).await?
     };
     if !appended.replayed && !appended.messages.is_empty() {
-        state.storage_quota.record_append(caller, append).await;
+        state.storage_quota.record_append(caller, &appended).await;
         state.job_notifier.notify(&[JobKind::CountTokens]);
         state.watch_registry.hint(caller, append.conversation());
     }

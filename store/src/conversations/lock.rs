@@ -1,6 +1,9 @@
 //! The row locks of a conversation, and the order in which transactions take locks.
 
-use anneal_core::caller::{Caller, ConversationId};
+use anneal_core::{
+    caller::{Caller, ConversationId},
+    message::MessageId,
+};
 use sqlx::PgConnection;
 
 use crate::error::{Entity, StoreError};
@@ -23,6 +26,40 @@ pub(crate) async fn lock_conversation(
     .fetch_optional(db)
     .await?
     .ok_or(StoreError::NotFound(Entity::Conversation))
+}
+
+/// What decides about an append, under the conversation's lock.
+pub(crate) struct AppendHead {
+    /// The newest message; 0: none.
+    pub(crate) last_message_id: MessageId,
+    /// Whether the conversation keeps tool messages.
+    pub(crate) keeps_tools: bool,
+}
+
+/// Takes the conversation's row lock and returns what decides about an append. `bases`: the
+/// server's settings by profile. The rule for tool messages is that of `sql/append.sql`.
+pub(crate) async fn lock_for_append(
+    db: &mut PgConnection,
+    caller: Caller,
+    id: ConversationId,
+    bases: &str,
+) -> Result<AppendHead, StoreError> {
+    let row = sqlx::query!(
+        r#"select last_message_id, coalesce(policy ->> 'store_tool_messages',
+                  $3::text::jsonb -> coalesce(policy ->> 'profile', '') ->> 'store_tool_messages')
+                  is distinct from 'false' as "keeps_tools!"
+           from ai_conversation where tenant_id = $1 and conversation_id = $2 for no key update"#,
+        caller.tenant().0,
+        id.0,
+        bases,
+    )
+    .fetch_optional(db)
+    .await?
+    .ok_or(StoreError::NotFound(Entity::Conversation))?;
+    Ok(AppendHead {
+        last_message_id: MessageId(row.last_message_id),
+        keeps_tools: row.keeps_tools,
+    })
 }
 
 /// Takes the lock under which a conversation can be deleted: inserts of rows that refer to it wait.

@@ -29,4 +29,4 @@ pub use watch::{Change, ChangeKind, ChangesAsk, ConversationHead, DeadJob};
 
 pub(crate) use conversation::ConversationRow;
 pub(crate) use list::LISTED_LAG_SECONDS;
-pub(crate) use lock::lock_conversation;
+pub(crate) use lock::{lock_conversation, lock_for_append};

@@ -28,7 +28,7 @@ use anneal_core::{
 };
 use anneal_llm::provider::{CallFailure, Model, Tool};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, CallOutcome, ModelLease, StoreError, Verdict, within};
+use anneal_store::{Append, Appended, CallOutcome, ModelLease, Verdict, within};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
 use tonic::{Code, Status};
@@ -85,7 +85,7 @@ impl TurnRequest {
         };
         Ok(append::prepare(state, caller, prompt)
             .await?
-            .into_turn_start())
+            .for_chat_turn(Role::User))
     }
 
     /// The request id of the answer's append. Longer than any that a caller can give, so that they
@@ -113,7 +113,7 @@ pub(crate) async fn find_prompt(
     };
     let prompt = append::prepare(state, caller, prompt)
         .await?
-        .into_turn_start();
+        .for_chat_turn(Role::User);
     let stored = state.store.find_append(caller, &prompt).await?;
     Ok(stored.and_then(|stored| match stored.messages.as_slice() {
         [one] => Some(one.id),
@@ -302,25 +302,18 @@ impl TurnRun {
         }
     }
 
-    /// Stores the prompt. In a conversation that keeps no tool messages, stores the rest of it if
-    /// that ends with a message of the user; otherwise there is nothing to answer.
+    /// Stores the prompt. If the conversation keeps no tool messages, and the rest of the prompt
+    /// does not end with a message of the user, nothing is stored: there is nothing to answer.
     async fn store_prompt(&self, prompt: &Append) -> Result<Appended, Failure> {
         self.state
             .storage_quota
             .admit(&self.state.store, self.caller, prompt)
             .await?;
-        let stored = append::store_and_notify(&self.state, self.caller, prompt).await;
-        let Err(Failure::Store(StoreError::ToolsNotKept)) = stored else {
-            return stored;
-        };
-        let (kept, rest) = append::remove_tools(&self.state, self.caller, prompt).await?;
-        if kept
-            .last()
-            .is_none_or(|last| self.turn.messages[*last].role != Role::User)
-        {
-            return stored;
+        let stored = append::store_and_notify(&self.state, self.caller, prompt).await?;
+        if stored.messages.is_empty() {
+            return Err(Failure::ToolsNotKept);
         }
-        append::store_and_notify(&self.state, self.caller, &rest).await
+        Ok(stored)
     }
 
     /// Refuses to answer a repeated prompt if the conversation has newer messages.

@@ -93,7 +93,7 @@ impl TurnRun {
         };
         let append = append::prepare(&self.state, self.caller, request)
             .await?
-            .into_turn_start();
+            .for_chat_turn(Role::Assistant);
         let retry_until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
         let mut backoff = Backoff::default();
         loop {
@@ -126,12 +126,12 @@ impl TurnRun {
         if is_empty {
             return Ok(None);
         }
-        let stored = match append::store_kept_messages(&self.state, self.caller, append).await {
+        let stored = match append::store_and_notify(&self.state, self.caller, append).await {
             // Another turn has stored an answer to the same request.
             Err(Failure::Store(StoreError::RequestIdReused)) => return Err(Failure::TurnLost),
             stored => stored?,
         };
-        Ok(stored.and_then(|stored| stored.messages.first().map(|message| message.id.0)))
+        Ok(stored.messages.first().map(|message| message.id.0))
     }
 
     /// The last event of an answered turn.

@@ -1,5 +1,6 @@
-//! One append by itself: it waits for its conversation's row lock, finds an earlier append with its
-//! request id, and says why it was refused.
+//! One append by itself: in one statement that waits for nothing, or under the lock of its
+//! conversation. Only under the lock it is certain what the conversation keeps of the append, and
+//! why it is refused. Finds an earlier append with the same request id.
 
 use anneal_core::{caller::Caller, message::MessageId};
 use sqlx::{Connection as _, PgConnection};
@@ -10,69 +11,105 @@ use super::{
 };
 use crate::{
     connection::{PooledConnection, pool::is_in_transaction},
-    conversations::lock_conversation,
+    conversations::lock_for_append,
     error::{Entity, StoreError, violated},
     failpoint,
     idempotency::{self, EarlierRequest},
     rows::tokens,
 };
 
-/// Stores one append; waits if another transaction holds its conversation.
-pub(super) async fn append_one(
+/// Stores one append in one statement. None: nothing was stored, because another transaction holds
+/// the conversation or because the append is refused.
+pub(super) async fn store_alone(
     db: &mut PooledConnection,
     caller: Caller,
     append: &Append,
     bases: &str,
-) -> Result<Appended, StoreError> {
+) -> Result<Option<Appended>, StoreError> {
     failpoint!("append.alone.begun");
-    let mut done = insert_one(db, caller, append, bases).await;
-    if matches!(done, Ok(AppendOutcome::LockBusy)) {
+    let done = if is_in_transaction(db) {
+        // A savepoint: if the request id exists already, the transaction can still be committed.
         let mut tx = db.begin().await?;
-        lock_conversation(&mut tx, caller, append.conversation).await?;
-        failpoint!("append.alone.locked");
-        done = insert_one(&mut tx, caller, append, bases).await;
-        failpoint!("append.alone.written");
-        if done.is_ok() {
-            tx.commit().await?;
-        } else {
-            tx.rollback().await?;
+        match insert_one(&mut tx, caller, append, bases).await {
+            Ok(done) => tx.commit().await.map(|()| done),
+            Err(error) => tx.rollback().await.and(Err(error)),
         }
-    }
+    } else {
+        insert_one(db, caller, append, bases).await
+    };
     failpoint!("append.alone.stored");
     match done {
-        Ok(AppendOutcome::Stored(appended)) => Ok(appended),
-        Ok(AppendOutcome::Refused | AppendOutcome::LockBusy) => {
-            explain_refusal(db, caller, append, bases).await
-        }
-        Err(error) if violated(&error) == Some("ai_message_request_id_unique") => {
-            let earlier = find_earlier_append(db, caller, append).await?;
-            earlier.ok_or(StoreError::NotFound(Entity::Conversation))
-        }
+        Ok(AppendOutcome::Stored(appended)) => Ok(Some(appended)),
+        Ok(AppendOutcome::Refused | AppendOutcome::LockBusy) => Ok(None),
+        Err(error) if violated(&error) == Some("ai_message_request_id_unique") => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-pub(super) async fn record_empty(
+/// Stores one append under its conversation's lock, for which it waits. Stores `rest` instead if
+/// the conversation keeps no tool messages.
+pub(super) async fn store_under_lock(
     db: &mut PooledConnection,
     caller: Caller,
     append: &Append,
-) -> Result<(), StoreError> {
+    rest: &Append,
+    bases: &str,
+) -> Result<Appended, StoreError> {
     let mut tx = db.begin().await?;
-    lock_conversation(&mut tx, caller, append.conversation).await?;
-    if let EarlierRequest::None =
-        idempotency::find_request(&mut tx, caller, append.conversation, &append.request()).await?
-    {
-        idempotency::put_request(
-            &mut tx,
-            caller,
-            append.conversation,
-            &append.request(),
-            None,
-        )
-        .await?;
-    }
+    let head = lock_for_append(&mut tx, caller, append.conversation, bases).await?;
+    failpoint!("append.alone.locked");
+    let kept = if head.keeps_tools { append } else { rest };
+    let stored = if kept.message_count() == 0 {
+        None
+    } else {
+        match insert_one(&mut tx, caller, kept, bases).await? {
+            AppendOutcome::Stored(stored) => Some(stored),
+            AppendOutcome::Refused | AppendOutcome::LockBusy => None,
+        }
+    };
+    let appended = if let Some(stored) = stored {
+        let skipped = append.skipped(stored.messages.len());
+        Appended { skipped, ..stored }
+    } else if let Some(earlier) = find_earlier_append(&mut tx, caller, append).await? {
+        earlier
+    } else {
+        check_newest(append, head.last_message_id)?;
+        if kept.message_count() > 0 {
+            // Nothing else can have refused it.
+            return Err(StoreError::NotFound(Entity::Conversation));
+        }
+        record_empty(&mut tx, caller, append).await?
+    };
+    failpoint!("append.alone.written");
     tx.commit().await?;
-    Ok(())
+    Ok(appended)
+}
+
+fn check_newest(append: &Append, actual: MessageId) -> Result<(), StoreError> {
+    match append.expected_last {
+        Some(expected) if expected != actual => Err(StoreError::NotTheNewest { expected, actual }),
+        _ => Ok(()),
+    }
+}
+
+/// Records the request id of an append of which no message is kept, so that repetitions have the
+/// same effect. Chat turns are not recorded: a repeated turn may be stored after all, because the
+/// model answers something else or because the conversation has come to keep tool messages.
+async fn record_empty(
+    db: &mut PgConnection,
+    caller: Caller,
+    append: &Append,
+) -> Result<Appended, StoreError> {
+    if append.turn_role.is_none() {
+        let request = append.request();
+        idempotency::put_request(db, caller, append.conversation, &request, None).await?;
+    }
+    Ok(Appended {
+        messages: Vec::new(),
+        skipped: append.skipped(0),
+        content_bytes: 0,
+        replayed: false,
+    })
 }
 
 /// Executes the statement for one append.
@@ -82,18 +119,7 @@ async fn insert_one(
     append: &Append,
     bases: &str,
 ) -> Result<AppendOutcome, sqlx::Error> {
-    let asked = [(caller, append)];
-    let done = if is_in_transaction(db) {
-        // A savepoint: if the request id exists already, the caller continues in the same
-        // transaction.
-        let mut tx = db.begin().await?;
-        match statement::execute(&mut tx, &asked, bases).await {
-            Ok(done) => tx.commit().await.map(|()| done)?,
-            Err(error) => return tx.rollback().await.and(Err(error)),
-        }
-    } else {
-        statement::execute(db, &asked, bases).await?
-    };
+    let done = statement::execute(db, &[(caller, append)], bases).await?;
     Ok(done.into_iter().next().unwrap_or(AppendOutcome::LockBusy))
 }
 
@@ -126,46 +152,9 @@ pub(crate) async fn append_in_transaction(
     }
 }
 
-/// Finds out why nothing was stored: the append is a repetition, the conversation does not exist or
-/// has moved on, or it keeps no tool messages.
-async fn explain_refusal(
-    db: &mut PooledConnection,
-    caller: Caller,
-    append: &Append,
-    bases: &str,
-) -> Result<Appended, StoreError> {
-    if let Some(done) = find_earlier_append(db, caller, append).await? {
-        return Ok(done);
-    }
-    let row = sqlx::query!(
-        r#"select last_message_id, coalesce(policy ->> 'store_tool_messages',
-                  $3::text::jsonb -> coalesce(policy ->> 'profile', '') ->> 'store_tool_messages')
-                  is distinct from 'false' as "keeps_tools!"
-           from ai_conversation where tenant_id = $1 and conversation_id = $2"#,
-        caller.tenant().0,
-        append.conversation.0,
-        bases,
-    )
-    .fetch_optional(&mut **db)
-    .await?;
-    let row = row.ok_or(StoreError::NotFound(Entity::Conversation))?;
-    let actual = MessageId(row.last_message_id);
-    match append.expected_last {
-        Some(expected) if expected != actual => Err(StoreError::NotTheNewest { expected, actual }),
-        // The policy may have changed between the two statements. If no newest message was
-        // expected, nothing else can have refused the append.
-        expected if append.tools && (expected.is_none() || !row.keeps_tools) => {
-            Err(StoreError::ToolsNotKept)
-        }
-        // Another append was committed between the two statements; the expectation holds only now.
-        Some(expected) => Err(StoreError::NotTheNewest { expected, actual }),
-        None => Err(StoreError::NotFound(Entity::Conversation)),
-    }
-}
-
 /// Finds the result of an earlier append with this `request_id`.
 pub(super) async fn find_earlier_append(
-    db: &mut PooledConnection,
+    db: &mut PgConnection,
     caller: Caller,
     append: &Append,
 ) -> Result<Option<Appended>, StoreError> {
@@ -178,7 +167,7 @@ pub(super) async fn find_earlier_append(
         append.conversation.0,
         request_id
     )
-    .fetch_all(&mut **db)
+    .fetch_all(&mut *db)
     .await?;
     let Some(first) = rows.first() else {
         let request = append.request();
@@ -186,6 +175,8 @@ pub(super) async fn find_earlier_append(
         return Ok(match earlier {
             EarlierRequest::Done(_) => Some(Appended {
                 messages: Vec::new(),
+                skipped: append.skipped(0),
+                content_bytes: 0,
                 replayed: true,
             }),
             EarlierRequest::None => None,
@@ -197,7 +188,7 @@ pub(super) async fn find_earlier_append(
     if !is_same {
         return Err(StoreError::RequestIdReused);
     }
-    let messages = rows
+    let messages: Vec<_> = rows
         .iter()
         .map(|row| AppendedMessage {
             id: MessageId(row.message_id),
@@ -206,7 +197,9 @@ pub(super) async fn find_earlier_append(
         })
         .collect();
     Ok(Some(Appended {
+        skipped: append.skipped(messages.len()),
         messages,
+        content_bytes: 0,
         replayed: true,
     }))
 }

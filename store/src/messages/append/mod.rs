@@ -5,7 +5,8 @@
 //! - `prepare`: everything about an append that can be computed before the row lock.
 //! - `batcher`: which waiting appends share a statement, and what is left to be done alone.
 //! - `pending`: the order in which waiting appends are taken, fair among tenants.
-//! - `append_one`: one append by itself, its replay by request id, and why an append was refused.
+//! - `append_one`: one append by itself: what a conversation keeps of it, why it is refused, and its
+//!   replay by request id.
 //! - `statement`: the arguments and outcomes of `sql/append.sql`.
 //! - `early_answer`: the sabotage that answers an append before its commit.
 
@@ -28,7 +29,7 @@ pub(crate) use append_one::append_in_transaction;
 pub(crate) use batcher::AppendBatcher;
 
 use crate::{Store, error::StoreError};
-use append_one::{append_one, find_earlier_append, record_empty};
+use append_one::{find_earlier_append, store_alone, store_under_lock};
 use pending::BatchAnswer;
 
 /// Whether and how appends share transactions.
@@ -69,6 +70,11 @@ const SHARED_BYTES: usize = 64 * 1024;
 pub struct Appended {
     /// The stored messages, in the order of the request; their ids are contiguous.
     pub messages: Vec<AppendedMessage>,
+    /// Indexes in the request of the messages that were not stored, because the conversation keeps
+    /// no tool messages.
+    pub skipped: Vec<usize>,
+    /// Bytes of content that this call has stored; 0 if it is a repetition.
+    pub content_bytes: u64,
     /// Whether an earlier append with this `request_id` had stored them.
     pub replayed: bool,
 }
@@ -85,7 +91,8 @@ pub struct AppendedMessage {
 }
 
 impl Store {
-    /// Appends messages to a conversation, once per `request_id`.
+    /// Appends messages to a conversation, once per `request_id`. If the conversation keeps no tool
+    /// messages, appends the others.
     ///
     /// If the connection breaks during the commit, the outcome is unknown. With a `request_id` the
     /// append is then repeated once, which stores nothing twice.
@@ -94,24 +101,24 @@ impl Store {
         if let Some(appended) = early_answer::answer_early(self, caller, append).await {
             return Ok(appended);
         }
-        if self.append.grouping == Grouping::On && append.content_bytes() <= SHARED_BYTES {
-            let start = || {
-                AppendBatcher::start(
-                    self.append.lanes,
-                    &self.shared_writes,
-                    &self.policy_defaults,
-                )
+        let stored =
+            if self.append.grouping == Grouping::On && append.content_bytes() <= SHARED_BYTES {
+                match self.batcher().append(caller, append).await {
+                    BatchAnswer::Ended(outcome) => return outcome,
+                    BatchAnswer::StoreAlone => Ok(None),
+                }
+            } else {
+                self.append_alone(caller, append).await
             };
-            if let BatchAnswer::Ended(outcome) =
-                self.batcher.get_or_init(start).append(caller, append).await
-            {
-                return outcome;
-            }
-        }
-        match self.append_separately(caller, append).await {
-            Err(StoreError::Conflict(_)) => self.append_separately(caller, append).await,
+        let outcome = match stored {
+            Ok(Some(appended)) => Ok(appended),
+            Ok(None) => self.append_under_lock(caller, append).await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Err(StoreError::Conflict(_)) => self.append_under_lock(caller, append).await,
             Err(StoreError::Unavailable(_)) if append.request_id.is_some() => {
-                self.append_separately(caller, append).await
+                self.append_under_lock(caller, append).await
             }
             outcome => outcome,
         }
@@ -128,26 +135,38 @@ impl Store {
         db.settle(found).await
     }
 
-    /// Records the request id of an append of which no message is kept, so that repetitions have
-    /// the same effect.
-    pub async fn record_empty_append(
+    fn batcher(&self) -> &AppendBatcher {
+        self.batcher.get_or_init(|| {
+            AppendBatcher::start(
+                self.append.lanes,
+                &self.shared_writes,
+                &self.policy_defaults,
+            )
+        })
+    }
+
+    async fn append_alone(
         &self,
         caller: Caller,
         append: &Append,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Appended>, StoreError> {
         let mut db = self.writes.checkout(caller).await?;
-        let put = record_empty(&mut db, caller, append).await;
-        db.settle(put).await
+        db.attach_reservation(append.reservation.clone());
+        let stored = store_alone(&mut db, caller, append, self.policy_defaults.bases()).await;
+        db.settle(stored).await
     }
 
-    async fn append_separately(
+    async fn append_under_lock(
         &self,
         caller: Caller,
         append: &Append,
     ) -> Result<Appended, StoreError> {
+        // Before the lock, which others wait for.
+        let rest = append.without_tools().await?;
+        let bases = self.policy_defaults.bases();
         let mut db = self.writes.checkout(caller).await?;
         db.attach_reservation(append.reservation.clone());
-        let stored = append_one(&mut db, caller, append, self.policy_defaults.bases()).await;
+        let stored = store_under_lock(&mut db, caller, append, &rest, bases).await;
         db.settle(stored).await
     }
 }

@@ -29,6 +29,10 @@ pub struct Append {
     pub(super) roles: Vec<Role>,
     /// Whether any message has tool calls or results.
     pub(super) tools: bool,
+    /// Indexes of the messages of which a conversation without tool messages keeps nothing.
+    pub(super) tool_messages: Vec<usize>,
+    /// The role that [`Append::for_chat_turn`] was given.
+    pub(super) turn_role: Option<Role>,
     /// The title that the conversation gets if it has none.
     pub(super) title: Option<String>,
     pub(super) rows: Arc<AppendRows>,
@@ -84,6 +88,13 @@ impl Append {
         let digest = digest::of_append(messages, &rows.contents);
         let roles = messages.iter().map(|message| message.role).collect();
         let tools = rows.outlines.iter().any(Option::is_some);
+        let tool_messages = if tools {
+            (0..messages.len())
+                .filter(|index| !message::is_kept_without_tools(&messages[*index]))
+                .collect()
+        } else {
+            Vec::new()
+        };
         let title = title::of_messages(messages);
         Self {
             conversation,
@@ -92,6 +103,8 @@ impl Append {
             digest,
             roles,
             tools,
+            tool_messages,
+            turn_role: None,
             title,
             rows: Arc::new(rows),
             reservation: None,
@@ -123,49 +136,70 @@ impl Append {
         self.conversation
     }
 
-    /// The same request with only these of its messages, for a conversation that keeps no tool
-    /// messages.
+    /// Marks the append as the prompt (role user) or the answer (assistant) of a chat turn: an
+    /// append of another kind with the same request id is a different request. A conversation
+    /// without tool messages stores the rest of it only if that ends with a message of this role.
     #[must_use]
-    pub fn with_messages(&self, messages: &[Message]) -> Self {
-        let reduced = Self::new(
-            self.conversation,
-            self.request_id.clone(),
-            self.expected_last,
-            messages,
-        );
+    pub fn for_chat_turn(self, role: Role) -> Self {
         Self {
-            digest: self.digest,
-            reservation: self.reservation.clone(),
-            ..reduced
+            digest: digest::of_fields([b"turn".as_slice(), &self.digest]),
+            turn_role: Some(role),
+            ..self
         }
     }
 
-    /// Parses the stored JSON and returns the messages that a conversation without tool messages
-    /// keeps, each with its index. Callers need not keep the messages beside their JSON.
-    pub fn without_tools(&self) -> Result<Vec<(usize, Message)>, StoreError> {
-        let rows = self
-            .roles
-            .iter()
-            .zip(&self.rows.contents)
-            .zip(&self.rows.metadata);
-        let messages = rows.map(|((role, content), metadata)| {
+    /// The part of the request that a conversation without tool messages stores; it may have no
+    /// messages. A long one is prepared on a blocking thread, which keeps the reservation.
+    pub(super) async fn without_tools(&self) -> Result<Self, StoreError> {
+        let whole = self.clone();
+        if !self.tools {
+            return Ok(whole);
+        }
+        if self.content_bytes() <= SHARED_BYTES {
+            return whole.remove_tools();
+        }
+        tokio::task::spawn_blocking(move || whole.remove_tools())
+            .await
+            .map_err(|_| StoreError::Unreadable("content"))?
+    }
+
+    /// Parses the JSON of the kept messages: their callers need not keep the messages beside it.
+    fn remove_tools(&self) -> Result<Self, StoreError> {
+        let kept = (0..self.message_count()).filter(|index| !self.tool_messages.contains(index));
+        let messages = kept.map(|index| {
             Ok(Message {
-                role: *role,
-                parts: parts(content)?,
-                metadata: labels(metadata.as_deref())?,
+                role: self.roles[index],
+                parts: parts(&self.rows.contents[index])?,
+                metadata: labels(self.rows.metadata[index].as_deref())?,
             })
         });
         let messages = messages.collect::<Result<Vec<_>, StoreError>>()?;
-        Ok(message::without_tools(&messages))
+        let (_, mut messages): (Vec<_>, Vec<_>) =
+            message::without_tools(&messages).into_iter().unzip();
+        let ends_with = |role| messages.last().is_some_and(|last| last.role == role);
+        if !self.turn_role.is_none_or(ends_with) {
+            messages.clear();
+        }
+        let rest = Self::new(
+            self.conversation,
+            self.request_id.clone(),
+            self.expected_last,
+            &messages,
+        );
+        Ok(Self {
+            digest: self.digest,
+            turn_role: self.turn_role,
+            reservation: self.reservation.clone(),
+            ..rest
+        })
     }
 
-    /// Marks the append as the start of a turn: an append of another kind with the same request id
-    /// is a different request.
-    #[must_use]
-    pub fn into_turn_start(self) -> Self {
-        Self {
-            digest: digest::of_fields([b"turn".as_slice(), &self.digest]),
-            ..self
+    /// The indexes of the messages that were not kept, if `stored` messages were.
+    pub(super) fn skipped(&self, stored: usize) -> Vec<usize> {
+        if stored < self.message_count() {
+            self.tool_messages.clone()
+        } else {
+            Vec::new()
         }
     }
 

@@ -272,6 +272,8 @@ fn appended(append: &Append, before_id: i64, turn: i32, encoding: i16) -> Append
                 estimate: tokens(*estimate),
             })
             .collect(),
+        skipped: Vec::new(),
+        content_bytes: append.content_bytes() as u64,
         replayed: false,
     }
 }

@@ -423,6 +423,7 @@ async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refu
         ])
         .await;
     assert_refused(ruled.end, Code::FailedPrecondition, "TOOLS_NOT_KEPT", "");
+    assert_eq!(conversation.messages().await.len(), 2, "nothing is stored");
     let silent = conversation.chat("again").request_id("r").with_tool("look");
     let outcome = silent.clone().await;
     assert_eq!(
@@ -438,6 +439,37 @@ async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refu
         "the answer is not stored, so a repeated request calls the model again"
     );
     assert_eq!(model.requests().len(), 3);
+    let mixed = vec![user("and now?"), result("c1", "nothing")];
+    let mixed = conversation.chat_all(mixed).with_tool("look").await;
+    assert_eq!(
+        mixed.done().message_ids,
+        [4],
+        "the rest ends with a message of the user, so it is answered"
+    );
+}
+
+#[tokio::test]
+async fn a_prompt_of_tool_results_can_be_repeated_once_they_are_kept() {
+    let model = ScriptedModel::saying("I see.").await;
+    let app = TestApp::with_scripted_model(&model).await;
+    let conversation = app
+        .conversation_with_policy(pb::Policy {
+            store_tool_messages: Some(false),
+            ..Default::default()
+        })
+        .await;
+    let prompt = conversation
+        .chat_all(vec![result("c1", "nothing")])
+        .request_id("r");
+    let refused = prompt.clone().await;
+    assert_refused(refused.end, Code::FailedPrecondition, "TOOLS_NOT_KEPT", "");
+    let keep = "update ai_conversation set policy = policy || '{\"store_tool_messages\": true}'
+        where conversation_id = $1";
+    app.hold_lock(keep, conversation.uuid())
+        .await
+        .commit()
+        .await;
+    assert_eq!(prompt.await.done().message_ids, [1, 2]);
 }
 
 #[tokio::test]

@@ -171,6 +171,32 @@ async fn row_Z6_zeroclaw_keeps_only_text_and_cuts_before_the_last_user_message()
 }
 
 #[tokio::test]
+async fn a_long_append_is_stored_without_its_tool_messages() {
+    let app = TestApp::start().await;
+    let conversation = conversation_with_profile(&app, "zeroclaw").await;
+    let long = prose(0, 2_000);
+    let all = vec![
+        user(&long),
+        call("a", "{}"),
+        result("a", &long),
+        assistant(&long),
+    ];
+    let first = conversation.append_all(all.clone()).request_id("r").await;
+    let ids: Vec<i64> = first.messages.iter().map(|one| one.message_id).collect();
+    assert_eq!((ids, &first.skipped), (vec![1, 2], &vec![1, 2]));
+    let again = conversation.append_all(all).request_id("r").await;
+    assert!(again.replayed);
+    assert_eq!(
+        (again.messages, again.skipped),
+        (first.messages, first.skipped)
+    );
+    let nothing = conversation.append_all(vec![result("b", &long)]).await;
+    assert_eq!((nothing.messages.len(), nothing.skipped), (0, vec![0]));
+    app.run_jobs_until_idle().await;
+    conversation.verify().await;
+}
+
+#[tokio::test]
 async fn row_C4_claw0_halves_the_messages() {
     let app = TestApp::start().await;
     let policy = pb::Policy {

@@ -60,22 +60,20 @@ async fn simultaneous_appends_share_a_few_transactions() {
     for _ in 0..64 {
         ids.push(ConversationId(app.conversation().await.uuid()));
     }
-    let hello = Message {
-        role: Role::User,
-        parts: vec![Part::Text {
-            text: "hello".into(),
+    // Appends with tools are batched like others where tools are kept.
+    let call = Message {
+        role: Role::Assistant,
+        parts: vec![Part::ToolUse {
+            id: "a".into(),
+            name: "look".into(),
+            input: "{}".into(),
         }],
         metadata: BTreeMap::new(),
     };
     let rounds = 10;
     for round in 0..rounds {
         let appends = ids.iter().map(async |id| {
-            let append = Append::new(
-                *id,
-                Some(format!("r{round}")),
-                None,
-                slice::from_ref(&hello),
-            );
+            let append = Append::new(*id, Some(format!("r{round}")), None, slice::from_ref(&call));
             app.store
                 .append(Caller::of(TenantId::DEFAULT), &append)
                 .await

@@ -10,6 +10,7 @@
 //! - `queue.rs`: enqueue, claim, finish and rescue of jobs.
 //! - `repeated_requests.rs`: one request id in two concurrent calls.
 //! - `stalled_workers.rs`: a worker that resumes after it has lost its job.
+//! - `tool_policy.rs`: an append against a change of the setting for tool messages.
 //!
 //! Other races are tested in `tests/tests/api/`: requeue and death against a deletion
 //! (`jobs/claims.rs`), counting against an append and a deletion (`jobs/counting.rs`), a lease that
@@ -22,6 +23,7 @@ mod deletions;
 mod queue;
 mod repeated_requests;
 mod stalled_workers;
+mod tool_policy;
 
 use anneal_core::{
     caller::{Caller, TenantId},
