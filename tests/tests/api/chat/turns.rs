@@ -3,7 +3,7 @@
 use anneal_llm::provider::Api;
 use anneal_tests::{
     Gate, MODEL, ReportedUsage, Say, Script, ScriptedModel, TestApp, assert_refused, assistant,
-    media, pb, result, text, user,
+    call, media, pb, result, text, user,
 };
 use pb::{StopReason, chat_response::Event, part::Part};
 use tonic::Code;
@@ -452,24 +452,20 @@ async fn a_conversation_without_tools_stores_only_the_text_of_an_answer_and_refu
 async fn a_prompt_of_tool_results_can_be_repeated_once_they_are_kept() {
     let model = ScriptedModel::saying("I see.").await;
     let app = TestApp::with_scripted_model(&model).await;
-    let conversation = app
-        .conversation_with_policy(pb::Policy {
-            store_tool_messages: Some(false),
-            ..Default::default()
-        })
-        .await;
-    let prompt = conversation
-        .chat_all(vec![result("c1", "nothing")])
-        .request_id("r");
+    let conversation = app.conversation().await;
+    let asked = vec![user("look"), call("c1", "{}")];
+    conversation.append_all(asked).await;
+    let keep_none = "update ai_conversation set policy = '{\"store_tool_messages\": false}'
+        where conversation_id = $1";
+    let keep_all = "update ai_conversation set policy = '{}' where conversation_id = $1";
+    let id = conversation.uuid();
+    app.hold_lock(keep_none, id).await.commit().await;
+    let prompt = vec![result("c1", "nothing")];
+    let prompt = conversation.chat_all(prompt).request_id("r");
     let refused = prompt.clone().await;
     assert_refused(refused.end, Code::FailedPrecondition, "TOOLS_NOT_KEPT", "");
-    let keep = "update ai_conversation set policy = policy || '{\"store_tool_messages\": true}'
-        where conversation_id = $1";
-    app.hold_lock(keep, conversation.uuid())
-        .await
-        .commit()
-        .await;
-    assert_eq!(prompt.await.done().message_ids, [1, 2]);
+    app.hold_lock(keep_all, id).await.commit().await;
+    assert_eq!(prompt.await.done().message_ids, [3, 4]);
 }
 
 #[tokio::test]
