@@ -242,10 +242,7 @@ fn fit_media(mut media: Media, notes: &mut Notes) -> Option<Media> {
 
 /// The first half of the digest, in hexadecimal digits.
 pub(crate) fn hex(digest: &digest::Digest) -> String {
-    let number = digest[..16]
-        .iter()
-        .fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
-    format!("{number:032x}")
+    hex::encode(&digest[..16])
 }
 
 /// An id that can be stored. An id that is too long keeps its beginning and ends with its digest.

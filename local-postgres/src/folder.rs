@@ -186,7 +186,7 @@ impl Folder {
             .mode(0o600)
             .open(&path)
             .on("create", &path)?;
-        writeln!(file, "{}", hex(&random)).on("write", &path)?;
+        writeln!(file, "{}", hex::encode(random)).on("write", &path)?;
         account.chown(&path)
     }
 
@@ -280,12 +280,6 @@ fn check_owner(folder: &Path, account: &Account) -> Result<()> {
 fn short_name(folder: &Path) -> String {
     format!(
         "anneal-postgres-{}",
-        hex(&Sha256::digest(folder.as_os_str().as_encoded_bytes())[..6])
+        hex::encode(&Sha256::digest(folder.as_os_str().as_encoded_bytes())[..6])
     )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }

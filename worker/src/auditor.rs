@@ -7,9 +7,7 @@ use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::{Store, StoreError, VerifyReport};
 use tracing::{debug, error, warn};
 
-use crate::{
-    deadline::with_deadline, jitter::jitter, settings::WorkerSettings, tenant_cursor::FIRST_TENANT,
-};
+use crate::{deadline::with_deadline, settings::WorkerSettings, tenant_cursor::FIRST_TENANT};
 
 /// The promises that an audit checks, by their numbers in the contract; 0: counters.
 const PROMISES: [i32; 6] = [0, 3, 4, 6, 7, 12];
@@ -29,7 +27,7 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
     let pause = Duration::from_secs(u64::from(settings.audit_interval_seconds));
     let mut cursor = FIRST_TENANT;
     loop {
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * jitter())).await;
+        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         audit_sample(store, settings, &mut cursor).await;
     }
 }
@@ -45,7 +43,9 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
         }
     };
     *cursor = candidates.last.unwrap_or(FIRST_TENANT);
-    for (tenant, conversation) in sample(candidates.conversations, settings.audit_sample as usize) {
+    let conversations = candidates.conversations;
+    let size = conversations.len().min(settings.audit_sample as usize);
+    for (tenant, conversation) in fastrand::choose_multiple(conversations, size) {
         match with_deadline(store.audit(Caller::of(tenant), conversation)).await {
             Ok((verified, error)) => {
                 report(tenant, conversation, &verified);
@@ -59,16 +59,6 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
             Err(error) => record_failure(conversation, &error),
         }
     }
-}
-
-/// A uniform random sample of at most `size` entries.
-fn sample<T>(mut all: Vec<T>, size: usize) -> Vec<T> {
-    let mut sample = Vec::new();
-    while !all.is_empty() && sample.len() < size {
-        let place = (jitter() * all.len() as f64) as usize;
-        sample.push(all.swap_remove(place.min(all.len() - 1)));
-    }
-    sample
 }
 
 /// Records an audit that did not finish: a conversation that cannot be read is as bad as a
@@ -96,24 +86,4 @@ fn report(tenant: TenantId, conversation: ConversationId, verified: &VerifyRepor
 fn count_violations(promise: i32, more: u64) {
     metrics::counter!("invariant_violations_total", "promise" => promise.to_string())
         .increment(more);
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn a_sample_has_no_duplicates_and_samples_reach_every_entry() {
-        let mut seen = BTreeSet::new();
-        for _ in 0..1_000 {
-            let sample = sample((0..20).collect(), 4);
-            assert_eq!(sample.iter().collect::<BTreeSet<_>>().len(), 4);
-            seen.extend(sample);
-        }
-        assert_eq!(seen.len(), 20);
-        assert_eq!(sample(vec![1, 2], 4).len(), 2);
-        assert!(sample(Vec::<i32>::new(), 4).is_empty());
-    }
 }

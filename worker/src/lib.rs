@@ -15,13 +15,11 @@
 //! - `clock_skew`: detects that the database's clock was set back, and repairs times set by it.
 //! - `auditor`: checks the promises on a random sample of conversations.
 //! - `tenant_cursor`: where walks over all tenants start.
-//! - `jitter`: random numbers that spread timers.
 //! - `settings`: the operator's settings for workers and summaries.
 
 mod auditor;
 mod clock_skew;
 mod deadline;
-mod jitter;
 mod jobs;
 mod leases;
 mod maintenance;

@@ -7,7 +7,7 @@ use anneal_core::job::LEASE_SECONDS;
 use anneal_store::Store;
 use tracing::{debug, info, warn};
 
-use crate::{clock_skew::DatabaseClock, deadline::with_deadline, jitter::jitter};
+use crate::{clock_skew::DatabaseClock, deadline::with_deadline};
 
 /// Jobs freed in one round.
 const MAX_RESCUED: i64 = 100;
@@ -20,7 +20,7 @@ pub(crate) async fn run_rescue_loop(store: &Store) {
     let mut clock = DatabaseClock::default();
     loop {
         clock.check(store).await;
-        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * jitter())).await;
+        tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         rescue_orphaned_jobs(store).await;
     }
 }
@@ -33,7 +33,7 @@ const MAX_DELETED_PARTS: i64 = 1_000;
 /// Deletes old partial summaries every hour, until the future is dropped.
 pub(crate) async fn run_part_cleanup_loop(store: &Store) {
     loop {
-        tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * jitter())).await;
+        tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         match with_deadline(
             store.delete_old_partial_summaries(PART_RETENTION_DAYS, MAX_DELETED_PARTS),
         )
@@ -66,7 +66,7 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
             }
             Err(error) => debug!("could not look at the queues: {error}"),
         }
-        tokio::time::sleep(QUEUE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * jitter())).await;
+        tokio::time::sleep(QUEUE_METRICS_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
     }
 }
 

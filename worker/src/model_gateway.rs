@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::{deadline::with_deadline, jitter::jitter};
+use crate::deadline::with_deadline;
 
 /// How long a call waits for admission before its job is deferred.
 const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
@@ -77,7 +77,7 @@ impl SummaryCalls for ModelGateway<'_> {
                 let wait = failure
                     .retry_after()
                     .unwrap_or(FIRST_BACKOFF * 4_u32.pow(tries - 1))
-                    .mul_f64(1.0 + 0.5 * jitter());
+                    .mul_f64(1.0 + 0.5 * fastrand::f64());
                 // Before the first answer the job itself is deferred: starting again costs nothing.
                 if self.ledger().answered == 0 || tries == MAX_TRIES || wait > MAX_BACKOFF {
                     return Err(failure.into());
@@ -233,7 +233,7 @@ impl<'a> ModelGateway<'a> {
             }
             // Other jobs of this process may ask meanwhile.
             drop(permit);
-            tokio::time::sleep(poll.mul_f64(0.5 + jitter())).await;
+            tokio::time::sleep(poll.mul_f64(0.5 + fastrand::f64())).await;
             poll = (poll * 2).min(MAX_ADMISSION_POLL);
         }
     }

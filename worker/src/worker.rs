@@ -10,7 +10,6 @@ use tracing::{debug, info, warn};
 
 use crate::{
     deadline::with_deadline,
-    jitter::jitter,
     leases::Leases,
     model_pauses::ModelPauses,
     retry_policy::{JobError, Outcome, RetryDecision},
@@ -120,7 +119,7 @@ impl Worker {
                     self.defer(job, &error, delay).await;
                 }
                 RetryDecision::Retry { not_before, starts } => {
-                    let delay = backoff(job.attempts, jitter()).max(not_before);
+                    let delay = backoff(job.attempts, fastrand::f64()).max(not_before);
                     self.fail(job, &error, delay, starts).await;
                 }
             },
@@ -130,7 +129,7 @@ impl Worker {
     /// Defers a job: it waits, and this start does not count.
     async fn defer(&self, job: &ClaimedJob, error: &JobError, delay: Duration) {
         let kind = job.kind.name();
-        let delay = delay.mul_f64(1.0 + 0.1 * jitter());
+        let delay = delay.mul_f64(1.0 + 0.1 * fastrand::f64());
         info!(
             retry_ms = delay.as_millis() as u64,
             "{kind} job of {} waits: {error}", job.conversation

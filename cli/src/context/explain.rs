@@ -208,15 +208,8 @@ const fn repaired(kind: RepairKind) -> &'static str {
 
 /// How much of the context the provider's cache should hold, and what broke the cached prefix.
 fn prefix(page: &mut String, context: &pb::BuildContextResponse, style: TerminalStyle) {
-    let hash: String =
-        context
-            .prefix_hash
-            .iter()
-            .take(HASH_BYTES)
-            .fold(String::new(), |mut hash, byte| {
-                let _ = write!(hash, "{byte:02x}");
-                hash
-            });
+    let hash = &context.prefix_hash;
+    let hash = hex::encode(&hash[..hash.len().min(HASH_BYTES)]);
     let stable = match context.prefix_stable_until {
         0 => "nothing is known to have been sent before".to_owned(),
         id => format!("sent the same before up to message {id}"),

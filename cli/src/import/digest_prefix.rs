@@ -1,7 +1,5 @@
 //! The beginning of a digest, which identifies conversations, requests and files.
 
-use std::fmt::Write as _;
-
 use anneal_core::digest::Digest;
 
 /// Identifies a conversation across runs: the beginning of a digest.
@@ -14,8 +12,5 @@ pub(super) fn digest_prefix(digest: &Digest) -> Key {
 
 /// The first 16 bytes as 32 hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes[..16].iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::encode(&bytes[..16])
 }

@@ -1,8 +1,6 @@
 //! Creates conversations with long histories, using SQL: a million appends through gRPC would take
 //! too long.
 
-use std::fmt::Write as _;
-
 use anneal_core::{digest, message::MessageId};
 use anneal_proto::v1::{self as pb, operator_service_client::OperatorServiceClient};
 use tonic::transport::Channel;
@@ -65,27 +63,10 @@ async fn append_model(
     let digest = format!(
         "select encode(content_digest, 'hex') from ai_message where conversation_id = '{conversation}'"
     );
-    let content_digest = bytes(&database.run(&digest).await?)?;
+    let content_digest = hex::decode(database.run(&digest).await?)?;
     Ok(Model {
         conversation,
         content_digest,
-    })
-}
-
-/// Decodes hexadecimal digits.
-fn bytes(digits: &str) -> anyhow::Result<Vec<u8>> {
-    let pairs = digits
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?));
-    pairs.collect()
-}
-
-/// Encodes bytes as hexadecimal digits.
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut digits, byte| {
-        let _ = write!(digits, "{byte:02x}");
-        digits
     })
 }
 
@@ -123,7 +104,7 @@ fn checkpoints(model: &Model, conversation: &str, shape: Shape) -> Option<String
         let source_first = previous.unwrap_or(0) + 1;
         let sources =
             (source_first..=last).map(|id| (MessageId(id as i64), model.content_digest.as_slice()));
-        let digest = digits(&digest::of_sources(sources));
+        let digest = hex::encode(digest::of_sources(sources));
         let previous_message =
             previous.map_or("null".to_owned(), |previous: usize| previous.to_string());
         rows.push(format!(

@@ -77,7 +77,7 @@ impl MaxConnectionAge {
     async fn wait_for_age(self) {
         match self.age {
             Some(age) => {
-                tokio::time::sleep(jittered(age, getrandom::u32().unwrap_or(u32::MAX / 2))).await;
+                tokio::time::sleep(jittered(age, fastrand::f64())).await;
             }
             None => std::future::pending().await,
         }
@@ -90,9 +90,9 @@ fn log_end(result: Result<(), impl std::fmt::Display>) {
     }
 }
 
-/// A duration between 0.9 and 1.1 times `age`, evenly distributed over `random`.
-fn jittered(age: Duration, random: u32) -> Duration {
-    age.mul_f64(0.9 + 0.2 * f64::from(random) / f64::from(u32::MAX))
+/// A duration between 0.9 and 1.1 times `age`, evenly distributed over `random` from 0 to 1.
+fn jittered(age: Duration, random: f64) -> Duration {
+    age.mul_f64(0.9 + 0.2 * random)
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn ages_vary_by_a_tenth_in_both_directions() {
         let age = Duration::from_secs(10);
-        assert_eq!(jittered(age, 0), Duration::from_secs(9));
-        assert_eq!(jittered(age, u32::MAX), Duration::from_secs(11));
+        assert_eq!(jittered(age, 0.0), Duration::from_secs(9));
+        assert_eq!(jittered(age, 1.0), Duration::from_secs(11));
     }
 }

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::{
-    auditor, jitter::jitter, jobs, leases::Lease, maintenance, retry_policy::JobError,
-    tenant_cursor::FIRST_TENANT, worker::Worker,
+    auditor, jobs, leases::Lease, maintenance, retry_policy::JobError, tenant_cursor::FIRST_TENANT,
+    worker::Worker,
 };
 
 /// Time limit of a claim: after it, the leases that it took have ended.
@@ -154,8 +154,8 @@ impl Worker {
         running: &mut JoinSet<Vec<Lease>>,
         stop: &CancellationToken,
     ) {
-        let pause =
-            Duration::from_millis(u64::from(self.settings.poll_ms)).mul_f64(0.75 + 0.5 * jitter());
+        let pause = Duration::from_millis(u64::from(self.settings.poll_ms))
+            .mul_f64(0.75 + 0.5 * fastrand::f64());
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.work_signal(kind).notified() => {}
