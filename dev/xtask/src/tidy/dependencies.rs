@@ -1,4 +1,5 @@
-//! Which crates may depend on which. Everything that is not in the tables is forbidden.
+//! Which of our crates may depend on which. Everything that is not in the table is forbidden. Who may
+//! use sqlx, tonic, prost and fail is in `deny.toml`.
 
 use toml::{Table, Value};
 
@@ -78,21 +79,9 @@ const CRATES: [(&str, &[&str], &[&str]); 17] = [
     ("xtask", &["local-postgres"], &[]),
 ];
 
-/// Which crates may use which dependencies. sqlx belongs to the store; tests inspect the database,
-/// and xtask applies migrations with it. Failpoints are in the store and are triggered by tests. A
-/// name also matches names that continue it after a dash: `tonic` matches `tonic-prost`.
-const EXTERNAL_CRATES: [(&str, &[&str]); 4] = [
-    ("fail", &["store", "tests"]),
-    ("sqlx", &["store", "tests", "xtask"]),
-    ("tonic", &["server", "bench", "cli", "tests", "proto"]),
-    (
-        "prost",
-        &["server", "bench", "instructions", "cli", "tests", "proto"],
-    ),
-];
-
-/// Dependencies that the core must not use, so that it stays pure.
-const IMPURE: [&str; 4] = ["tokio", "sqlx", "tonic", "prost"];
+/// A crate that the core must not use, nor one whose name continues it after a dash, so that it
+/// stays pure.
+const IMPURE: &str = "tokio";
 
 struct Dependency {
     /// The package's own name, even if it is renamed.
@@ -107,7 +96,7 @@ struct Manifest<'a> {
     dependencies: Vec<Dependency>,
 }
 
-/// Our crates depend on each other only as [`CRATES`] allows.
+/// Our crates depend on each other only as [`CRATES`] allows, and the core on nothing impure.
 pub(super) fn crates(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in manifests(tree) {
@@ -121,12 +110,13 @@ pub(super) fn crates(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         for dependency in &manifest.dependencies {
-            let Some(ours) = dependency.package.strip_prefix(PREFIX) else {
-                continue;
+            let may = match dependency.package.strip_prefix(PREFIX) {
+                Some(ours) => normal.contains(&ours) || (dependency.is_dev && dev.contains(&ours)),
+                None => manifest.folder != "core" || !is_impure(&dependency.package),
             };
-            let may = normal.contains(&ours) || (dependency.is_dev && dev.contains(&ours));
             if !may {
-                let sentence = format!("{} may not depend on {ours}", manifest.folder);
+                let (folder, package) = (manifest.folder, &dependency.package);
+                let sentence = format!("{folder} may not depend on {package}");
                 findings.push(finding(
                     manifest.path,
                     dependency.line,
@@ -139,43 +129,9 @@ pub(super) fn crates(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Dependencies that only some of our crates may use, according to [`EXTERNAL_CRATES`] and
-/// [`IMPURE`].
-pub(super) fn external_crates(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for manifest in manifests(tree) {
-        for dependency in &manifest.dependencies {
-            let reserved = EXTERNAL_CRATES
-                .iter()
-                .find(|(name, may)| {
-                    is_of(&dependency.package, name) && !may.contains(&manifest.folder)
-                })
-                .map(|(_, may)| {
-                    format!(
-                        "only {} may depend on {}",
-                        may.join(", "),
-                        dependency.package
-                    )
-                });
-            let impure = (manifest.folder == "core"
-                && IMPURE.iter().any(|name| is_of(&dependency.package, name)))
-            .then(|| format!("core is pure and may not depend on {}", dependency.package));
-            if let Some(sentence) = impure.or(reserved) {
-                findings.push(finding(
-                    manifest.path,
-                    dependency.line,
-                    "dependency",
-                    sentence,
-                ));
-            }
-        }
-    }
-    findings
-}
-
-fn is_of(package: &str, name: &str) -> bool {
+fn is_impure(package: &str) -> bool {
     package
-        .strip_prefix(name)
+        .strip_prefix(IMPURE)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
@@ -290,9 +246,9 @@ mod tests {
         assert_eq!(
             said(&crates(&tree)),
             [
-                "core/Cargo.toml:2: dependency: core may not depend on store",
-                "server/Cargo.toml:3: dependency: server may not depend on worker",
-                "worker/Cargo.toml:2: dependency: worker may not depend on proto",
+                "core/Cargo.toml:2: dependency: core may not depend on anneal-store",
+                "server/Cargo.toml:3: dependency: server may not depend on anneal-worker",
+                "worker/Cargo.toml:2: dependency: worker may not depend on anneal-proto",
             ]
         );
     }
@@ -320,58 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_store_its_tests_and_xtask_know_sqlx() {
-        let manifest = "[package]\nname = \"x\"\n[dev-dependencies]\nsqlx.workspace = true\n";
-        for folder in ["store", "tests", "xtask"] {
-            assert_eq!(
-                external_crates(&Tree::of(&[(&format!("{folder}/Cargo.toml"), manifest)])),
-                [],
-                "{folder}"
-            );
-        }
-        let tree = Tree::of(&[("worker/Cargo.toml", manifest)]);
-        assert_eq!(
-            said(&external_crates(&tree)),
-            ["worker/Cargo.toml:4: dependency: only store, tests, xtask may depend on sqlx"]
-        );
-    }
-
-    #[test]
-    fn protobuf_is_found_under_another_name_and_in_families() {
-        let tree = Tree::of(&[
-            (
-                "Cargo.toml",
-                "[workspace.dependencies]\nwire = { package = \"prost\", version = \"1\" }\n",
-            ),
-            (
-                "store/Cargo.toml",
-                "[dependencies]\nwire.workspace = true\n",
-            ),
-            (
-                "worker/Cargo.toml",
-                "[build-dependencies]\ntonic-prost-build.workspace = true\n",
-            ),
-            (
-                "proto/Cargo.toml",
-                "[dependencies]\ntonic-prost.workspace = true\n",
-            ),
-        ]);
-        let found: Vec<_> = external_crates(&tree)
-            .into_iter()
-            .map(|found| found.path)
-            .collect();
-        assert_eq!(found, ["store/Cargo.toml", "worker/Cargo.toml"]);
-    }
-
-    #[test]
     fn the_core_is_pure() {
         let tree = Tree::of(&[(
             "core/Cargo.toml",
             "[dependencies]\nserde = \"1\"\ntokio-util = \"0.7\"\n",
         )]);
         assert_eq!(
-            said(&external_crates(&tree)),
-            ["core/Cargo.toml:3: dependency: core is pure and may not depend on tokio-util"]
+            said(&crates(&tree)),
+            ["core/Cargo.toml:3: dependency: core may not depend on tokio-util"]
         );
     }
 }

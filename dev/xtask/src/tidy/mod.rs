@@ -52,11 +52,10 @@ impl fmt::Display for Finding {
 /// A rule: returns the violations in a tree. A rule whose folder does not exist returns none.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 18] = [
     circles::absent,
     verbs::imperative,
     dependencies::crates,
-    dependencies::external_crates,
     lints::inherited,
     lengths::files,
     lengths::functions,
