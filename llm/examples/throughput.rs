@@ -8,7 +8,7 @@ use anneal_core::{
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
-use anneal_llm::{Extractive, Purpose, Source, SourceBody, SummaryAsk};
+use anneal_llm::{Extractive, Purpose, Source, SourceBody, Summarizer as _, SummaryAsk};
 
 const BYTES: usize = 10_000_000;
 
@@ -92,7 +92,7 @@ fn main() {
                 measure: &measure,
             };
             let start = Instant::now();
-            let summary = Extractive.summarize_now(&ask).map_or_else(
+            let summary = Extractive.summarize(&ask).map_or_else(
                 |e| e.to_string(),
                 |summary| format!("{} tokens", summary.tokens),
             );

@@ -19,5 +19,5 @@ pub use extractive::Extractive;
 pub use model_summary::ModelSummarizer;
 pub use summarizer::{
     BoxFuture, Measure, Purpose, Quote, RejectedSummary, Source, SourceBody, Summarizer, Summary,
-    SummaryAsk, SummaryCalls, SummaryFailure, SummaryKind,
+    SummaryAsk, SummaryCalls, SummaryFailure,
 };

@@ -17,42 +17,17 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Counts the tokens of a text in the conversation's encoding. Its time must be linear in the text.
 pub type Measure = dyn Fn(&str) -> Tokens + Send + Sync;
 
-/// Writes summaries: a language model, or [`crate::Extractive`].
+/// Writes summaries without a model: [`crate::Extractive`], or what a test puts in its place.
 pub trait Summarizer: Send + Sync {
     /// Stored as the checkpoint's `model`.
     fn name(&self) -> &str;
 
-    /// Whether a language model writes the summary, or sentences are copied.
-    fn kind(&self) -> SummaryKind;
-
-    /// Version of the instructions or of the method, stored with each summary. Raised when answers
-    /// change.
+    /// Version of the method, stored with each summary. Raised when answers change.
     fn prompt_version(&self) -> i32;
 
-    /// Writes the summary and checks it with [`SummaryAsk::accept`].
-    fn summarize<'a>(
-        &'a self,
-        ask: &'a SummaryAsk<'a>,
-    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>>;
-}
-
-/// How a summary was made; stored and shown with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SummaryKind {
-    /// Written by a language model.
-    Llm,
-    /// Copied from the source, word for word.
-    Extractive,
-}
-
-impl SummaryKind {
-    /// The kind's name as stored and shown.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llm => "llm",
-            Self::Extractive => "extractive",
-        }
-    }
+    /// Writes the summary and checks it with [`SummaryAsk::accept`]. Uses the processor for a time
+    /// that is linear in the sources: call it on a blocking thread.
+    fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure>;
 }
 
 /// What the summary replaces.

@@ -1,27 +1,29 @@
 //! Summarisers for tests: one that waits for the test, and one that panics.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
+    mpsc,
 };
 
-use anneal_llm::{
-    BoxFuture, Extractive, Summarizer, Summary, SummaryAsk, SummaryFailure, SummaryKind,
-};
+use anneal_llm::{Extractive, Summarizer, Summary, SummaryAsk, SummaryFailure};
 use tokio::sync::Semaphore;
 
 /// A summariser that waits for [`Self::release_one`] in every summary.
 #[derive(Clone)]
 pub struct GatedSummarizer {
     begun: Arc<Semaphore>,
-    go_on: Arc<Semaphore>,
+    release: mpsc::Sender<()>,
+    released: Arc<Mutex<mpsc::Receiver<()>>>,
 }
 
 impl Default for GatedSummarizer {
     fn default() -> Self {
+        let (release, released) = mpsc::channel();
         Self {
             begun: Arc::new(Semaphore::new(0)),
-            go_on: Arc::new(Semaphore::new(0)),
+            release,
+            released: Arc::new(Mutex::new(released)),
         }
     }
 }
@@ -34,7 +36,7 @@ impl GatedSummarizer {
 
     /// Lets one waiting summary continue.
     pub fn release_one(&self) {
-        self.go_on.add_permits(1);
+        self.release.send(()).expect("the receiver is kept here");
     }
 }
 
@@ -43,23 +45,16 @@ impl Summarizer for GatedSummarizer {
         "waiting"
     }
 
-    fn kind(&self) -> SummaryKind {
-        SummaryKind::Extractive
-    }
-
     fn prompt_version(&self) -> i32 {
         1
     }
 
-    fn summarize<'a>(
-        &'a self,
-        ask: &'a SummaryAsk<'a>,
-    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
-        Box::pin(async move {
-            self.begun.add_permits(1);
-            self.go_on.acquire().await.expect("never closed").forget();
-            Extractive.summarize(ask).await
-        })
+    fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
+        self.begun.add_permits(1);
+        let released = self.released.lock().expect("no panic while it is held");
+        released.recv().expect("the sender is kept here");
+        drop(released);
+        Extractive.summarize(ask)
     }
 }
 
@@ -84,26 +79,17 @@ impl Summarizer for PanickingSummarizer {
         "panicking"
     }
 
-    fn kind(&self) -> SummaryKind {
-        SummaryKind::Extractive
-    }
-
     fn prompt_version(&self) -> i32 {
         1
     }
 
-    fn summarize<'a>(
-        &'a self,
-        ask: &'a SummaryAsk<'a>,
-    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
-        Box::pin(async move {
-            self.asked.fetch_add(1, Ordering::SeqCst);
-            let texts = ask.sources.iter().flat_map(anneal_llm::Source::texts);
-            assert!(
-                !texts.into_iter().any(|text| text.contains(Self::WORD)),
-                "the test wants this panic"
-            );
-            Extractive.summarize(ask).await
-        })
+    fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut texts = ask.sources.iter().flat_map(anneal_llm::Source::texts);
+        assert!(
+            !texts.any(|text| text.contains(Self::WORD)),
+            "the test wants this panic"
+        );
+        Extractive.summarize(ask)
     }
 }

@@ -13,11 +13,11 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
 };
 use anneal_llm::{
-    ModelAccess, ModelSummarizer, Purpose, Quote, Source, Summarizer, Summary, SummaryAsk,
-    SummaryFailure, SummaryKind,
+    Measure, ModelAccess, ModelSummarizer, Purpose, Quote, Source, Summarizer, Summary, SummaryAsk,
+    SummaryFailure,
     provider::{AdmissionRefusal, CallFailure, Model},
 };
-use anneal_store::{ClaimedJob, ModelSpend, Store, SummarySpec};
+use anneal_store::{ClaimedJob, ModelSpend, Store, SummaryKind, SummarySpec};
 use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -33,6 +33,29 @@ pub(crate) struct Material {
     pub(crate) sources: Vec<Source>,
     pub(crate) focus: String,
     pub(crate) target: Tokens,
+}
+
+impl Material {
+    /// Counts tokens in the conversation's encoding.
+    fn measure(&self) -> impl Fn(&str) -> Tokens + use<> {
+        let counter = self.encoding.counter();
+        move |text| counter.count(text)
+    }
+
+    fn ask<'a>(&'a self, measure: &'a Measure) -> SummaryAsk<'a> {
+        SummaryAsk {
+            purpose: self.purpose,
+            previous: self.previous.as_deref(),
+            quoted: self.quoted.as_ref().map(|(id, text)| Quote {
+                message_id: *id,
+                text,
+            }),
+            sources: &self.sources,
+            focus: (!self.focus.is_empty()).then_some(self.focus.as_str()),
+            target: self.target,
+            measure,
+        }
+    }
 }
 
 /// The language model that writes summaries.
@@ -151,7 +174,9 @@ impl Summarizers {
                 &lost,
             );
             let summarizer = ModelSummarizer::new(&model.model, &gateway);
-            let result = runtime.block_on(run_summarizer(&summarizer, &material));
+            let measure = material.measure();
+            // Between its calls it cuts and checks texts of any length, so it is polled here.
+            let result = runtime.block_on(summarizer.summarize(&material.ask(&measure)));
             (result, gateway.spent())
         });
         writing.await.map_err(|_| JobError::Panicked)
@@ -168,14 +193,14 @@ impl Summarizers {
             .await
             .map_err(|_| JobError::Cancelled)?;
         let (builtin, material) = (Arc::clone(&self.builtin), Arc::clone(material));
-        let runtime = Handle::current();
         let writing = tokio::task::spawn_blocking(move || {
-            runtime.block_on(run_summarizer(builtin.as_ref(), &material))
+            let measure = material.measure();
+            builtin.summarize(&material.ask(&measure))
         });
         let summary = writing.await.map_err(|_| JobError::Panicked)??;
         Ok(spec(
             summary,
-            self.builtin.kind(),
+            SummaryKind::Extractive,
             self.builtin.name(),
             self.builtin.prompt_version(),
         ))
@@ -212,34 +237,10 @@ fn spec(summary: Summary, kind: SummaryKind, model: &str, prompt_version: i32) -
     SummarySpec {
         text: summary.text,
         tokens: summary.tokens,
-        kind: match kind {
-            SummaryKind::Llm => anneal_store::SummaryKind::Llm,
-            SummaryKind::Extractive => anneal_store::SummaryKind::Extractive,
-        },
+        kind,
         model: model.to_owned(),
         prompt_version,
         spent: ModelSpend::default(),
         duration_ms: 0,
     }
-}
-
-async fn run_summarizer(
-    summarizer: &dyn Summarizer,
-    material: &Material,
-) -> Result<Summary, SummaryFailure> {
-    let counter = material.encoding.counter();
-    let measure = |text: &str| counter.count(text);
-    let ask = SummaryAsk {
-        purpose: material.purpose,
-        previous: material.previous.as_deref(),
-        quoted: material.quoted.as_ref().map(|(id, text)| Quote {
-            message_id: *id,
-            text,
-        }),
-        sources: &material.sources,
-        focus: (!material.focus.is_empty()).then_some(material.focus.as_str()),
-        target: material.target,
-        measure: &measure,
-    };
-    summarizer.summarize(&ask).await
 }

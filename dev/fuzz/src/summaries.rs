@@ -284,10 +284,10 @@ fn check_case(model: &Model, from: &mut Unstructured<'_>) -> arbitrary::Result<(
         target,
         measure: &measure,
     };
-    if let Ok(summary) = Extractive.summarize_now(&ask) {
+    if let Ok(summary) = Extractive.summarize(&ask) {
         assert_valid_summary(&summary, &ask);
         assert_eq!(
-            Extractive.summarize_now(&ask).ok().as_ref(),
+            Extractive.summarize(&ask).ok().as_ref(),
             Some(&summary),
             "another extract of the same"
         );

@@ -32,9 +32,7 @@ pub(crate) mod work;
 
 use anneal_core::tokens::Tokens;
 
-use crate::summarizer::{
-    BoxFuture, Purpose, Summarizer, Summary, SummaryAsk, SummaryFailure, SummaryKind,
-};
+use crate::summarizer::{Purpose, Summarizer, Summary, SummaryAsk, SummaryFailure};
 
 use self::{
     structure::{Block, Kind},
@@ -50,14 +48,20 @@ const VERSION: i32 = 1;
 /// A range becomes one line per important message: `[12 user] its key sentences … on one line`.
 /// Line feeds of the source are replaced by blanks, so a source cannot forge a label at the start
 /// of a line. A single message becomes the digests of its blocks: outline, signatures, templates,
-/// key sentences.
+/// key sentences. `examples/throughput.rs` measures its speed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extractive;
 
-impl Extractive {
-    /// The summary. Uses the processor for a time that is linear in the sources
-    /// (`examples/throughput.rs`): call it on a blocking thread.
-    pub fn summarize_now(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
+impl Summarizer for Extractive {
+    fn name(&self) -> &'static str {
+        "extractive"
+    }
+
+    fn prompt_version(&self) -> i32 {
+        VERSION
+    }
+
+    fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
         if ask.is_blank() {
             return Err(SummaryFailure::EmptySource);
         }
@@ -89,27 +93,6 @@ impl Extractive {
             });
         }
         ask.accept(text)
-    }
-}
-
-impl Summarizer for Extractive {
-    fn name(&self) -> &'static str {
-        "extractive"
-    }
-
-    fn kind(&self) -> SummaryKind {
-        SummaryKind::Extractive
-    }
-
-    fn prompt_version(&self) -> i32 {
-        VERSION
-    }
-
-    fn summarize<'a>(
-        &'a self,
-        ask: &'a SummaryAsk<'a>,
-    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
-        Box::pin(async move { self.summarize_now(ask) })
     }
 }
 

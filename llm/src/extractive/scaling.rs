@@ -6,7 +6,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 
-use crate::{Extractive, Purpose, Source, SourceBody, SummaryAsk};
+use crate::{Extractive, Purpose, Source, SourceBody, Summarizer as _, SummaryAsk};
 
 use super::work;
 
@@ -23,7 +23,7 @@ fn work_of(purpose: Purpose, sources: &[Source]) -> u64 {
         measure: &measure,
     };
     work::take();
-    let summary = Extractive.summarize_now(&ask);
+    let summary = Extractive.summarize(&ask);
     assert!(summary.is_ok(), "{summary:?}");
     work::take()
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    PROMPT_VERSION, TargetSplit,
+    ModelSummarizer, TargetSplit,
     chunks::{Chunk, Position, next_chunk},
     gates::DialogueIdentifiers,
     items::{Item, items},
@@ -203,7 +203,7 @@ impl<'a> SummaryRun<'a> {
         };
         digest::of_fields([
             b"part".as_slice(),
-            &PROMPT_VERSION.to_be_bytes(),
+            &ModelSummarizer::PROMPT_VERSION.to_be_bytes(),
             self.model.name().as_bytes(),
             self.model.served_as().as_bytes(),
             purpose.as_bytes(),

@@ -26,14 +26,8 @@ use anneal_core::tokens::Tokens;
 use crate::{
     extractive::{previous, text, token_counter::TokenCounter},
     provider::Model,
-    summarizer::{
-        BoxFuture, Quote, Summarizer, Summary, SummaryAsk, SummaryCalls, SummaryFailure,
-        SummaryKind,
-    },
+    summarizer::{Quote, Summary, SummaryAsk, SummaryCalls, SummaryFailure},
 };
-
-/// Version of the instructions. Must be raised whenever answers to the same source may change.
-const PROMPT_VERSION: i32 = 1;
 
 /// Fewest tokens of a useful text: two short sentences.
 const MIN_TEXT_TOKENS: u64 = 24;
@@ -52,39 +46,22 @@ pub struct ModelSummarizer<'a> {
 }
 
 impl<'a> ModelSummarizer<'a> {
-    /// Version of the instructions. It is raised whenever answers to the same source may change.
-    pub const PROMPT_VERSION: i32 = PROMPT_VERSION;
+    /// Version of the instructions. Must be raised whenever answers to the same source may change.
+    pub const PROMPT_VERSION: i32 = 1;
 
     /// A summariser that makes its calls through `calls`.
     pub fn new(model: &'a Model, calls: &'a dyn SummaryCalls) -> Self {
         Self { model, calls }
     }
-}
 
-impl Summarizer for ModelSummarizer<'_> {
-    fn name(&self) -> &str {
-        self.model.name()
-    }
-
-    fn kind(&self) -> SummaryKind {
-        SummaryKind::Llm
-    }
-
-    fn prompt_version(&self) -> i32 {
-        PROMPT_VERSION
-    }
-
-    fn summarize<'a>(
-        &'a self,
-        ask: &'a SummaryAsk<'a>,
-    ) -> BoxFuture<'a, Result<Summary, SummaryFailure>> {
-        Box::pin(async move {
-            let split = TargetSplit::of(ask)?;
-            let text = merge::SummaryRun::new(self.model, self.calls, ask, split)
-                .write_summary()
-                .await?;
-            ask.accept(text)
-        })
+    /// Writes the summary and checks it with [`SummaryAsk::accept`]. Between its calls it uses the
+    /// processor for a time that is linear in the sources: poll it on a blocking thread.
+    pub async fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
+        let split = TargetSplit::of(ask)?;
+        let text = merge::SummaryRun::new(self.model, self.calls, ask, split)
+            .write_summary()
+            .await?;
+        ask.accept(text)
     }
 }
 

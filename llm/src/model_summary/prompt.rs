@@ -3,7 +3,7 @@
 //!
 //! Each line of data is a JSON object, so a source text cannot begin a line. The marks carry a
 //! random string, so a source text cannot forge them. Any change of these texts changes answers:
-//! raise [`super::PROMPT_VERSION`] with it.
+//! raise [`super::ModelSummarizer::PROMPT_VERSION`] with it.
 
 use std::fmt::Write as _;
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::fixtures::{ask, call, checked, digest, result, source, text};
 use anneal_core::message::{Media, Part, Role};
-use anneal_llm::{Extractive, Purpose, SummaryFailure};
+use anneal_llm::{Extractive, Purpose, Summarizer as _, SummaryFailure};
 
 #[test]
 fn json_keeps_its_outline() {
@@ -296,7 +296,7 @@ fn control_characters_and_terminal_colours_are_removed() {
 fn a_short_message_is_refused() {
     let sources = [source(1, Role::User, vec![text("a")])];
     assert!(matches!(
-        Extractive.summarize_now(&ask(Purpose::Message, &sources, 100)),
+        Extractive.summarize(&ask(Purpose::Message, &sources, 100)),
         Err(SummaryFailure::NotShorter)
     ));
 }
@@ -338,7 +338,7 @@ fn survives_hostile_texts(purpose: Purpose) {
             measure: &cheap,
             ..ask(purpose, &sources, 300)
         };
-        let summary = Extractive.summarize_now(&ask).unwrap();
+        let summary = Extractive.summarize(&ask).unwrap();
         assert!(!summary.text.trim().is_empty() && summary.tokens <= ask.target);
     }
     let newlines = [source(
@@ -350,11 +350,5 @@ fn survives_hostile_texts(purpose: Purpose) {
         measure: &cheap,
         ..ask(purpose, &newlines, 4)
     };
-    assert!(
-        Extractive
-            .summarize_now(&ask)
-            .unwrap()
-            .text
-            .starts_with("a w")
-    );
+    assert!(Extractive.summarize(&ask).unwrap().text.starts_with("a w"));
 }

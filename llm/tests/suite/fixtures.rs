@@ -5,7 +5,9 @@ use anneal_core::{
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
-use anneal_llm::{Extractive, Purpose, Source, SourceBody, Summary, SummaryAsk, SummaryFailure};
+use anneal_llm::{
+    Extractive, Purpose, Source, SourceBody, Summarizer as _, Summary, SummaryAsk, SummaryFailure,
+};
 
 /// Counts tokens as GPT-4o does.
 pub(crate) fn measure(text: &str) -> Tokens {
@@ -94,7 +96,7 @@ pub(crate) fn ask(purpose: Purpose, sources: &[Source], target: u64) -> SummaryA
 
 /// The extractive summary, after checks of every rule for summaries.
 pub(crate) fn checked(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
-    let summary = Extractive.summarize_now(ask)?;
+    let summary = Extractive.summarize(ask)?;
     assert!(!summary.text.trim().is_empty(), "blank");
     assert!(
         summary.tokens <= ask.target,
@@ -114,7 +116,7 @@ pub(crate) fn checked(ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure> {
         "control character"
     );
     assert_eq!(
-        Extractive.summarize_now(ask).unwrap(),
+        Extractive.summarize(ask).unwrap(),
         summary,
         "the same ask gives another summary"
     );

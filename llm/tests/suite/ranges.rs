@@ -8,7 +8,9 @@ use anneal_core::{
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
-use anneal_llm::{Extractive, Purpose, Quote, Source, SourceBody, SummaryAsk, SummaryFailure};
+use anneal_llm::{
+    Extractive, Purpose, Quote, Source, SourceBody, Summarizer as _, SummaryAsk, SummaryFailure,
+};
 
 fn chatter(n: usize) -> Vec<Source> {
     let topics = [
@@ -265,7 +267,7 @@ fn one_message_and_one_character_are_handled() {
     assert!(range(&one, 18).contains("[1 user]"));
     let short = [source(1, Role::User, vec![text("a")])];
     assert!(matches!(
-        Extractive.summarize_now(&ask(Purpose::Range, &short, 100)),
+        Extractive.summarize(&ask(Purpose::Range, &short, 100)),
         Err(SummaryFailure::NotShorter)
     ));
 }
@@ -276,14 +278,14 @@ fn an_empty_source_is_distinguished_from_a_target_that_is_too_small() {
         let sources = [source(1, Role::User, vec![text(blank)])];
         for purpose in [Purpose::Range, Purpose::Message] {
             assert!(matches!(
-                Extractive.summarize_now(&ask(purpose, &sources, 9)),
+                Extractive.summarize(&ask(purpose, &sources, 9)),
                 Err(SummaryFailure::EmptySource)
             ));
         }
     }
     let sources = chatter(3);
     assert!(matches!(
-        Extractive.summarize_now(&ask(Purpose::Range, &sources, 0)),
+        Extractive.summarize(&ask(Purpose::Range, &sources, 0)),
         Err(SummaryFailure::TargetTooSmall(_))
     ));
 }

@@ -16,7 +16,7 @@ use std::{
 
 use anneal_core::{digest::Digest, tokens::Tokens};
 use anneal_llm::{
-    BoxFuture, ModelSummarizer, Summarizer, Summary, SummaryAsk, SummaryCalls, SummaryFailure,
+    BoxFuture, ModelSummarizer, Summary, SummaryAsk, SummaryCalls, SummaryFailure,
     provider::{Answer, Call, CallFailure, CallUsage, CallableModels, End, Model, StopReason},
 };
 use serde_json::{Value, json};

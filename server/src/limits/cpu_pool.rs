@@ -8,7 +8,7 @@ use tracing::Span;
 
 use crate::{
     failure::Failure,
-    limits::concurrency::{ConcurrencyLimit, TenantShare},
+    limits::concurrency::{ConcurrencyLimit, Permit, TenantShare},
 };
 
 /// Work on at least this many bytes of text is long. Parsing, digests and estimates process 50 to
@@ -35,6 +35,9 @@ pub(crate) fn is_long_count(encoding: Encoding, bytes: usize, items: usize) -> b
 #[derive(Clone)]
 pub(crate) struct CpuPool(ConcurrencyLimit);
 
+/// A thread of the pool that one call may use.
+pub(crate) struct ReservedThread(Permit);
+
 impl CpuPool {
     pub(crate) fn new(tenant_share: TenantShare) -> Self {
         Self(ConcurrencyLimit::new(
@@ -43,20 +46,19 @@ impl CpuPool {
         ))
     }
 
-    /// Runs work on a blocking thread once one is free for this tenant. Work that has started is
-    /// not cancelled with its call, and keeps its permit until it ends.
+    /// Waits until a thread is free for this tenant. For calls that read what they compute on: the
+    /// pool then also limits how many of them hold it in memory.
+    pub(crate) async fn reserve(&self, tenant: TenantId) -> Result<ReservedThread, Failure> {
+        Ok(ReservedThread(self.0.acquire(tenant, 1).await?))
+    }
+
+    /// Runs work on a blocking thread once one is free for this tenant.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: TenantId,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let permit = self.0.acquire(tenant, 1).await?;
-        let span = Span::current();
-        let working = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            span.in_scope(work)
-        });
-        working.await.map_err(|_| Failure::Panicked)
+        self.reserve(tenant).await?.run(work).await
     }
 
     /// Runs work on the pool if it is long, else on this thread.
@@ -71,6 +73,23 @@ impl CpuPool {
         } else {
             Ok(work())
         }
+    }
+}
+
+impl ReservedThread {
+    /// Runs the work. Work that has started is not cancelled with its call, and keeps its permit
+    /// until it ends.
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Self(permit) = self;
+        let span = Span::current();
+        let working = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            span.in_scope(work)
+        });
+        working.await.map_err(|_| Failure::Panicked)
     }
 }
 

@@ -21,7 +21,7 @@ const MAX_SUMMARY_TOKENS: Tokens = Tokens::new(2_000);
 
 /// Replaces the older half of the tail by a summary. Returns the material unchanged if nothing can
 /// be cut or the summary would not be shorter.
-pub(crate) async fn shorten_tail(mut material: Material) -> Material {
+pub(crate) fn shorten_tail(mut material: Material) -> Material {
     let items: Vec<TailItem> = material.tail.iter().map(item).collect();
     let policy = Policy {
         keep_recent: KEPT_TAIL,
@@ -47,7 +47,7 @@ pub(crate) async fn shorten_tail(mut material: Material) -> Material {
         .map(|item| item.tokens)
         .sum::<Tokens>()
         + checkpoint_tokens;
-    if let Some(summary) = summary(&material, &cut, cut_count, tokens_before).await {
+    if let Some(summary) = summary(&material, &cut, cut_count, tokens_before) {
         material.tail.drain(..cut_count);
         material.checkpoint = Some(summary);
     }
@@ -56,7 +56,7 @@ pub(crate) async fn shorten_tail(mut material: Material) -> Material {
 
 /// Summarises the first `cut_count` messages and the previous checkpoint, which count
 /// `tokens_before`.
-async fn summary(
+fn summary(
     material: &Material,
     cut: &Cut,
     cut_count: usize,
@@ -88,7 +88,7 @@ async fn summary(
         target: Purpose::Range.target(tokens_before, MAX_SUMMARY_TOKENS),
         measure: &measure,
     };
-    let summary = Extractive.summarize(&ask).await.ok()?;
+    let summary = Extractive.summarize(&ask).ok()?;
     let tokens = summary.tokens + checkpoint_overhead_tokens(cut.last, material.encoding);
     (tokens < tokens_before).then(|| CheckpointSummary {
         last: cut.last,

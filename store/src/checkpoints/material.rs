@@ -7,12 +7,14 @@ use anneal_core::{
     policy::{Policy, PolicyOverrides},
     tokens::{Encoding, Tokens},
 };
+use futures::TryStreamExt as _;
 use sqlx::PgConnection;
 
 use crate::{
     Store,
     error::{Entity, StoreError},
     failpoint,
+    messages::read_budget::{ROW_BYTES, YIELD_BYTES},
     policy_defaults::PolicyDefaults,
     queue::ClaimedJob,
     rows::{self, column, json, tokens},
@@ -169,7 +171,9 @@ impl Store {
     }
 }
 
-/// Reads what a checkpoint is planned from, in one snapshot.
+/// Reads what a checkpoint is planned from, in one snapshot. Rows are parsed while they arrive: a
+/// tail can have hundreds of thousands of messages, and all of them at once would hold the async
+/// thread.
 pub(super) async fn read_material(
     db: &mut PgConnection,
     policy_defaults: &PolicyDefaults,
@@ -184,13 +188,34 @@ pub(super) async fn read_material(
         policy_defaults.bases(),
         json(preview),
     )
-    .fetch_all(db)
-    .await?;
-    rows.sort_by_key(|row| row.message_id);
-    let mut rows = rows.into_iter();
-    let Some(head) = rows.next() else {
+    .fetch(db);
+    let (mut head, mut tail) = (None, Vec::new());
+    let mut unpaused = 0;
+    while let Some(row) = rows.try_next().await? {
+        if row.message_id == 0 {
+            head = Some(row);
+            continue;
+        }
+        let outline = row.tool_outline.as_deref().unwrap_or("[]");
+        tail.push(TailItem {
+            id: MessageId(row.message_id),
+            role: rows::role(row.role.unwrap_or(0))?,
+            turn: row.turn,
+            tokens: tokens(row.tokens),
+            bytes: row.bytes.unwrap_or(0).unsigned_abs(),
+            outline: serde_json::from_str(outline)
+                .map_err(|_| StoreError::Unreadable("tool outline"))?,
+        });
+        unpaused += ROW_BYTES as usize + outline.len();
+        if unpaused >= YIELD_BYTES {
+            unpaused = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+    let Some(head) = head else {
         return Ok(None);
     };
+    tail.sort_by_key(|item| item.id);
     let policy = policy_defaults.policy(
         head.policy.as_deref().unwrap_or("{}"),
         preview,
@@ -202,23 +227,6 @@ pub(super) async fn read_material(
         tokens: tokens(head.tokens),
         generation: head.generation.unwrap_or(0),
     });
-    let tail = rows.map(|row| {
-        let outline = row
-            .tool_outline
-            .as_deref()
-            .map(serde_json::from_str)
-            .transpose();
-        Ok(TailItem {
-            id: MessageId(row.message_id),
-            role: rows::role(row.role.unwrap_or(0))?,
-            turn: row.turn,
-            tokens: tokens(row.tokens),
-            bytes: row.bytes.unwrap_or(0).unsigned_abs(),
-            outline: outline
-                .map_err(|_| StoreError::Unreadable("tool outline"))?
-                .unwrap_or_default(),
-        })
-    });
     Ok(Some(CheckpointMaterial {
         policy,
         system_prompt: tokens(head.bytes.unwrap_or(0)),
@@ -226,6 +234,6 @@ pub(super) async fn read_material(
         separator: head.separator.map(MessageId),
         previous,
         last_message_id: MessageId(head.newest.unwrap_or(0)),
-        tail: tail.collect::<Result<_, StoreError>>()?,
+        tail,
     }))
 }

@@ -1,5 +1,5 @@
-//! Which of our crates may depend on which. Everything that is not in the table is forbidden. Who may
-//! use sqlx, tonic, prost and fail is in `deny.toml`.
+//! Which of our crates may depend on which. Everything that is not in the table is forbidden.
+//! `deny.toml` says who may use sqlx, tonic, prost and fail.
 
 use toml::{Table, Value};
 

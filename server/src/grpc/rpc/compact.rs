@@ -13,10 +13,7 @@ use anneal_core::{
 };
 use anneal_proto::v1 as pb;
 use anneal_store::{CheckpointMaterial, CompactionStatus, ManualCompaction};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     convert::{parse, policy, reply},
@@ -48,13 +45,12 @@ pub(crate) async fn compact(
     if ask.dry_run {
         let overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
         // On the CPU pool: the tail may have hundreds of thousands of messages.
-        let (store, runtime) = (state.store.clone(), Handle::current());
-        let preview = move || {
-            let material =
-                runtime.block_on(store.read_checkpoint_preview(caller, id, &overrides))?;
-            Ok(dry_run(&material))
-        };
-        return state.cpu.run(caller.tenant(), preview).await?;
+        let thread = state.cpu.reserve(caller.tenant()).await?;
+        let material = state
+            .store
+            .read_checkpoint_preview(caller, id, &overrides)
+            .await?;
+        return thread.run(move || dry_run(&material)).await;
     }
     let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let manual = ManualCompaction {

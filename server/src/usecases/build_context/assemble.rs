@@ -9,7 +9,6 @@ use anneal_core::{
     render::{self, Format},
 };
 use anneal_store::{ContextRows, ROW_BYTES};
-use tokio::runtime::Handle;
 
 use crate::{
     failure::Failure,
@@ -53,12 +52,11 @@ pub(crate) async fn assemble(
             .sum::<usize>();
     let is_long = ask.pressure == Pressure::Compact
         || cpu_pool::is_long_count(rows.encoding()?, bytes, messages);
-    let runtime = Handle::current();
     // The work outlives a call that ends early, so it takes the reservation with it.
     state
         .cpu
         .run_if(is_long, caller.tenant(), move || {
-            assemble_here(rows, ask, ratio, reservation, &runtime)
+            assemble_here(rows, ask, ratio, reservation)
         })
         .await?
 }
@@ -68,14 +66,13 @@ fn assemble_here(
     mut ask: Ask,
     ratio: Option<f64>,
     reservation: Arc<Reservation>,
-    runtime: &Handle,
 ) -> Result<BuiltContext, Failure> {
     let mut material = rows.into_material()?;
     let (policy, learnt_window) = (material.policy, material.learnt_window);
     let ratio = ratio.or(material.tokens_ratio);
     ask.budget = ask.budget.map(|budget| budget_in_own_tokens(budget, ratio));
     if ask.pressure == Pressure::Compact {
-        material = runtime.block_on(emergency_compaction::shorten_tail(material));
+        material = emergency_compaction::shorten_tail(material);
     }
     let format = ask.format;
     let context = context::build(material, ask)?;

@@ -2,7 +2,9 @@
 
 use anneal_tests::{TestApp, TestConversation, assert_refused, call, pb, prose, result, user};
 use pb::{CompactOutcome, Reason, Representation};
+use sqlx::AssertSqlSafe;
 use tonic::Code;
+use uuid::Uuid;
 
 async fn long_conversation(app: &TestApp) -> TestConversation<'_> {
     let conversation = app
@@ -118,6 +120,50 @@ async fn a_compaction_preview_equals_the_compaction_that_follows() {
         .expect("looks")
         .into_inner();
     assert_eq!(nothing.outcome(), CompactOutcome::NoProgress);
+}
+
+/// [`TestApp`] checks that no call keeps an async thread for more than 100 ms.
+#[tokio::test]
+async fn previews_of_a_long_tail_leave_the_async_threads_to_other_calls() {
+    const MESSAGES: u32 = 100_000;
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    conversation.append("hello").await;
+    let id = conversation.id.parse::<Uuid>().expect("an id");
+    let copies = format!(
+        "insert into ai_message (tenant_id, conversation_id, message_id, role, turn, token_estimate, text_bytes, content,
+            content_digest, content_bytes)
+         select tenant_id, conversation_id, n, 2 - n % 2, (n + 1) / 2, token_estimate, text_bytes, content, content_digest,
+            content_bytes
+         from ai_message cross join generate_series(2, {MESSAGES}) as n where conversation_id = '{id}';
+         update ai_conversation set last_message_id = {MESSAGES}, turn = {MESSAGES} / 2 where conversation_id = '{id}'"
+    );
+    sqlx::raw_sql(AssertSqlSafe(copies))
+        .execute(&mut app.db().await)
+        .await
+        .expect("fills in");
+    let ask = pb::CompactRequest {
+        conversation_id: conversation.id.clone(),
+        dry_run: true,
+        ..Default::default()
+    };
+    let looked = app
+        .contexts()
+        .compact(ask)
+        .await
+        .expect("looks")
+        .into_inner();
+    let preview = looked.preview.expect("a cut");
+    assert_eq!(
+        preview.summarized_messages + preview.kept_messages,
+        i64::from(MESSAGES)
+    );
+    let ask = pb::BuildContextRequest {
+        dry_run: true,
+        ..Default::default()
+    };
+    let built = conversation.build(ask).await.expect("builds");
+    assert_eq!(built.0.due, Some(preview));
 }
 
 #[tokio::test]
