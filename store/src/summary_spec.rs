@@ -32,7 +32,7 @@ pub struct SummarySpec {
     pub duration_ms: i64,
 }
 
-/// What language models spent on a summary, by their providers' count.
+/// What language models spent on a summary or a turn, by their providers' count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelSpend {
     /// Calls, failed and repeated ones included.

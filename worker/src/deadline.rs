@@ -6,7 +6,7 @@ use std::time::Duration;
 use anneal_store::{StoreError, within};
 
 /// Far above the time of a store call, which is a few statements and the wait for a connection.
-const DB_DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DB_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Tries to store a model's result while all connections of the worker are in use. Each try waits
 /// two seconds for a connection.

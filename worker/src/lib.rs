@@ -7,7 +7,7 @@
 //! - `leases`: heartbeats for the jobs under way; cancels a job whose lease is lost.
 //! - `retry_policy`: whether a failed job waits, is tried again, or is given up.
 //! - `summarize`: which summariser writes a summary, and when the built-in one replaces the model.
-//! - `model_gateway`: admission, lease, settlement and retries of a summary's model calls.
+//! - `summary_calls`: the model calls of a summary: admission, retries, cost, finished parts.
 //! - `model_pauses`: tenants for which the model is not called at the moment.
 //! - `deadline`: the time limit of each call to the database.
 //! - `maintenance`: periodic work without input: orphaned jobs, old partial summaries, queue
@@ -23,12 +23,12 @@ mod deadline;
 mod jobs;
 mod leases;
 mod maintenance;
-mod model_gateway;
 mod model_pauses;
 mod retry_policy;
 mod run;
 mod settings;
 mod summarize;
+mod summary_calls;
 mod tenant_cursor;
 mod worker;
 

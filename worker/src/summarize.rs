@@ -22,7 +22,7 @@ use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{model_gateway::ModelGateway, retry_policy::JobError, settings::Fallback};
+use crate::{retry_policy::JobError, settings::Fallback, summary_calls::JobCalls};
 
 /// What to summarise. Owned, so that it can move to another thread.
 pub(crate) struct Material {
@@ -165,7 +165,7 @@ impl Summarizers {
         let (material, lost) = (Arc::clone(material), lost.clone());
         let runtime = Handle::current();
         let writing = tokio::task::spawn_blocking(move || {
-            let gateway = ModelGateway::new(
+            let calls = JobCalls::new(
                 &store,
                 &model.access,
                 &model.model,
@@ -173,11 +173,11 @@ impl Summarizers {
                 &job,
                 &lost,
             );
-            let summarizer = ModelSummarizer::new(&model.model, &gateway);
+            let summarizer = ModelSummarizer::new(&model.model, &calls);
             let measure = material.measure();
             // Between its calls it cuts and checks texts of any length, so it is polled here.
             let result = runtime.block_on(summarizer.summarize(&material.ask(&measure)));
-            (result, gateway.spent())
+            (result, calls.spent())
         });
         writing.await.map_err(|_| JobError::Panicked)
     }

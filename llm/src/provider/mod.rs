@@ -10,14 +10,13 @@
 //!   common.
 //! - `json`: defensive parsing.
 //! - `failure`: why there is no answer.
-//! - `call_cost`, `call_metrics`: the tokens of a call, and its metrics.
+//! - `call_cost`: the tokens of a call.
 
 mod answer_stream;
 mod anthropic;
 mod body;
 mod call_cost;
 mod call_limits;
-mod call_metrics;
 mod callable;
 mod failure;
 mod gemini;
@@ -36,7 +35,6 @@ use anneal_core::tokens::Tokens;
 pub use anneal_core::admission::AdmissionRefusal;
 pub use answer_stream::{AnswerStream, BilledAnswerStream};
 pub use call_cost::CallCost;
-pub use call_metrics::CallMetrics;
 pub use callable::CallableModels;
 pub use failure::CallFailure;
 pub use model::Model;

@@ -228,6 +228,12 @@ impl Store {
         outcome
     }
 
+    /// Settles a call in the background. For an owner that is dropped and cannot wait.
+    pub fn settle_call_in_background(&self, lease: &ModelLease, settled: CallOutcome) {
+        let settlement = Settlement::of(lease.clone(), settled);
+        drop(SettleOnDrop::new(self, Some(settlement)));
+    }
+
     /// Waits until all settlements in the background are done, at most two seconds. For a process
     /// that stops and makes no more calls. Leases that are not settled by then expire.
     pub async fn wait_for_settlements(&self) {

@@ -105,6 +105,7 @@ pub(crate) fn names_in_source() -> Vec<String> {
         "worker/src",
         "server/src",
         "llm/src",
+        "gateway/src",
         "cli/src",
     ] {
         collect(&root.join(folder), &mut names);

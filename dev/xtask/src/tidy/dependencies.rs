@@ -12,7 +12,7 @@ const PREFIX: &str = "anneal-";
 const DEV: &str = "dev/";
 
 /// Which of our crates each crate may use: (folder, in its code, additionally in its tests).
-const CRATES: [(&str, &[&str], &[&str]); 17] = [
+const CRATES: [(&str, &[&str], &[&str]); 18] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
@@ -21,14 +21,15 @@ const CRATES: [(&str, &[&str], &[&str]); 17] = [
     ("local-postgres", &[], &[]),
     ("store", &["core"], &["local-postgres"]),
     ("llm", &["core"], &[]),
+    ("gateway", &["core", "store", "llm"], &[]),
     (
         "server",
-        &["core", "store", "llm", "proto", "process"],
+        &["core", "store", "llm", "gateway", "proto", "process"],
         &["local-postgres"],
     ),
     (
         "worker",
-        &["core", "store", "llm", "process"],
+        &["core", "store", "llm", "gateway", "process"],
         &["local-postgres"],
     ),
     (
@@ -59,6 +60,7 @@ const CRATES: [(&str, &[&str], &[&str]); 17] = [
             "formats",
             "store",
             "llm",
+            "gateway",
             "proto",
             "process",
             "server",

@@ -1,13 +1,23 @@
-//! Collects the provider's stream into the parts of one message.
+//! Receives the answer of one model call: sends its pieces to the caller as they arrive, and collects
+//! them into the parts of one message.
+
+use std::time::{Duration, Instant};
 
 use anneal_core::{
     limits::{ID_BYTES, MESSAGE_BYTES, PARTS_PER_MESSAGE},
     message::{Part, part_text},
     tokens::Tokens,
 };
+use anneal_gateway::CallStream;
 use anneal_llm::provider::{CallFailure, End, Piece, StopReason};
 use anneal_proto::v1 as pb;
 use pb::chat_response::Event;
+
+use super::{TurnError, event_stream::EventSender, model_failure};
+use crate::failure::Failure;
+
+/// If the caller has stalled the stream for this long, the provider is not blamed for closing it.
+const READER_STALL: Duration = Duration::from_secs(1);
 
 /// The model's answer, parts in order. No parts: the output limit or a filter left none.
 #[derive(Debug)]
@@ -28,15 +38,52 @@ impl Answer {
     }
 }
 
+/// Receives the whole answer of a model. Sends its events to the caller.
+pub(super) async fn receive(
+    stream: &mut CallStream<'_>,
+    model: &str,
+    events: &EventSender,
+) -> Result<Answer, TurnError> {
+    let failed = |failure| model_failure(model, failure);
+    let mut draft = Draft::default();
+    let mut stalled = Duration::ZERO;
+    while let Some(piece) = stream.next().await {
+        let piece = match piece {
+            // The provider's timeout runs while the caller reads slowly.
+            Err(CallFailure::Unavailable { .. }) if stalled >= READER_STALL => {
+                return Err(Failure::SlowReader.into());
+            }
+            piece => piece.map_err(failed)?,
+        };
+        match draft.take(piece).map_err(failed)? {
+            DraftStep::StoredOnly => {}
+            DraftStep::Shown(event) => {
+                let begun = Instant::now();
+                events.send(event).await?;
+                stalled += begun.elapsed();
+            }
+            DraftStep::Finished(mut answer) => {
+                if !answer.has_reported_usage {
+                    let cost = stream.cost();
+                    (answer.end.usage.input, answer.end.usage.output) =
+                        (cost.input(), cost.output());
+                }
+                return Ok(answer);
+            }
+        }
+    }
+    Err(failed(CallFailure::Broken("the answer has no end")).into())
+}
+
 /// The parts received so far.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+struct Draft {
     parts: Vec<Part>,
     bytes: usize,
 }
 
 /// What follows from a piece.
-pub(super) enum DraftStep {
+enum DraftStep {
     /// An event for the caller.
     Shown(Event),
     /// A part that is stored, but not sent to the caller.
@@ -47,7 +94,7 @@ pub(super) enum DraftStep {
 
 impl Draft {
     /// Adds a piece. Fails on what an append would refuse.
-    pub(super) fn take(&mut self, piece: Piece) -> Result<DraftStep, CallFailure> {
+    fn take(&mut self, piece: Piece) -> Result<DraftStep, CallFailure> {
         match piece {
             Piece::Text(text) => {
                 self.grow(text.len())?;

@@ -1,5 +1,5 @@
-//! The attempts of a turn: builds a context and calls the model; if the context is too long, tries
-//! the next step of `overflow.rs`.
+//! One attempt of a turn: builds a context and calls the model. If the context is too long,
+//! `overflow.rs` decides what the next attempt changes.
 
 use anneal_core::{
     context::{Ask, Context, Pressure},
@@ -7,6 +7,7 @@ use anneal_core::{
     policy::PolicyOverrides,
     tokens::{MEDIA_TOKENS, Tokens},
 };
+use anneal_gateway::ProviderCalls;
 use anneal_llm::provider::{Call, CallFailure, Model};
 use anneal_proto::v1 as pb;
 use pb::{
@@ -15,7 +16,12 @@ use pb::{
 };
 use tracing::warn;
 
-use super::{TurnError, TurnRun, answer::Answer, call::TurnCost, overflow::OverflowGuard};
+use super::{
+    TurnError, TurnRun,
+    answer::{self, Answer},
+    call_end, model_failure,
+    overflow::OverflowGuard,
+};
 use crate::{
     failure::{Failure, Overflow},
     usecases::{
@@ -37,74 +43,118 @@ pub(super) struct ModelAnswer {
 }
 
 impl TurnRun {
-    /// Gets the model's answer to the stored conversation, with a context that fits its window.
-    pub(super) async fn answer_within_window(
-        &self,
-        model: &Model,
-        cost: &mut TurnCost,
-    ) -> Result<ModelAnswer, TurnError> {
-        let mut guard = OverflowGuard::new(
+    /// The state before the first attempt.
+    pub(super) fn overflow_guard(&self, model: &Model) -> OverflowGuard {
+        OverflowGuard::new(
             model.window(),
             model.output(),
             self.turn.output,
             self.turn.tools_tokens,
-        );
-        let mut sent = Tokens::ZERO;
-        loop {
-            let built = match build_context::build(
-                &self.state,
-                &self.state.turn_content_budget,
-                self.caller,
-                &self.context_request(model, &guard),
-            )
-            .await
-            {
-                Err(Failure::Budget(_)) => return Err(overflow(model, &guard, sent, cost).into()),
-                built => built?,
-            };
-            // Released before the call: the model may take minutes.
-            built.reservation.release_large_slot();
-            if guard.pressure() == Pressure::Compact {
-                self.queue_compaction(&built).await;
-            }
-            let policy_window = built.policy.window_known.then_some(built.policy.window);
-            guard.apply_stored_limits(policy_window, built.learnt_window, built.ratio);
-            sent = guard.sent(built.context.total);
-            let own_tokens = guard.own_tokens(built.context.total);
-            let reason = if guard.will_be_refused(sent) {
-                AttemptReason::OverLearntWindow
-            } else {
-                match self.ask_model(model, &built, &guard, cost).await {
-                    Ok(answer) => {
-                        let own_tokens = if answer.has_reported_usage {
-                            own_tokens
-                        } else {
-                            Tokens::ZERO
-                        };
-                        return Ok(ModelAnswer {
-                            answer,
-                            own_tokens,
-                            expected_cached: built.context.prefix.cached,
-                        });
-                    }
-                    Err(TurnError::Failed(Failure::Model {
-                        failure: CallFailure::Overflow { window, prompt, .. },
-                        ..
-                    })) => {
-                        self.store_refusal_hints(model, &mut guard, own_tokens, window, prompt)
-                            .await;
-                        AttemptReason::Overflow
-                    }
-                    Err(ended) => return Err(ended),
-                }
-            };
-            if !guard.advance(built.context.total) {
-                return Err(overflow(model, &guard, sent, cost).into());
-            }
-            self.events
-                .send(Event::Attempt(attempt(&guard, reason)))
-                .await?;
+        )
+    }
+
+    /// Builds the context of an attempt from the stored conversation.
+    pub(super) async fn build_context(
+        &self,
+        calls: &ProviderCalls<'_>,
+        guard: &mut OverflowGuard,
+    ) -> Result<BuiltContext, TurnError> {
+        let built = match build_context::build(
+            &self.state,
+            &self.state.turn_content_budget,
+            self.caller,
+            &self.context_request(calls.model(), guard),
+        )
+        .await
+        {
+            Err(Failure::Budget(_)) => return Err(overflow(calls, guard).into()),
+            built => built?,
+        };
+        // Released before the call: the model may take minutes.
+        built.reservation.release_large_slot();
+        if guard.pressure() == Pressure::Compact {
+            self.queue_compaction(&built).await;
         }
+        let policy_window = built.policy.window_known.then_some(built.policy.window);
+        guard.apply_stored_limits(policy_window, built.learnt_window, built.ratio);
+        guard.record_context(built.context.total);
+        Ok(built)
+    }
+
+    /// Calls the model with this context. Returns its answer, or why the context is too long.
+    pub(super) async fn call_model(
+        &self,
+        calls: &mut ProviderCalls<'_>,
+        built: &BuiltContext,
+        guard: &mut OverflowGuard,
+    ) -> Result<Result<ModelAnswer, AttemptReason>, TurnError> {
+        let sent = guard.context();
+        if guard.will_be_refused(sent) {
+            return Ok(Err(AttemptReason::OverLearntWindow));
+        }
+        let own_tokens = guard.own_tokens(built.context.total);
+        let call = Call {
+            context: built.rendered.as_deref().unwrap_or_default(),
+            tools: &self.turn.tools,
+            output: guard.answer_tokens_beside(sent),
+            temperature: self.turn.temperature,
+            input: sent,
+            sent_tokens: Some(least_sent_tokens(built)),
+        };
+        match self.stream_answer(calls, &call).await {
+            Ok(answer) => Ok(Ok(ModelAnswer {
+                own_tokens: if answer.has_reported_usage {
+                    own_tokens
+                } else {
+                    Tokens::ZERO
+                },
+                answer,
+                expected_cached: built.context.prefix.cached,
+            })),
+            Err(TurnError::Failed(Failure::Model {
+                failure: CallFailure::Overflow { window, prompt, .. },
+                ..
+            })) => {
+                self.store_refusal_hints(calls.model(), guard, own_tokens, window, prompt)
+                    .await;
+                Ok(Err(AttemptReason::Overflow))
+            }
+            Err(ended) => Err(ended),
+        }
+    }
+
+    /// Begins the next attempt after a context that is too long, and tells the caller. Fails if no
+    /// step is left.
+    pub(super) async fn begin_next_attempt(
+        &self,
+        calls: &ProviderCalls<'_>,
+        built: &BuiltContext,
+        guard: &mut OverflowGuard,
+        reason: AttemptReason,
+    ) -> Result<(), TurnError> {
+        if !guard.advance(built.context.total) {
+            return Err(overflow(calls, guard).into());
+        }
+        self.events
+            .send(Event::Attempt(attempt(guard, reason)))
+            .await?;
+        Ok(())
+    }
+
+    /// Calls the model once, and sends the pieces of its answer to the caller.
+    async fn stream_answer(
+        &self,
+        calls: &mut ProviderCalls<'_>,
+        call: &Call<'_>,
+    ) -> Result<Answer, TurnError> {
+        let model = calls.model().name();
+        let mut stream = calls
+            .stream(call)
+            .await
+            .map_err(|failure| model_failure(model, failure))?;
+        let received = answer::receive(&mut stream, model, &self.events).await;
+        stream.end(call_end(&received));
+        received
     }
 
     /// Queues the checkpoint that makes a compaction permanent. If that fails, the next turn that
@@ -136,25 +186,6 @@ impl TurnRun {
             dry_run: false,
             ratio: guard.measured(),
         }
-    }
-
-    async fn ask_model(
-        &self,
-        model: &Model,
-        built: &BuiltContext,
-        guard: &OverflowGuard,
-        cost: &mut TurnCost,
-    ) -> Result<Answer, TurnError> {
-        let sent = guard.sent(built.context.total);
-        let call = Call {
-            context: built.rendered.as_deref().unwrap_or_default(),
-            tools: &self.turn.tools,
-            output: guard.answer_tokens_beside(sent),
-            temperature: self.turn.temperature,
-            input: sent,
-            sent_tokens: Some(least_sent_tokens(built)),
-        };
-        self.call_model(model, &call, cost).await
     }
 
     /// Applies and stores the window and the token count that an overflow error names.
@@ -204,13 +235,13 @@ fn attempt(guard: &OverflowGuard, reason: AttemptReason) -> Attempt {
     }
 }
 
-fn overflow(model: &Model, guard: &OverflowGuard, sent: Tokens, cost: &TurnCost) -> Overflow {
+fn overflow(calls: &ProviderCalls<'_>, guard: &OverflowGuard) -> Overflow {
     Overflow {
-        model: model.name().to_owned(),
+        model: calls.model().name().to_owned(),
         window: guard.window(),
-        context: sent,
+        context: guard.context(),
         output: guard.answer_tokens(),
-        attempts: cost.calls,
+        attempts: calls.spent().calls.unsigned_abs(),
     }
 }
 

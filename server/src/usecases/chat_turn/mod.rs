@@ -1,17 +1,16 @@
 //! Turns that the server runs: store the prompt, build a context, call the model, store the answer.
-//! Each turn runs in a task of its own. When its caller disconnects, a turn stops before its answer
-//! is stored or finishes storing it.
+//! The steps are in this file. Each turn runs in a task of its own. When its caller disconnects, a
+//! turn stops before its answer is stored or finishes storing it.
 //!
 //! - `model.rs`: which model answers; admission of the call
-//! - `attempts.rs`: contexts and calls until one fits; `overflow.rs`: what is tried next
-//! - `call.rs`: one model call; `answer.rs`: its stream as one message
+//! - `attempts.rs`: one context and one call; `overflow.rs`: what is tried if it is too long
+//! - `answer.rs`: the answer's stream, sent to the caller and collected as one message
 //! - `store_answer.rs`: stores the answer and its usage
 //! - `replay.rs`: a turn that was answered before
 //! - `event_stream.rs`: the caller's events
 
 mod answer;
 mod attempts;
-mod call;
 mod event_stream;
 mod model;
 mod overflow;
@@ -26,19 +25,19 @@ use anneal_core::{
     message::{Message, MessageId, Role},
     tokens::Tokens,
 };
-use anneal_llm::provider::{CallFailure, Model, Tool};
+use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost};
+use anneal_llm::provider::{CallFailure, Tool};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Appended, CallOutcome, ModelLease, Verdict, within};
+use anneal_store::{Append, Appended};
 use futures::FutureExt as _;
 use pb::chat_response::{Done, Event, Started};
 use tonic::{Code, Status};
-use tracing::{Instrument as _, warn};
+use tracing::Instrument as _;
 
 pub(crate) use event_stream::Events;
 
 use self::{
     attempts::ModelAnswer,
-    call::TurnCost,
     event_stream::{CallerGone, EventSender},
     replay::Replay,
     store_answer::CompletedTurn,
@@ -192,8 +191,8 @@ pub(crate) fn begin(state: &ServerState, call: RpcCall, turn: TurnRequest) -> Ev
     events
 }
 
-/// How a turn under a lease ended.
-enum LeaseOutcome {
+/// How an admitted turn ended.
+enum TurnOutcome {
     /// An earlier call with this request id had been answered.
     Replayed(Replay),
     /// The model has answered, and the answer is stored.
@@ -221,66 +220,70 @@ impl TurnRun {
         }
         let model = self.unless_interrupted(self.choose_model()).await?;
         self.check_media(&model)?;
-        let lease = self.unless_interrupted(self.admit(&model)).await?;
-        let mut cost = TurnCost::default();
-        let outcome = AssertUnwindSafe(Box::pin(
-            self.run_under_lease(&prompt, &model, &lease, &mut cost),
-        ))
-        .catch_unwind()
+        let mut call = self.unless_interrupted(self.admit(&model)).await?;
+        let outcome = Box::pin(self.run_steps(&prompt, &mut call)).await;
+        let calls = call.spent().calls;
+        call.settle(match &outcome {
+            Ok(TurnOutcome::Replayed(_)) => CallEnd::Abandoned,
+            outcome => call_end(outcome),
+        })
         .await;
-        let outcome = outcome.unwrap_or(Err(TurnError::Failed(Failure::Panicked)));
-        self.settle(&lease, &cost, verdict(&outcome)).await;
         match outcome? {
-            LeaseOutcome::Replayed(replay) => self.unless_interrupted(self.replay(replay)).await,
-            LeaseOutcome::Answered(completed) => Ok(self.build_done_event(completed, &cost).await),
+            TurnOutcome::Replayed(replay) => self.unless_interrupted(self.replay(replay)).await,
+            TurnOutcome::Answered(completed) => Ok(self.build_done_event(completed, calls).await),
         }
     }
 
-    async fn run_under_lease(
+    /// The four steps of an admitted turn: stores the prompt, builds a context, calls the model,
+    /// stores the answer. An interruption ends the first three. An answer that the model has given
+    /// is stored in any case.
+    async fn run_steps(
         &self,
         prompt: &Append,
-        model: &Model,
-        lease: &ModelLease,
-        cost: &mut TurnCost,
-    ) -> Result<LeaseOutcome, TurnError> {
-        let outcome = tokio::select! {
-            biased;
-            outcome = self.unless_interrupted(self.store_prompt_and_answer(prompt, model, cost)) => outcome?,
-            () = self.state.store.maintain_lease(lease) => return Err(Failure::TurnLost.into()),
+        call: &mut AdmittedCall<'_>,
+    ) -> Result<TurnOutcome, TurnError> {
+        let (lease, calls) = call.split();
+        let model = calls.model();
+        let answer_prompt = async {
+            let stored = self.store_prompt(prompt).await?;
+            if stored.replayed {
+                if let Some(answer) = self.find_answer().await? {
+                    return Ok(PromptOutcome::AlreadyAnswered(Replay { stored, answer }));
+                }
+                self.check_not_overtaken(&stored).await?;
+            }
+            self.events
+                .send(Event::Started(started(&stored, false)))
+                .await?;
+            let mut guard = self.overflow_guard(model);
+            loop {
+                let context = self.build_context(calls, &mut guard).await?;
+                match self.call_model(calls, &context, &mut guard).await? {
+                    Ok(answer) => {
+                        let ids = stored.messages.iter().map(|message| message.id.0).collect();
+                        return Ok::<_, TurnError>(PromptOutcome::Answered(ids, answer));
+                    }
+                    Err(reason) => {
+                        self.begin_next_attempt(calls, &context, &mut guard, reason)
+                            .await?;
+                    }
+                }
+            }
         };
-        match outcome {
-            PromptOutcome::AlreadyAnswered(replay) => Ok(LeaseOutcome::Replayed(replay)),
-            PromptOutcome::Answered(ids, answered) => {
-                let completed = self.store_answer(lease, model, ids, answered).await?;
+        let answered = lease
+            .unless_lost(self.unless_interrupted(answer_prompt))
+            .await
+            .map_err(|LeaseLost| Failure::TurnLost)??;
+        match answered {
+            PromptOutcome::AlreadyAnswered(replay) => Ok(TurnOutcome::Replayed(replay)),
+            PromptOutcome::Answered(ids, answer) => {
+                let completed = self.store_answer(lease, model, ids, answer).await?;
                 // Before the lease ends: the next turn relies on what this report says of the
                 // model.
                 self.report(&completed).await;
-                Ok(LeaseOutcome::Answered(completed))
+                Ok(TurnOutcome::Answered(completed))
             }
         }
-    }
-
-    async fn store_prompt_and_answer(
-        &self,
-        prompt: &Append,
-        model: &Model,
-        cost: &mut TurnCost,
-    ) -> Result<PromptOutcome, TurnError> {
-        let stored = self.store_prompt(prompt).await?;
-        if stored.replayed {
-            if let Some(answer) = self.find_answer().await? {
-                return Ok(PromptOutcome::AlreadyAnswered(Replay { stored, answer }));
-            }
-            self.check_not_overtaken(&stored).await?;
-        }
-        self.events
-            .send(Event::Started(started(&stored, false)))
-            .await?;
-        let answered = self.answer_within_window(model, cost).await?;
-        Ok(PromptOutcome::Answered(
-            stored.messages.iter().map(|message| message.id.0).collect(),
-            answered,
-        ))
     }
 
     /// Awaits the work, unless the deadline ends, the server stops, the caller disconnects or its
@@ -331,39 +334,22 @@ impl TurnRun {
         }
         Ok(())
     }
+}
 
-    /// Settles the model call: tokens, number of calls, verdict. If that fails, the store retries
-    /// in the background.
-    async fn settle(&self, lease: &ModelLease, cost: &TurnCost, verdict: Verdict) {
-        let settled = CallOutcome {
-            input: cost.input(),
-            output: cost.output(),
-            calls: cost.calls as i32,
-            verdict,
-        };
-        if let Err(error) = within(
-            store_answer::DB_DEADLINE,
-            self.state.store.settle_call(lease, &settled),
-        )
-        .await
-        {
-            warn!("could not settle a model call, it is tried again in the background: {error}");
-        }
+/// The failure of a call of this model.
+fn model_failure(model: &str, failure: CallFailure) -> Failure {
+    Failure::Model {
+        model: model.to_owned(),
+        failure,
     }
 }
 
-/// What the outcome of a turn says about its model.
-fn verdict(outcome: &Result<LeaseOutcome, TurnError>) -> Verdict {
+/// What the outcome of a call, or of a turn, says about its model.
+const fn call_end<T>(outcome: &Result<T, TurnError>) -> CallEnd<'_> {
     match outcome {
-        Ok(LeaseOutcome::Answered(_)) => Verdict::Answers,
-        Err(TurnError::Failed(Failure::Model { failure, .. })) if failure.is_model_wide() => {
-            Verdict::Fails(failure.to_string())
-        }
-        Err(TurnError::Failed(Failure::Model {
-            failure: failure @ CallFailure::Broken(_),
-            ..
-        })) => Verdict::FailsConversation(failure.to_string()),
-        Ok(LeaseOutcome::Replayed(_)) | Err(_) => Verdict::Nothing,
+        Ok(_) => CallEnd::Answered,
+        Err(TurnError::Failed(Failure::Model { failure, .. })) => CallEnd::Failed(failure),
+        Err(_) => CallEnd::Abandoned,
     }
 }
 

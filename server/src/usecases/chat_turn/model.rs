@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anneal_core::{
     admission::CallPurpose, policy::PolicyOverrides, render::find_blocked_media, tokens::Tokens,
 };
+use anneal_gateway::{AdmittedCall, ModelGateway};
 use anneal_llm::provider::Model;
-use anneal_store::{CallAsk, ModelLease};
 
-use super::{TurnRun, overflow::OverflowGuard};
+use super::{TurnRun, store_answer::DB_DEADLINE};
 use crate::failure::Failure;
 
 impl TurnRun {
@@ -62,17 +62,19 @@ impl TurnRun {
         })
     }
 
-    /// Admits the call: returns a lease on the conversation's turn and on the tokens that the call
+    /// Admits the call: gets the lease on the conversation's turn and on the tokens that the call
     /// may take.
-    pub(super) async fn admit(&self, model: &Model) -> Result<ModelLease, Failure> {
-        let ask = CallAsk {
-            model: model.name(),
-            conversation: self.turn.id,
-            purpose: CallPurpose::Turn,
-            tokens: self.estimate_reservation(model).await?,
-            limits: self.state.models.limits(model),
-        };
-        let admitted = self.state.store.admit_call(self.caller, &ask).await?;
+    pub(super) async fn admit<'a>(&'a self, model: &'a Model) -> Result<AdmittedCall<'a>, Failure> {
+        let tokens = self.estimate_reservation(model).await?;
+        let gateway = ModelGateway::new(
+            &self.state.store,
+            &self.state.models,
+            CallPurpose::Turn,
+            DB_DEADLINE,
+        );
+        let admitted = gateway
+            .admit(self.caller, self.turn.id, model, tokens)
+            .await?;
         admitted.map_err(|refusal| Failure::NotAdmitted {
             model: model.name().to_owned(),
             refusal,
@@ -97,7 +99,6 @@ impl TurnRun {
             .sum();
         let tools = self.turn.tools_tokens;
         let context = usage.system_prompt + usage.summary + usage.sent + prompt + tools;
-        let guard = OverflowGuard::new(model.window(), model.output(), self.turn.output, tools);
-        Ok(context.min(model.window()) + guard.answer_tokens())
+        Ok(context.min(model.window()) + self.overflow_guard(model).answer_tokens())
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct OverflowGuard {
     requested_output: Option<Tokens>,
     /// Tokens of the tools' descriptions, counted here.
     tools: Tokens,
+    /// Tokens that the newest context sends, with the tools' descriptions; zero before the first.
+    context: Tokens,
 }
 
 impl OverflowGuard {
@@ -64,6 +66,7 @@ impl OverflowGuard {
             output,
             requested_output,
             tools,
+            context: Tokens::ZERO,
         }
     }
 
@@ -82,6 +85,16 @@ impl OverflowGuard {
             .chain(provider_window)
             .min();
         self.ratio = ratio;
+    }
+
+    /// Records the newest context, of `own` tokens (counted here).
+    pub(super) fn record_context(&mut self, own: Tokens) {
+        self.context = self.sent(own);
+    }
+
+    /// Tokens that the newest context sends, with the tools' descriptions; zero before the first.
+    pub(super) const fn context(&self) -> Tokens {
+        self.context
     }
 
     /// Applies what an overflow error says: the window and the ratio.
@@ -122,7 +135,7 @@ impl OverflowGuard {
     }
 
     /// Tokens that a context of `own` tokens (counted here) sends, with the tools' descriptions.
-    pub(super) fn sent(&self, own: Tokens) -> Tokens {
+    fn sent(&self, own: Tokens) -> Tokens {
         self.counted(own) + self.counted(self.tools)
     }
 

@@ -9,14 +9,15 @@ use anneal_core::{
     tokens::Tokens,
     usage::Usage,
 };
+use anneal_gateway::CallLease;
 use anneal_llm::provider::{CallUsage, Model, StopReason};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Backoff, ModelLease, StoreError, UsageReport, within};
+use anneal_store::{Append, Backoff, StoreError, UsageReport, within};
 use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::{TurnRun, attempts::ModelAnswer, call::TurnCost};
+use super::{TurnRun, attempts::ModelAnswer};
 use crate::{
     failure::Failure,
     usecases::append::{self, AppendRequest},
@@ -43,7 +44,7 @@ impl TurnRun {
     /// have begun.
     pub(super) async fn store_answer(
         &self,
-        lease: &ModelLease,
+        lease: CallLease<'_>,
         model: &Model,
         mut message_ids: Vec<i64>,
         answered: ModelAnswer,
@@ -73,7 +74,7 @@ impl TurnRun {
     /// errors for one lease period ([`LEASE_SECONDS`]).
     async fn store_with_retries(
         &self,
-        lease: &ModelLease,
+        lease: CallLease<'_>,
         parts: Vec<Part>,
     ) -> Result<Option<i64>, Failure> {
         let is_empty = parts.is_empty();
@@ -116,11 +117,11 @@ impl TurnRun {
 
     async fn store_once(
         &self,
-        lease: &ModelLease,
+        lease: CallLease<'_>,
         append: &Append,
         is_empty: bool,
     ) -> Result<Option<i64>, Failure> {
-        if !self.state.store.renew_call(lease).await? {
+        if !lease.renew().await? {
             return Err(Failure::TurnLost);
         }
         if is_empty {
@@ -135,7 +136,7 @@ impl TurnRun {
     }
 
     /// The last event of an answered turn.
-    pub(super) async fn build_done_event(&self, completed: CompletedTurn, cost: &TurnCost) -> Done {
+    pub(super) async fn build_done_event(&self, completed: CompletedTurn, calls: i32) -> Done {
         let usage = &completed.usage;
         Done {
             conversation_id: self.turn.id.to_string(),
@@ -150,7 +151,7 @@ impl TurnRun {
             }),
             stop_reason: stop_reason(completed.stop).into(),
             model: completed.model,
-            attempts: i32::try_from(cost.calls).unwrap_or(i32::MAX),
+            attempts: calls,
             replayed: false,
         }
     }

@@ -1,28 +1,29 @@
-//! The metrics of a call: its outcome and its duration.
+//! The metrics of a call of a provider: its outcome and its duration.
 
 use std::time::Instant;
 
+use crate::call_end::CallEnd;
+
 /// Records a call's metrics when it is dropped, also when the call is abandoned.
-pub struct CallMetrics<'a> {
+pub(crate) struct CallMetrics<'a> {
     model: &'a str,
     started: Instant,
     outcome: &'static str,
 }
 
 impl<'a> CallMetrics<'a> {
-    /// Starts the time of a call of this model. Without [`Self::set_outcome`] the call counts as
-    /// cancelled.
-    pub fn start(model: &'a str) -> Self {
+    /// Starts the time of a call of this model. Without [`Self::set_end`] the call counts as
+    /// abandoned.
+    pub(crate) fn start(model: &'a str) -> Self {
         Self {
             model,
             started: Instant::now(),
-            outcome: "cancelled",
+            outcome: CallEnd::Abandoned.name(),
         }
     }
 
-    /// Sets the outcome: `answered`, or a failure's name.
-    pub const fn set_outcome(&mut self, outcome: &'static str) {
-        self.outcome = outcome;
+    pub(crate) const fn set_end(&mut self, end: CallEnd<'_>) {
+        self.outcome = end.name();
     }
 }
 

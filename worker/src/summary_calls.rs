@@ -1,8 +1,6 @@
-//! The gateway for the model calls of one job's summary: the store admits each call, a lease covers
-//! it while it runs, and its cost is settled when it ends. No database connection is held while the
-//! model writes. Finished partial summaries are stored, so that a later run of the job reuses them.
-//!
-//! The server's turns call models in `server/src/usecases/chat_turn/`.
+//! The model calls of one job's summary: waits for the admission of each, makes it through the
+//! gateway, and repeats it if the provider fails for the moment. Finished partial summaries are
+//! stored, so that a later run of the job reuses them.
 
 use std::{
     collections::HashSet,
@@ -11,18 +9,17 @@ use std::{
 };
 
 use anneal_core::{admission::CallPurpose, digest::Digest, tokens::Tokens};
+use anneal_gateway::{AdmittedCall, CallEnd, LeaseLost, ModelGateway};
 use anneal_llm::{
     BoxFuture, ModelAccess, SummaryCalls, SummaryFailure,
-    provider::{AdmissionRefusal, Answer, Call, CallCost, CallFailure, CallMetrics, Model},
+    provider::{AdmissionRefusal, Answer, Call, Model},
 };
-use anneal_store::{
-    CallAsk, CallOutcome, ClaimedJob, ModelLease, ModelSpend, Store, StoreError, Verdict,
-};
+use anneal_store::{ClaimedJob, ModelSpend, Store, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::deadline::with_deadline;
+use crate::deadline::{DB_DEADLINE, with_deadline};
 
 /// How long a call waits for admission before its job is deferred.
 const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
@@ -39,9 +36,9 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(20);
 
 /// One job's calls of one model.
-pub(crate) struct ModelGateway<'a> {
+pub(crate) struct JobCalls<'a> {
     store: &'a Store,
-    access: &'a ModelAccess,
+    gateway: ModelGateway<'a>,
     model: &'a Model,
     job: &'a ClaimedJob,
     /// This process's concurrent calls of the model: only calls with a permit ask the store for
@@ -65,7 +62,15 @@ struct CostLedger {
     known_parts: HashSet<Digest>,
 }
 
-impl SummaryCalls for ModelGateway<'_> {
+impl CostLedger {
+    /// Adds the cost of a call that has ended.
+    fn book(&mut self, cost: ModelSpend, end: CallEnd<'_>) {
+        self.spent = plus(self.spent, cost);
+        self.answered += u32::from(end == CallEnd::Answered);
+    }
+}
+
+impl SummaryCalls for JobCalls<'_> {
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, Result<Answer, SummaryFailure>> {
         Box::pin(async move {
             let mut tries = 1;
@@ -133,7 +138,7 @@ impl SummaryCalls for ModelGateway<'_> {
     }
 }
 
-impl<'a> ModelGateway<'a> {
+impl<'a> JobCalls<'a> {
     pub(crate) fn new(
         store: &'a Store,
         access: &'a ModelAccess,
@@ -144,7 +149,7 @@ impl<'a> ModelGateway<'a> {
     ) -> Self {
         Self {
             store,
-            access,
+            gateway: ModelGateway::new(store, access, CallPurpose::Summary, DB_DEADLINE),
             model,
             job,
             permits,
@@ -164,22 +169,17 @@ impl<'a> ModelGateway<'a> {
 
     /// Admits, makes and settles one call.
     async fn call_once(&self, call: &Call<'_>) -> Result<Answer, SummaryFailure> {
-        let (permit, lease) = self.admit(call.input + call.output).await?;
-        let mut call_metrics = CallMetrics::start(self.model.name());
-        let mut cost = CallCost::default();
+        let (permit, mut admitted) = self.admit(call.input + call.output).await?;
         let answered = tokio::select! {
-            answered = self.model.answer(call, &mut cost) => Ok(answered),
-            () = self.store.maintain_lease(&lease) => Err(SummaryFailure::Interrupted("the lease of a call was lost")),
+            answered = admitted.answer(call) => answered.map_err(|LeaseLost| {
+                SummaryFailure::Interrupted("the lease of a call was lost")
+            }),
             () = self.lost.cancelled() => Err(Self::abandoned()),
         };
         drop(permit);
-        match &answered {
-            Ok(Ok(_)) => call_metrics.set_outcome("answered"),
-            Ok(Err(failure)) => call_metrics.set_outcome(failure.name()),
-            Err(_) => {}
-        }
-        drop(call_metrics);
-        self.settle(&lease, answered.as_ref().ok(), &cost).await;
+        let end = answered.as_ref().map_or(CallEnd::Abandoned, CallEnd::of);
+        self.ledger().book(admitted.spent(), end);
+        admitted.settle(end).await;
         Ok(answered??)
     }
 
@@ -190,14 +190,7 @@ impl<'a> ModelGateway<'a> {
     async fn admit(
         &self,
         tokens: Tokens,
-    ) -> Result<(SemaphorePermit<'a>, ModelLease), SummaryFailure> {
-        let ask = CallAsk {
-            model: self.model.name(),
-            conversation: self.job.conversation,
-            purpose: CallPurpose::Summary,
-            tokens,
-            limits: self.access.limits(self.model),
-        };
+    ) -> Result<(SemaphorePermit<'a>, AdmittedCall<'a>), SummaryFailure> {
         let (began, mut poll) = (Instant::now(), FIRST_ADMISSION_POLL);
         loop {
             if self.lost.is_cancelled() {
@@ -207,9 +200,11 @@ impl<'a> ModelGateway<'a> {
                 permit = self.permits.acquire() => permit.map_err(|_| Self::abandoned())?,
                 () = self.lost.cancelled() => return Err(Self::abandoned()),
             };
-            let refusal = match with_deadline(self.store.admit_call(self.job.caller(), &ask)).await
-            {
-                Ok(Ok(lease)) => return Ok((permit, lease)),
+            let admit =
+                self.gateway
+                    .admit(self.job.caller(), self.job.conversation, self.model, tokens);
+            let refusal = match with_deadline(admit).await {
+                Ok(Ok(admitted)) => return Ok((permit, admitted)),
                 Ok(Err(refusal)) => refusal,
                 Err(StoreError::NotFound(_)) => {
                     return Err(SummaryFailure::Interrupted("the conversation is gone"));
@@ -238,50 +233,8 @@ impl<'a> ModelGateway<'a> {
         }
     }
 
-    /// Ends a call's lease and records its cost. `answered` is None where the call was abandoned,
-    /// which says nothing about the model.
-    async fn settle(
-        &self,
-        lease: &ModelLease,
-        answered: Option<&Result<Answer, CallFailure>>,
-        cost: &CallCost,
-    ) {
-        let (input, output) = (cost.input(), cost.output());
-        {
-            let mut ledger = self.ledger();
-            ledger.spent = plus(
-                ledger.spent,
-                ModelSpend {
-                    calls: 1,
-                    input,
-                    output,
-                },
-            );
-            ledger.answered += u32::from(matches!(answered, Some(Ok(_))));
-        }
-        let settled = CallOutcome {
-            input,
-            output,
-            calls: 1,
-            verdict: verdict(answered),
-        };
-        if let Err(error) = with_deadline(self.store.settle_call(lease, &settled)).await {
-            warn!("could not settle a model call, it is tried again in the background: {error}");
-        }
-    }
-
     const fn abandoned() -> SummaryFailure {
         SummaryFailure::Interrupted("nobody waits for the summary any more")
-    }
-}
-
-/// What the end of a call says about the model, for its breakers.
-fn verdict(answered: Option<&Result<Answer, CallFailure>>) -> Verdict {
-    match answered {
-        Some(Ok(_)) => Verdict::Answers,
-        None | Some(Err(CallFailure::Overflow { .. })) => Verdict::Nothing,
-        Some(Err(failure)) if failure.is_model_wide() => Verdict::Fails(failure.to_string()),
-        Some(Err(failure)) => Verdict::FailsConversation(failure.to_string()),
     }
 }
 

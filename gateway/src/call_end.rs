@@ -1,0 +1,118 @@
+//! What the end of a call says about its model, for breakers and metrics.
+
+use anneal_core::admission::CallPurpose;
+use anneal_llm::provider::CallFailure;
+use anneal_store::Verdict;
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallEnd<'a> {
+    /// The model has answered.
+    Answered,
+    /// The model has failed.
+    Failed(&'a CallFailure),
+    /// The call was ended before its answer, or its answer was lost, for a reason that is not the
+    /// model's. Says nothing about the model.
+    Abandoned,
+}
+
+impl<'a> CallEnd<'a> {
+    /// The end of a call with this result.
+    pub const fn of<T>(answered: &'a Result<T, CallFailure>) -> Self {
+        match answered {
+            Ok(_) => Self::Answered,
+            Err(failure) => Self::Failed(failure),
+        }
+    }
+
+    /// The label in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed(failure) => failure.name(),
+            Self::Abandoned => "cancelled",
+        }
+    }
+
+    /// What it says about the model, for its breakers.
+    pub(crate) fn verdict(self, purpose: CallPurpose) -> Verdict {
+        let failure = match self {
+            Self::Answered => return Verdict::Answers,
+            Self::Failed(failure) => failure,
+            Self::Abandoned => return Verdict::Nothing,
+        };
+        match failure {
+            _ if failure.is_model_wide() => Verdict::Fails(failure.to_string()),
+            CallFailure::Overflow { .. } => Verdict::Nothing,
+            // A turn's caller chooses the request, and its next one may be accepted. A summary's
+            // request is made of stored content and would be refused again.
+            CallFailure::Refused { .. } if purpose == CallPurpose::Turn => Verdict::Nothing,
+            _ => Verdict::FailsConversation(failure.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PURPOSES: [CallPurpose; 2] = [CallPurpose::Turn, CallPurpose::Summary];
+
+    fn verdicts(end: CallEnd<'_>) -> [Verdict; 2] {
+        PURPOSES.map(|purpose| end.verdict(purpose))
+    }
+
+    #[test]
+    fn a_failure_of_the_provider_counts_against_the_model() {
+        let unavailable = CallFailure::Unavailable {
+            what: "status 500".into(),
+            was_worked_on: true,
+            retry_after: None,
+        };
+        let limited = CallFailure::Limited {
+            status: 429,
+            retry_after: None,
+        };
+        for failure in [unavailable, limited, CallFailure::Refused { status: 401 }] {
+            for verdict in verdicts(CallEnd::Failed(&failure)) {
+                assert_eq!(verdict, Verdict::Fails(failure.to_string()), "{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_used_counts_against_the_conversation() {
+        let broken = CallFailure::Broken("the answer is empty");
+        for verdict in verdicts(CallEnd::Failed(&broken)) {
+            assert_eq!(verdict, Verdict::FailsConversation(broken.to_string()));
+        }
+    }
+
+    #[test]
+    fn a_refused_request_counts_against_the_conversation_of_a_summary_only() {
+        let refused = CallFailure::Refused { status: 400 };
+        assert_eq!(
+            verdicts(CallEnd::Failed(&refused)),
+            [
+                Verdict::Nothing,
+                Verdict::FailsConversation(refused.to_string())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_context_that_is_too_long_and_an_abandoned_call_say_nothing() {
+        let overflow = CallFailure::Overflow {
+            window: None,
+            prompt: None,
+            rule: "a rule",
+        };
+        for end in [CallEnd::Failed(&overflow), CallEnd::Abandoned] {
+            assert_eq!(verdicts(end), [Verdict::Nothing, Verdict::Nothing]);
+        }
+        assert_eq!(
+            verdicts(CallEnd::Answered),
+            [Verdict::Answers, Verdict::Answers]
+        );
+    }
+}

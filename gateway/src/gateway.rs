@@ -1,0 +1,164 @@
+//! Admits a call, holds its lease, and settles it when it ends.
+
+use std::time::Duration;
+
+use anneal_core::{
+    admission::{AdmissionRefusal, CallPurpose},
+    caller::{Caller, ConversationId},
+    tokens::Tokens,
+};
+use anneal_llm::{
+    ModelAccess,
+    provider::{Answer, Call, CallFailure, Model},
+};
+use anneal_store::{CallAsk, CallOutcome, ModelLease, ModelSpend, Store, StoreError, within};
+use tracing::warn;
+
+use crate::{call_end::CallEnd, provider_calls::ProviderCalls};
+
+/// The way to a process's models. Cheap to make and to copy.
+#[derive(Clone, Copy)]
+pub struct ModelGateway<'a> {
+    store: &'a Store,
+    access: &'a ModelAccess,
+    purpose: CallPurpose,
+    settle_deadline: Duration,
+}
+
+impl<'a> ModelGateway<'a> {
+    /// A gateway for calls of one purpose. A settlement that takes longer than `settle_deadline`
+    /// goes on in the background.
+    pub const fn new(
+        store: &'a Store,
+        access: &'a ModelAccess,
+        purpose: CallPurpose,
+        settle_deadline: Duration,
+    ) -> Self {
+        Self {
+            store,
+            access,
+            purpose,
+            settle_deadline,
+        }
+    }
+
+    /// Admits a call for a conversation, or returns the reason for refusing it. `tokens` is the most
+    /// that it may use: its input and the reserve for its output. Does not wait for a free place.
+    pub async fn admit(
+        &self,
+        caller: Caller,
+        conversation: ConversationId,
+        model: &'a Model,
+        tokens: Tokens,
+    ) -> Result<Result<AdmittedCall<'a>, AdmissionRefusal>, StoreError> {
+        let ask = CallAsk {
+            model: model.name(),
+            conversation,
+            purpose: self.purpose,
+            tokens,
+            limits: self.access.limits(model),
+        };
+        let admitted = self.store.admit_call(caller, &ask).await?;
+        Ok(admitted.map(|lease| AdmittedCall {
+            gateway: *self,
+            lease,
+            provider_calls: ProviderCalls::new(model),
+            is_settled: false,
+        }))
+    }
+}
+
+/// An admitted call. It may consist of several calls of the provider, or of none. Where it is
+/// dropped without [`Self::settle`], it is settled in the background as an abandoned call.
+pub struct AdmittedCall<'a> {
+    gateway: ModelGateway<'a>,
+    lease: ModelLease,
+    provider_calls: ProviderCalls<'a>,
+    is_settled: bool,
+}
+
+impl<'a> AdmittedCall<'a> {
+    /// The lease, and the calls that are made under it.
+    pub const fn split(&mut self) -> (CallLease<'_>, &mut ProviderCalls<'a>) {
+        let lease = CallLease {
+            store: self.gateway.store,
+            lease: &self.lease,
+        };
+        (lease, &mut self.provider_calls)
+    }
+
+    /// Calls the model once, under the lease, and returns its whole answer.
+    pub async fn answer(
+        &mut self,
+        call: &Call<'_>,
+    ) -> Result<Result<Answer, CallFailure>, LeaseLost> {
+        let (lease, provider_calls) = self.split();
+        lease.unless_lost(provider_calls.answer(call)).await
+    }
+
+    /// The cost so far, with that of a call that did not complete.
+    pub fn spent(&self) -> ModelSpend {
+        self.provider_calls.spent()
+    }
+
+    /// Ends the lease, books the cost and moves the breakers. If that fails, or if the future is
+    /// dropped, it is tried again in the background.
+    pub async fn settle(mut self, end: CallEnd<'_>) {
+        let outcome = self.outcome(end);
+        // From here on the store retries.
+        self.is_settled = true;
+        let settle = self.gateway.store.settle_call(&self.lease, &outcome);
+        if let Err(error) = within(self.gateway.settle_deadline, settle).await {
+            warn!("could not settle a model call, it is tried again in the background: {error}");
+        }
+    }
+
+    fn outcome(&self, end: CallEnd<'_>) -> CallOutcome {
+        let spent = self.spent();
+        CallOutcome {
+            input: spent.input,
+            output: spent.output,
+            calls: spent.calls,
+            verdict: end.verdict(self.gateway.purpose),
+        }
+    }
+}
+
+impl Drop for AdmittedCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let outcome = self.outcome(CallEnd::Abandoned);
+            self.gateway
+                .store
+                .settle_call_in_background(&self.lease, outcome);
+        }
+    }
+}
+
+/// The lease of an admitted call.
+#[derive(Clone, Copy)]
+pub struct CallLease<'a> {
+    store: &'a Store,
+    lease: &'a ModelLease,
+}
+
+/// The lease of a call is lost: others may be admitted in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lease of a call was lost")]
+pub struct LeaseLost;
+
+impl CallLease<'_> {
+    /// Does the work and renews the lease meanwhile. If the lease is lost, the work is dropped.
+    pub async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, LeaseLost> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.store.maintain_lease(self.lease) => Err(LeaseLost),
+        }
+    }
+
+    /// Renews the lease once. False if it is lost.
+    pub async fn renew(&self) -> Result<bool, StoreError> {
+        self.store.renew_call(self.lease).await
+    }
+}
