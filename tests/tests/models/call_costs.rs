@@ -1,15 +1,25 @@
 //! Recorded costs of calls without a complete answer. The input of a sent request counts unless the
 //! provider refused it.
 
-use anneal_core::admission::BreakerSettings;
-use anneal_llm::ModelAccess;
+use std::time::Duration;
+
+use anneal_core::{
+    admission::{BreakerSettings, CallPurpose},
+    caller::{Caller, ConversationId, TenantId},
+    tokens::Tokens,
+};
+use anneal_gateway::ModelGateway;
+use anneal_llm::{
+    ModelAccess,
+    provider::{Call, CallableModels},
+};
 use anneal_tests::{
     MODEL, ModelRequest, ModelWorkerSettings, ReportedUsage, Say, Script, ScriptedModel, TestApp,
     eventually, pb, prose,
 };
 use serde_json::json;
 
-use crate::due_checkpoints::conversation_due_for_checkpoint;
+use crate::{CONTEXT, due_checkpoints::conversation_due_for_checkpoint};
 
 /// Lower bound of the input tokens of a call in these tests.
 const SAID: u64 = 500;
@@ -170,6 +180,48 @@ async fn a_refused_call_costs_nothing_and_a_broken_off_call_does() {
             "{what}: {input} tokens read"
         );
     }
+}
+
+#[tokio::test]
+async fn a_call_whose_owner_is_dropped_costs_its_input() {
+    let model = ScriptedModel::start(|_| Script::hang()).await;
+    let (app, (providers, models)) = (TestApp::start().await, model.settings(&[MODEL]));
+    let access = ModelAccess {
+        models: CallableModels::new(&providers, &models).expect("valid settings"),
+        ..ModelAccess::default()
+    };
+    let conversation = app.conversation().await.id.parse().expect("an id");
+    let gateway = ModelGateway::new(
+        &app.store,
+        &access,
+        CallPurpose::Summary,
+        Duration::from_secs(5),
+    );
+    let mut call = gateway
+        .admit(
+            Caller::of(TenantId::DEFAULT),
+            ConversationId(conversation),
+            access.models.find(MODEL).expect("is configured"),
+            Tokens::new(1_000),
+        )
+        .await
+        .expect("the store answers")
+        .expect("is admitted");
+    let ask = Call {
+        context: CONTEXT,
+        tools: &[],
+        output: Tokens::new(100),
+        temperature: None,
+        input: Tokens::new(SAID),
+        sent_tokens: None,
+    };
+    tokio::select! {
+        _ = call.answer(&ask) => panic!("the model does not answer"),
+        () = model.wait_for_calls(1) => {}
+    }
+    drop(call);
+    wait_for_no_leases(&app).await;
+    assert_eq!(recorded_costs(&app).await, (1, 1, SAID, 0));
 }
 
 #[tokio::test]
