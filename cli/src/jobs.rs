@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::job, v1 as pb};
 use tonic::Code;
 
 use crate::{
@@ -97,7 +97,7 @@ fn print_queue(queue: &pb::QueueStats) {
         .map_or(0.0, |age| age.seconds as f64 + f64::from(age.nanos) / 1e9);
     output::print_line(format_args!(
         "{:<20} {} waiting ({} ready, oldest {oldest:.1} s), {} running, {} dead",
-        kind_name(queue.kind()),
+        kind_name(queue.kind),
         queue.waiting,
         queue.ready,
         queue.running,
@@ -119,7 +119,7 @@ fn job_line(job: &pb::Job) -> String {
     };
     format!(
         "{:<20} {} {state}, {} attempts{error}",
-        kind_name(job.kind()),
+        kind_name(job.kind),
         job.conversation_id,
         job.attempts
     )
@@ -133,11 +133,6 @@ const fn kind(job: &JobArguments) -> pb::JobKind {
     }
 }
 
-const fn kind_name(kind: pb::JobKind) -> &'static str {
-    match kind {
-        pb::JobKind::CountTokens => "count_tokens",
-        pb::JobKind::Checkpoint => "checkpoint",
-        pb::JobKind::SummarizeMessages => "summarize_messages",
-        pb::JobKind::Unspecified => "?",
-    }
+fn kind_name(kind: i32) -> &'static str {
+    job::parse_required_kind(kind).map_or("?", |kind| kind.name())
 }

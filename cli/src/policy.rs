@@ -81,6 +81,6 @@ impl PolicyArguments {
             model: self.model.clone(),
             ..PolicyOverrides::default()
         };
-        (overrides != PolicyOverrides::default()).then(|| anneal_server::policy(overrides))
+        (overrides != PolicyOverrides::default()).then(|| overrides.into())
     }
 }

@@ -1,7 +1,12 @@
 //! The gRPC interface of anneal. The `.proto` files in this crate's folder are the reference.
 //! Generated code is not in git.
+//!
+//! - `v1`: the generated types
+//! - `convert/`: conversions between them and the domain
+//! - `codec.rs`: refuses requests with too many fields or entries before they are decoded
 
 pub mod codec;
+pub mod convert;
 
 /// Package `anneal.v1`.
 #[expect(

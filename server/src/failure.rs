@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anneal_core::{caller::Verb, context::BudgetTooSmall, limits::RESPONSE_BYTES, tokens::Tokens};
 use anneal_llm::provider::{AdmissionRefusal, CallFailure};
+use anneal_proto::convert::FieldError;
 use anneal_store::{Entity, StoreError};
 
 use crate::{reason::Reason, truncated_text::TruncatedText};
@@ -110,6 +111,15 @@ pub(crate) enum Failure {
     /// The call exceeded its deadline.
     #[error("the call took longer than its deadline")]
     Deadline,
+}
+
+impl From<FieldError> for Failure {
+    fn from(error: FieldError) -> Self {
+        match error {
+            FieldError::Invalid { field, description } => Self::invalid(field, description),
+            FieldError::Limit { field, most, unit } => Self::limit(field, most, unit),
+        }
+    }
 }
 
 /// Why a caller is not authenticated. The text says what is wrong with the credential. It does not

@@ -2,7 +2,7 @@
 //!
 //! - `grpc/`, `http/`: the edges. They parse requests and format answers
 //! - `usecases/`: what the edges share. They read and write the store; `anneal-core` decides
-//! - `convert/`: conversions between protobuf and the domain
+//! - `reply/`: answers made of stored rows; `anneal-proto` converts the rest
 //! - `rpc_call.rs`: the caller, deadline, limits, span and metrics of one RPC
 //! - `limits/`: what callers may use at once, and what tenants may store
 //! - `auth/`: who calls; `identity.rs`: the name of a caller in logs
@@ -19,7 +19,6 @@
 
 mod audit;
 mod auth;
-mod convert;
 mod cors_origins;
 mod failure;
 #[cfg(feature = "fuzzing")]
@@ -33,6 +32,7 @@ mod listeners;
 mod poll_watchdog;
 mod reason;
 mod reloaded_files;
+mod reply;
 mod rpc_call;
 mod run;
 mod server_error;
@@ -45,11 +45,6 @@ mod verbs;
 mod watch_registry;
 
 pub use auth::{KeyText, NewSecret};
-pub use convert::{
-    parse::parse_message,
-    policy::reply as policy,
-    reply::{part, role},
-};
 pub use cors_origins::CorsOrigins;
 pub use listen::TlsError;
 pub use listeners::Addresses;

@@ -81,12 +81,8 @@ impl<'a> ImportFolder<'a> {
 impl TestConversation<'_> {
     /// The stored messages as requests would send them: without ids, times and counts.
     pub async fn as_new_messages(&self) -> Vec<pb::NewMessage> {
-        let new_message = |message: pb::Message| pb::NewMessage {
-            role: message.role,
-            parts: message.parts,
-            metadata: message.metadata,
-        };
-        self.messages().await.into_iter().map(new_message).collect()
+        let messages = self.messages().await.into_iter();
+        messages.map(pb::NewMessage::from).collect()
     }
 }
 

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use anneal_proto::v1 as pb;
-use pb::{
-    chat_response::{Done, Event},
-    part::Part,
-};
+use anneal_proto::{convert::message::text_message, v1 as pb};
+use pb::chat_response::{Done, Event};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -112,19 +109,10 @@ impl Chat {
     }
 
     fn request(&self, id: &str, turn: &PendingTurn) -> pb::ChatRequest {
-        let text = pb::Part {
-            part: Some(Part::Text(pb::TextPart {
-                text: turn.text.clone(),
-            })),
-        };
         pb::ChatRequest {
             conversation_id: id.to_owned(),
             request_id: turn.request_id.clone(),
-            messages: vec![pb::NewMessage {
-                role: pb::Role::User.into(),
-                parts: vec![text],
-                ..Default::default()
-            }],
+            messages: vec![text_message(pb::Role::User, turn.text.clone())],
             model: self.owner.model.clone(),
             system_prompt: self.owner.system.clone(),
             ..Default::default()

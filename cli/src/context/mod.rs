@@ -6,9 +6,12 @@
 mod explain;
 mod page;
 
-use std::{collections::HashMap, process::ExitCode};
+use std::process::ExitCode;
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::message::{self, text_message},
+    v1 as pb,
+};
 use pb::{Role, part::Part};
 
 use crate::{
@@ -24,7 +27,11 @@ pub(crate) async fn run(arguments: ContextArguments) -> anyhow::Result<ExitCode>
     let client = Client::connect(&arguments.server).await?;
     let ask = pb::BuildContextRequest {
         conversation_id: arguments.conversation,
-        current_input: arguments.input.map(user_message).into_iter().collect(),
+        current_input: arguments
+            .input
+            .map(|text| text_message(Role::User, text))
+            .into_iter()
+            .collect(),
         budget_tokens: arguments.budget,
         format: arguments
             .format
@@ -130,16 +137,6 @@ async fn build_context(
         .into_inner())
 }
 
-fn user_message(text: String) -> pb::NewMessage {
-    pb::NewMessage {
-        role: Role::User.into(),
-        parts: vec![pb::Part {
-            part: Some(Part::Text(pb::TextPart { text })),
-        }],
-        metadata: HashMap::new(),
-    }
-}
-
 const fn format(format: FormatArgument) -> pb::Format {
     match format {
         FormatArgument::Openai => pb::Format::OpenaiChat,
@@ -155,14 +152,8 @@ const fn pressure(pressure: PressureArgument) -> pb::Pressure {
     }
 }
 
-const fn role(role: Role) -> &'static str {
-    match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-        Role::Unspecified => "?",
-    }
+fn role(number: i32) -> &'static str {
+    message::parse_role("role", number).map_or("?", |role| role.name())
 }
 
 /// A message as one line of JSON: role, parts and ids.
@@ -179,7 +170,7 @@ fn json(message: &pb::ContextMessage) -> anyhow::Result<String> {
         Part::Reasoning(part) => serde_json::json!({"type": "reasoning", "text": part.text}),
     });
     let line = serde_json::json!({
-        "role": role(message.role()),
+        "role": role(message.role),
         "parts": parts.collect::<Vec<_>>(),
         "message_ids": message.message_ids,
         "tokens": message.tokens,

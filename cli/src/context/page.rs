@@ -160,7 +160,7 @@ impl Page<'_> {
                     "{}",
                     self.style.bold(&format!(
                         "── {ids} {} {state} {}",
-                        role(message.role()),
+                        role(message.role),
                         message.tokens
                     ))
                 );
@@ -170,7 +170,7 @@ impl Page<'_> {
                 let _ = writeln!(
                     page,
                     "  {ids:>6} {:<9} {state:<13} {:>7}  {line}",
-                    role(message.role()),
+                    role(message.role),
                     message.tokens
                 );
             }

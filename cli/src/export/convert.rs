@@ -1,17 +1,15 @@
 //! Converts messages and times of the API to the types of [`anneal_formats`].
 
 use anneal_formats::StoredMessage;
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{message, time},
+    v1 as pb,
+};
 
 /// The message for a writer.
 pub(super) fn stored_message(message: pb::Message) -> anyhow::Result<StoredMessage> {
     let (id, created_us) = (message.message_id, micros(message.created_time));
-    let stored = pb::NewMessage {
-        role: message.role,
-        parts: message.parts,
-        metadata: message.metadata,
-    };
-    let message = anneal_server::parse_message(stored)
+    let message = message::parse("message", message.into())
         .map_err(|why| anyhow::anyhow!("message {id} is from a newer server: {why}"))?;
     Ok(StoredMessage {
         id,
@@ -20,9 +18,7 @@ pub(super) fn stored_message(message: pb::Message) -> anyhow::Result<StoredMessa
     })
 }
 
-/// Microseconds since 1970.
+/// Microseconds since 1970; 0: absent.
 pub(super) fn micros(time: Option<prost_types::Timestamp>) -> i64 {
-    time.map_or(0, |time| {
-        time.seconds * 1_000_000 + i64::from(time.nanos) / 1_000
-    })
+    time.map_or(0, time::micros)
 }

@@ -8,7 +8,10 @@ use anneal_core::{
     message::{Message, plain_text_bytes},
 };
 use anneal_formats::Format;
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{FieldError, message},
+    v1 as pb,
+};
 use pb::{append_large_message_request as large, part::Part as Wire};
 use prost::Message as _;
 use tonic::Request;
@@ -32,7 +35,8 @@ pub(super) fn content_json(message: &Message) -> String {
 /// The message for the API, or why the server would refuse it. Applies the rules of the server
 /// before anything is sent.
 pub(super) fn check_message(message: Message) -> Result<pb::NewMessage, String> {
-    let message = to_proto(anneal_server::parse_message(to_proto(message))?);
+    let message = parse(message.into()).map_err(|refused| refused.to_string())?;
+    let message = pb::NewMessage::from(message);
     if message.encoded_len() > HEADER_BYTES && header_bytes(&message) > HEADER_BYTES {
         return Err(format!(
             "what it holds beside its first text is above {HEADER_BYTES} bytes"
@@ -55,25 +59,21 @@ fn header_bytes(message: &pb::NewMessage) -> usize {
     message.encoded_len() - streamed.unwrap_or(0)
 }
 
-fn to_proto(message: Message) -> pb::NewMessage {
-    pb::NewMessage {
-        role: anneal_server::role(message.role).into(),
-        parts: message.parts.into_iter().map(anneal_server::part).collect(),
-        metadata: message.metadata.into_iter().collect(),
-    }
+fn parse(message: pb::NewMessage) -> Result<Message, FieldError> {
+    message::parse("message", message)
 }
 
 /// The message as a conversation without tool messages stores it. None: nothing is stored.
 pub(super) fn without_tools(message: &pb::NewMessage) -> Option<pb::NewMessage> {
-    let message = anneal_server::parse_message(message.clone()).ok()?;
+    let message = parse(message.clone()).ok()?;
     anneal_core::message::without_tools(&[message])
         .pop()
-        .map(|(_, kept)| to_proto(kept))
+        .map(|(_, kept)| kept.into())
 }
 
 /// Bytes of the plain text.
 pub(super) fn text_bytes(message: &pb::NewMessage) -> i64 {
-    let message = anneal_server::parse_message(message.clone());
+    let message = parse(message.clone());
     message.map_or(0, |message| plain_text_bytes(&message.parts) as i64)
 }
 
@@ -84,8 +84,8 @@ pub(super) fn added_parts(
     parts: usize,
     format: Format,
 ) -> Option<pb::NewMessage> {
-    let message = anneal_server::parse_message(message.clone()).ok()?;
-    anneal_formats::added_parts(format, message, parts).map(to_proto)
+    let message = parse(message.clone()).ok()?;
+    anneal_formats::added_parts(format, message, parts).map(pb::NewMessage::from)
 }
 
 /// Whether the parts include tool calls or results.

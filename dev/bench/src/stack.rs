@@ -7,10 +7,14 @@ use std::{
 };
 
 use anneal_local_postgres::{Binaries, LocalPostgres, Settings, Stop, StopOnDrop};
-use anneal_proto::v1::{
-    self as pb, context_service_client::ContextServiceClient,
-    conversation_service_client::ConversationServiceClient,
-    message_service_client::MessageServiceClient, operator_service_client::OperatorServiceClient,
+use anneal_proto::{
+    convert::message::text_message,
+    v1::{
+        self as pb, context_service_client::ContextServiceClient,
+        conversation_service_client::ConversationServiceClient,
+        message_service_client::MessageServiceClient,
+        operator_service_client::OperatorServiceClient,
+    },
 };
 use anyhow::Context as _;
 use tokio::process::{Child, Command};
@@ -288,10 +292,5 @@ fn anneal(url: &str, config: &Path) -> anyhow::Result<Command> {
 
 /// A user's text message.
 pub(crate) fn user(text: String) -> pb::NewMessage {
-    let part = pb::part::Part::Text(pb::TextPart { text });
-    pb::NewMessage {
-        role: pb::Role::User.into(),
-        parts: vec![pb::Part { part: Some(part) }],
-        ..Default::default()
-    }
+    text_message(pb::Role::User, text)
 }

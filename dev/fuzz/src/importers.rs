@@ -12,6 +12,7 @@ use anneal_formats::{
     Branches, FileEvent, Format, Head, ImportOutcome, Output, ReadError, ReadOptions, Remark,
     Stopped, StoredMessage, Strictness, Summary, Writer, read, read_from, writer,
 };
+use anneal_proto::convert::message;
 use arbitrary::Unstructured;
 use tempfile::NamedTempFile;
 
@@ -292,7 +293,7 @@ fn check_foreign_file(format: Format, bytes: &[u8]) {
     );
     for conversation in &conversations {
         for message in conversation.messages() {
-            let stored = anneal_server::parse_message(messages::to_request(message));
+            let stored = message::parse("message", message.clone().into());
             assert_eq!(stored.as_ref(), Ok(message), "what is read is not stored");
         }
         assert_round_trip(conversation, format);

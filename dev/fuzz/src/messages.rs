@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anneal_core::message::{Message, Role};
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::message, v1 as pb};
 use arbitrary::{Arbitrary as _, Result, Unstructured};
 
 /// Texts that imitate something else: markers, roles, ids and names.
@@ -117,12 +117,12 @@ fn message_of(from: &mut Unstructured<'_>, role: Role) -> Result<Option<Message>
     if from.ratio(1, 8)? {
         metadata.insert(text(from)?, text(from)?);
     }
-    Ok(anneal_server::parse_message(pb::NewMessage {
-        role: wire(role),
+    let new = pb::NewMessage {
+        role: pb::Role::from(role).into(),
         parts,
         metadata,
-    })
-    .ok())
+    };
+    Ok(message::parse("message", new).ok())
 }
 
 /// A message of any role. `None` if the validation refuses it.
@@ -150,27 +150,4 @@ pub(crate) fn messages(from: &mut Unstructured<'_>, most: usize) -> Result<Vec<M
         said.extend(message(from)?);
     }
     Ok(said)
-}
-
-const fn wire(role: Role) -> i32 {
-    match role {
-        Role::User => pb::Role::User as i32,
-        Role::Assistant => pb::Role::Assistant as i32,
-        Role::Tool => pb::Role::Tool as i32,
-        Role::System => pb::Role::System as i32,
-    }
-}
-
-/// The request that would append this message.
-pub(crate) fn to_request(message: &Message) -> pb::NewMessage {
-    pb::NewMessage {
-        role: wire(message.role),
-        parts: message
-            .parts
-            .iter()
-            .cloned()
-            .map(anneal_server::part)
-            .collect(),
-        metadata: message.metadata.clone().into_iter().collect(),
-    }
 }

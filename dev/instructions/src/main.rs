@@ -14,7 +14,7 @@ use anneal_core::{
     render::{self, Format},
     tokens::{Encoding, Tokens},
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::message, v1 as pb};
 use anneal_store::Append;
 use measure::measure;
 use prost::Message as _;
@@ -201,16 +201,7 @@ fn appends() {
 
 /// The bytes of an AppendMessages request.
 fn request(messages: &[Message]) -> Vec<u8> {
-    let messages = messages.iter().map(|message| pb::NewMessage {
-        role: anneal_server::role(message.role).into(),
-        parts: message
-            .parts
-            .iter()
-            .cloned()
-            .map(anneal_server::part)
-            .collect(),
-        metadata: message.metadata.clone().into_iter().collect(),
-    });
+    let messages = messages.iter().cloned().map(pb::NewMessage::from);
     pb::AppendMessagesRequest {
         messages: messages.collect(),
         request_id: "request".into(),
@@ -224,7 +215,7 @@ fn parsed(bytes: &[u8]) -> Vec<Message> {
     let messages = request
         .messages
         .into_iter()
-        .map(anneal_server::parse_message);
+        .map(|new| message::parse("message", new));
     messages
         .collect::<Result<_, _>>()
         .expect("an append takes these messages")

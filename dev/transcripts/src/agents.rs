@@ -2,15 +2,11 @@
 
 use std::io::Cursor;
 
-use anneal_core::message::{Media, Message, Part as Said, Role};
+use anneal_core::message::{Message, Part};
 use anneal_formats::{Branches, FileEvent, Format, Head, ReadOptions, Stopped, Strictness};
 use serde_json::Value;
 
-use crate::{
-    Chat, TranscriptFolder,
-    pb::{self, part::Part},
-    transcript_folder::stem,
-};
+use crate::{Chat, TranscriptFolder, pb, transcript_folder::stem};
 
 impl TranscriptFolder {
     /// A conversation from OpenAI chat messages. A system message at the start becomes the system
@@ -85,7 +81,9 @@ fn conversations(text: &str, format: Format) -> Vec<(Head, Chat)> {
                 };
                 chats.push((head, chat));
             }
-            (FileEvent::Message(message), Some((_, chat))) => chat.messages.push(wire(message)),
+            (FileEvent::Message(message), Some((_, chat))) => {
+                chat.messages.push(to_append(message));
+            }
             _ => {}
         }
         Ok(())
@@ -95,53 +93,14 @@ fn conversations(text: &str, format: Format) -> Vec<(Head, Chat)> {
     chats
 }
 
-/// Converts a message to the form in which it is appended, without labels.
-fn wire(message: Message) -> pb::NewMessage {
-    let role = match message.role {
-        Role::User => pb::Role::User,
-        Role::Assistant => pb::Role::Assistant,
-        Role::Tool => pb::Role::Tool,
-        Role::System => pb::Role::System,
-    };
-    crate::message(role, message.parts.into_iter().map(part).collect())
-}
-
-fn part(part: Said) -> Part {
-    match part {
-        Said::Text { text } => Part::Text(pb::TextPart { text }),
-        Said::ToolUse { id, name, input } => Part::ToolUse(pb::ToolUsePart { id, name, input }),
-        Said::ToolResult {
-            id,
-            text,
-            is_error,
-            media: all,
-        } => Part::ToolResult(pb::ToolResultPart {
-            tool_use_id: id,
-            text,
-            is_error,
-            media: all.into_iter().map(media).collect(),
-        }),
-        Said::Media(one) => Part::Media(media(one)),
-        Said::Reasoning {
-            text,
-            signature,
-            provider,
-            redacted,
-        } => Part::Reasoning(pb::ReasoningPart {
-            text,
-            signature,
-            provider,
-            redacted,
-        }),
+/// The message as it is appended: without labels. An answer that was interrupted before it began
+/// gets an empty text.
+fn to_append(mut message: Message) -> pb::NewMessage {
+    message.metadata.clear();
+    if message.parts.is_empty() {
+        message.parts.push(Part::Text {
+            text: String::new(),
+        });
     }
-}
-
-fn media(media: Media) -> pb::MediaPart {
-    let tokens = u32::try_from(media.tokens).unwrap_or(u32::MAX);
-    pb::MediaPart {
-        uri: media.uri,
-        media_type: media.media_type,
-        size_bytes: media.bytes,
-        tokens,
-    }
+    message.into()
 }

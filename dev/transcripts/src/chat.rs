@@ -1,6 +1,9 @@
-//! A conversation, and helpers that construct its messages.
+//! A conversation, helpers that construct its messages, and one that parses them.
 
 use std::collections::HashMap;
+
+use anneal_core::message::Message;
+use anneal_proto::convert::message::{self, text_message};
 
 use crate::pb::{self, part::Part};
 
@@ -62,7 +65,7 @@ pub fn message(role: pb::Role, mut parts: Vec<Part>) -> pb::NewMessage {
 
 /// A message with one text.
 pub fn text(role: pb::Role, text: &str) -> pb::NewMessage {
-    message(role, vec![Part::Text(pb::TextPart { text: text.into() })])
+    text_message(role, text)
 }
 
 /// A tool's result.
@@ -73,4 +76,10 @@ pub fn result(id: &str, said: &str) -> pb::NewMessage {
         ..Default::default()
     };
     message(pb::Role::Tool, vec![Part::ToolResult(part)])
+}
+
+/// The message in the form of the core, parsed as the server parses it, for code that counts and
+/// decides without a service.
+pub fn parsed(new: &pb::NewMessage) -> Message {
+    message::parse("message", new.clone()).expect("readers make only messages that are accepted")
 }

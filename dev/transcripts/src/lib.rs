@@ -4,19 +4,16 @@
 //! - `transcript_folder`: finds the folder with the conversations.
 //! - `families`: all conversations, grouped by origin. `agents`, `dialogues`: the readers of each
 //!   kind.
-//! - `chat`: a conversation, and constructors of its messages. `parsed`: messages in the form of
-//!   the core.
+//! - `chat`: a conversation, constructors of its messages, and their form in the core.
 
 mod agents;
 mod chat;
 mod dialogues;
 mod families;
-mod parsed;
 mod transcript_folder;
 
-pub use chat::{Chat, message, result, text};
+pub use chat::{Chat, message, parsed, result, text};
 pub use families::Family;
-pub use parsed::parsed;
 pub use transcript_folder::TranscriptFolder;
 
 /// The generated gRPC types.

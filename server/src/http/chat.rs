@@ -1,9 +1,12 @@
 //! POST /api/agents/{id}/chat.
 
 use anneal_core::{digest, limits::PARTS_PER_MESSAGE};
-use anneal_proto::v1::{
-    self as pb, conversation_service_server::ConversationService as _,
-    message_service_server::MessageService as _,
+use anneal_proto::{
+    convert::{message, parse},
+    v1::{
+        self as pb, conversation_service_server::ConversationService as _,
+        message_service_server::MessageService as _,
+    },
 };
 use axum::{
     extract::State,
@@ -30,7 +33,7 @@ use super::{
     state::HttpState,
 };
 use crate::{
-    auth::Proof, convert::parse, failure::Failure, limits::concurrency::Permit, reason::Reason,
+    auth::Proof, failure::Failure, limits::concurrency::Permit, reason::Reason,
     usecases::chat_turn, verbs::Rpc,
 };
 
@@ -261,11 +264,7 @@ async fn load_prompt(
     })?;
     let (_, found, _reservation) = found.into_parts();
     let stored = found.message.unwrap_or_default();
-    let message = pb::NewMessage {
-        role: stored.role,
-        parts: stored.parts,
-        metadata: stored.metadata,
-    };
+    let message = pb::NewMessage::from(stored);
     match find_stored_prompt(http_caller, conversation_id, resume_point, &message).await {
         Ok(Some(id)) if id == resume_point.message => Ok(message),
         Err(problem) if !problem.is(Reason::RequestIdReused) => Err(problem),
@@ -282,7 +281,7 @@ async fn find_stored_prompt(
     message: &pb::NewMessage,
 ) -> Result<Option<i64>, Problem> {
     let id = parse::conversation_id(conversation_id)?;
-    let message = parse::message("message", message.clone())?;
+    let message = message::parse("message", message.clone())?;
     let found = chat_turn::find_prompt(
         &http_caller.services.state,
         http_caller.caller,
@@ -362,7 +361,7 @@ fn user_message(body: &ChatBody) -> Result<pb::NewMessage, Problem> {
             tokens: 0,
         };
         // Checked here, because later errors cannot name the picture's index.
-        parse::media(&field, picture.clone())?;
+        message::parse_media(&field, picture.clone())?;
         parts.push(Part::Media(picture));
     }
     let parts = parts

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anneal_proto::convert::FieldError;
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -105,6 +106,12 @@ impl Problem {
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         Status::from(failure).into()
+    }
+}
+
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        Failure::from(error).into()
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anneal_core::limits::ID_BYTES;
-use anneal_proto::v1::{self as pb, conversation_service_server::ConversationService as _};
+use anneal_proto::{
+    convert::{FieldError, parse, time},
+    v1::{self as pb, conversation_service_server::ConversationService as _},
+};
 use anneal_store::{Entity, StoreError};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{caller::HttpCaller, json, problem::Problem};
-use crate::{convert::parse, failure::Failure};
+use crate::failure::Failure;
 
 /// Whether a session is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -92,17 +94,12 @@ impl From<pb::Conversation> for Session {
 
 /// Milliseconds since 1970; 0: absent.
 pub(super) fn unix_millis(time: Option<&Timestamp>) -> i64 {
-    time.map_or(0, |time| {
-        time.seconds * 1_000 + i64::from(time.nanos) / 1_000_000
-    })
+    time.map_or(0, |time| time::millis(*time))
 }
 
 /// Checks an agent id from a path.
-pub(super) fn parse_agent_id(id: &str) -> Result<&str, Failure> {
-    if id.is_empty() {
-        return Err(Failure::invalid("agent_id", "must not be empty"));
-    }
-    parse::bounded_text("agent_id", id, ID_BYTES)
+pub(super) fn parse_agent_id(id: &str) -> Result<&str, FieldError> {
+    parse::id("agent_id", id)
 }
 
 /// Gets a session of this agent. Fails with NotFound if it belongs to another agent, too.

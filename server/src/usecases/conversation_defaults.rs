@@ -7,16 +7,13 @@ use anneal_core::{
     policy::PolicyOverrides,
     tokens::Encoding,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{parse, policy},
+    v1 as pb,
+};
 use anneal_store::{CountedConversation, NewConversation};
 
-use crate::{
-    convert::{parse, policy},
-    failure::Failure,
-    limits::cpu_pool,
-    settings::AgentSettings,
-    state::ServerState,
-};
+use crate::{failure::Failure, limits::cpu_pool, settings::AgentSettings, state::ServerState};
 
 /// A conversation to create.
 pub(crate) struct PlannedConversation {
@@ -35,7 +32,7 @@ pub(crate) async fn plan(
 ) -> Result<PlannedConversation, Failure> {
     let no_settings = AgentSettings::default();
     let agent = state.agents.get(&ask.agent_id).unwrap_or(&no_settings);
-    let model = policy::model("model", &ask.model)?;
+    let model = parse::model("model", &ask.model)?;
     // The request may name a model beside its policy. In the base, it replaces the agent's model,
     // so that the request's policy is checked with it.
     let base_policy = PolicyOverrides {

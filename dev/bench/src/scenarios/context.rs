@@ -4,7 +4,10 @@
 
 use std::time::Instant;
 
-use anneal_proto::v1::{self as pb, part::Part};
+use anneal_proto::{
+    convert::message::text_message,
+    v1::{self as pb, part::Part},
+};
 use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -284,14 +287,13 @@ async fn create_tail(
         ..Default::default()
     };
     let conversation = stack.conversation(channel, Some(policy)).await?;
-    let rest = (1..TAIL).map(|number| pb::NewMessage {
-        role: if number % 2 == 0 {
+    let rest = (1..TAIL).map(|number| {
+        let role = if number % 2 == 0 {
             pb::Role::User
         } else {
             pb::Role::Assistant
-        }
-        .into(),
-        ..user(conversations::text())
+        };
+        text_message(role, conversations::text())
     });
     for messages in [vec![user(first)], rest.collect()] {
         conversations::append(channel, &conversation, messages).await?;

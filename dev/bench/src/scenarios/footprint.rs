@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::message::text_message, v1 as pb};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
@@ -14,7 +14,7 @@ use crate::{
     figures::{Figure, Figures},
     history::{self, Shape},
     pace::Pace,
-    stack::{BenchStack, user},
+    stack::BenchStack,
 };
 
 /// Large enough that all other tables and indexes are negligible.
@@ -189,10 +189,7 @@ async fn append(
         } else {
             pb::Role::Assistant
         };
-        let message = pb::NewMessage {
-            role: role.into(),
-            ..user(conversations::text())
-        };
+        let message = text_message(role, conversations::text());
         conversations::append(
             channel,
             &conversations[appended % conversations.len()],

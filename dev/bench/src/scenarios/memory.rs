@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anneal_proto::v1::{
-    self as pb, append_large_message_request as large, conversation_event::Event, part::Part,
+    self as pb, append_large_message_request as large, conversation_event::Event,
 };
 use tokio::task::JoinSet;
 use tonic::{Streaming, transport::Channel};
@@ -14,7 +14,7 @@ use crate::{
     figures::{Figure, Figures, Target},
     pace::Pace,
     processes::Process,
-    stack::BenchStack,
+    stack::{BenchStack, user},
 };
 
 const RUNS: usize = 5;
@@ -202,18 +202,9 @@ async fn measure_large_message(
 async fn append_large(channel: &Channel, conversation_id: String) -> anyhow::Result<()> {
     let text = include_str!("../../../../LICENSE");
     let text = text.repeat(MESSAGE_BYTES / text.len() + 1);
-    let message = pb::NewMessage {
-        role: pb::Role::User.into(),
-        parts: vec![pb::Part {
-            part: Some(Part::Text(pb::TextPart {
-                text: String::new(),
-            })),
-        }],
-        ..Default::default()
-    };
     let header = large::Header {
         conversation_id,
-        message: Some(message),
+        message: Some(user(String::new())),
         ..Default::default()
     };
     let pieces = text.as_bytes()[..MESSAGE_BYTES]

@@ -16,7 +16,7 @@ const CRATES: [(&str, &[&str], &[&str]); 18] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
-    ("proto", &[], &[]),
+    ("proto", &["core"], &[]),
     ("process", &[], &[]),
     ("local-postgres", &[], &[]),
     ("store", &["core"], &["local-postgres"]),
@@ -72,7 +72,7 @@ const CRATES: [(&str, &[&str], &[&str]); 18] = [
         ],
         &[],
     ),
-    ("instructions", &["core", "store", "server", "proto"], &[]),
+    ("instructions", &["core", "store", "proto"], &[]),
     (
         "fuzz",
         &["core", "formats", "llm", "proto", "server", "shapes"],

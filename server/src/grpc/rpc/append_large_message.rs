@@ -5,12 +5,14 @@ use anneal_core::{
     limits::{CHUNK_BYTES, CONTENT_BYTES, MESSAGE_BYTES},
     message::{Message, Part},
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{message, parse},
+    v1 as pb,
+};
 use pb::append_large_message_request::{Frame, Header};
 use tonic::{Code, Streaming};
 
 use crate::{
-    convert::parse,
     failure::Failure,
     limits::cpu_pool,
     state::ServerState,
@@ -64,7 +66,7 @@ fn message_without_text(header: Header) -> Result<Message, Failure> {
     let new = header
         .message
         .ok_or_else(|| Failure::invalid("header.message", "must be given"))?;
-    let mut message = parse::message("header.message", new)?;
+    let mut message = message::parse("header.message", new)?;
     empty_text_part(&mut message.parts)?;
     Ok(message)
 }

@@ -1,10 +1,12 @@
 //! AppendMessages.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{message, parse},
+    v1 as pb,
+};
 
 use crate::{
-    convert::parse,
     failure::Failure,
     state::ServerState,
     usecases::append::{self, AppendRequest},
@@ -19,7 +21,7 @@ pub(crate) async fn append_messages(
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
     let expected = parse::expected_last(ask.expected_last_message_id)?;
-    let messages = parse::messages("messages", ask.messages, false)?.into();
+    let messages = message::parse_at_least_one("messages", ask.messages)?.into();
     let prepared = append::prepare(
         state,
         caller,

@@ -5,13 +5,14 @@ use anneal_core::{
     context::{Ask, Pressure},
     cut,
     media_access::MediaAccess,
-    render::Format,
     tokens::Tokens,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{context, message, parse, policy},
+    v1 as pb,
+};
 
 use crate::{
-    convert::{parse, policy, reply},
     failure::Failure,
     grpc::rpc::compact,
     limits::{content_budget::WithReservation, cpu_pool},
@@ -54,7 +55,7 @@ pub(crate) async fn build_context(
     let reply = move |(context, rendered)| pb::BuildContextResponse {
         model_tokens,
         due,
-        ..reply::context(context, rendered)
+        ..context::answer(context, rendered)
     };
     answer
         .map_long(&state.cpu, caller.tenant(), is_long, reply)
@@ -91,15 +92,15 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
         parse::system_prompt(prompt)?;
     }
     let mut overrides = policy::parse(ask.policy, state.store.session(), Tokens::ZERO)?;
-    overrides.model = policy::model("model", &ask.model)?.or(overrides.model);
+    overrides.model = parse::model("model", &ask.model)?.or(overrides.model);
     let context = Ask {
         // The caller sends the request to the provider, not this server.
         media: MediaAccess::Any,
-        current_input: parse::messages("current_input", ask.current_input, true)?,
+        current_input: message::parse_all("current_input", ask.current_input)?,
         system_prompt: ask.system_prompt,
         budget: ask.budget_tokens.map(Tokens::new),
-        format: format(ask.format)?,
-        pressure: pressure(ask.pressure)?,
+        format: context::parse_format(ask.format)?,
+        pressure: context::parse_pressure(ask.pressure)?,
     };
     Ok(ContextRequest {
         id,
@@ -108,29 +109,4 @@ fn parse(state: &ServerState, ask: pb::BuildContextRequest) -> Result<ContextReq
         dry_run: ask.dry_run,
         ratio: None,
     })
-}
-
-fn format(number: i32) -> Result<Format, Failure> {
-    match pb::Format::try_from(number) {
-        Ok(pb::Format::Unspecified) => Ok(Format::Neutral),
-        Ok(pb::Format::OpenaiChat) => Ok(Format::OpenAiChat),
-        Ok(pb::Format::AnthropicMessages) => Ok(Format::AnthropicMessages),
-        Ok(pb::Format::GeminiContents) => Ok(Format::GeminiContents),
-        Err(_) => Err(Failure::invalid(
-            "format",
-            format!("{number} is not a format"),
-        )),
-    }
-}
-
-fn pressure(number: i32) -> Result<Pressure, Failure> {
-    match pb::Pressure::try_from(number) {
-        Ok(pb::Pressure::Unspecified) => Ok(Pressure::None),
-        Ok(pb::Pressure::TruncateToolResults) => Ok(Pressure::TruncateToolResults),
-        Ok(pb::Pressure::Compact) => Ok(Pressure::Compact),
-        Err(_) => Err(Failure::invalid(
-            "pressure",
-            format!("{number} is not a pressure"),
-        )),
-    }
 }

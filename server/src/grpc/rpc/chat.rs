@@ -11,13 +11,15 @@ use anneal_core::{
     tokens::{Encoding, FRAMING_PER_MESSAGE, Tokens},
 };
 use anneal_llm::provider::{Tool, ToolError};
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{message, parse},
+    v1 as pb,
+};
 use prost::Message as _;
 use tonic::{Response, Status};
 use tracing::Instrument as _;
 
 use crate::{
-    convert::{parse, policy},
     failure::Failure,
     limits::cpu_pool,
     rpc_call::RpcCall,
@@ -67,7 +69,7 @@ fn parse(ask: pb::ChatRequest) -> Result<TurnRequest, Failure> {
         request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
         messages: messages(ask.messages)?.into(),
         expected: parse::expected_last(ask.expected_last_message_id)?,
-        model: policy::model("model", &ask.model)?,
+        model: parse::model("model", &ask.model)?,
         system_prompt: ask.system_prompt,
         tools_tokens: tools_tokens(&ask.tools),
         tools: tools(ask.tools)?,
@@ -78,7 +80,7 @@ fn parse(ask: pb::ChatRequest) -> Result<TurnRequest, Failure> {
 
 /// The prompt: no message of the assistant, and at the end one to answer (user or tool).
 fn messages(messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, Failure> {
-    let messages = parse::messages("messages", messages, false)?;
+    let messages = message::parse_at_least_one("messages", messages)?;
     if let Some(index) = messages
         .iter()
         .position(|message| message.role == Role::Assistant)

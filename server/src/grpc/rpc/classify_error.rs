@@ -10,9 +10,9 @@ use anneal_core::{
 use anneal_llm::provider_error::{
     Classification, Delivery, OverflowKind, ProviderAnswer, classify,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{convert::parse, failure::Failure, state::ServerState, usecases::model_calibration};
+use crate::{failure::Failure, state::ServerState, usecases::model_calibration};
 
 /// Classifies a provider's answer: whether it is a context overflow, and of which kind.
 pub(crate) async fn classify_error(

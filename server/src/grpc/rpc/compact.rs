@@ -11,15 +11,14 @@ use anneal_core::{
     policy::TailFigures,
     tokens::Tokens,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{parse, policy},
+    v1 as pb,
+};
 use anneal_store::{CheckpointMaterial, CompactionStatus, ManualCompaction};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    convert::{parse, policy, reply},
-    failure::Failure,
-    state::ServerState,
-};
+use crate::{failure::Failure, reply, state::ServerState};
 
 /// Time between two queries of the job's state. A checkpoint takes tens of milliseconds without a
 /// model, seconds with one.
@@ -99,7 +98,7 @@ pub(super) fn preview(
         .map_or(Tokens::ZERO, |previous| previous.tokens);
     Some(pb::CompactPreview {
         last_message_id: cut.last.0,
-        trigger: reply::trigger(trigger).into(),
+        trigger: pb::CheckpointTrigger::from(trigger).into(),
         tokens_before: (figures(material).tail + summary).get(),
         kept_tokens: cut.kept.get(),
         summarized_messages: (material.tail.len() - kept) as i64,

@@ -1,14 +1,11 @@
 //! CreateConversation.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
 use crate::{
-    convert::{
-        parse,
-        reply::{self, GivenFields},
-    },
     failure::Failure,
+    reply::{self, GivenFields},
     state::ServerState,
     usecases::conversation_defaults,
 };

@@ -1,9 +1,9 @@
 //! DeleteConversation.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{convert::parse, failure::Failure, state::ServerState};
+use crate::{failure::Failure, state::ServerState};
 
 /// Deletes a conversation and everything derived from it.
 pub(crate) async fn delete_conversation(

@@ -1,9 +1,9 @@
 //! DeleteSeparator.
 
 use anneal_core::{caller::Caller, job::JobKind};
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{convert::parse, failure::Failure, state::ServerState};
+use crate::{failure::Failure, state::ServerState};
 
 /// Deletes a separator. The boundary before it is in force again.
 pub(crate) async fn delete_separator(

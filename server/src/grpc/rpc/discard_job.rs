@@ -1,9 +1,12 @@
 //! DiscardJob.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{job, parse},
+    v1 as pb,
+};
 
-use crate::{convert::parse, failure::Failure, state::ServerState};
+use crate::{failure::Failure, state::ServerState};
 
 /// Deletes a dead job.
 pub(crate) async fn discard_job(
@@ -12,7 +15,7 @@ pub(crate) async fn discard_job(
     ask: pb::DiscardJobRequest,
 ) -> Result<(), Failure> {
     parse::request_id(&ask.request_id)?;
-    let kind = parse::required_job_kind(ask.kind)?;
+    let kind = job::parse_required_kind(ask.kind)?;
     let id = parse::conversation_id(&ask.conversation_id)?;
     Ok(state.store.discard_job(caller, kind, id).await?)
 }

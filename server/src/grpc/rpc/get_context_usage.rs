@@ -6,13 +6,12 @@ use anneal_core::{
     context,
     tokens::{FRAMING_PER_MESSAGE, Tokens},
 };
-use anneal_proto::v1 as pb;
-
-use crate::{
-    convert::{parse, policy, reply},
-    failure::Failure,
-    state::ServerState,
+use anneal_proto::{
+    convert::{parse, policy},
+    v1 as pb,
 };
+
+use crate::{failure::Failure, reply, state::ServerState};
 
 /// Tokens of the context by segment, and the limits that they are compared with.
 pub(crate) async fn get_context_usage(

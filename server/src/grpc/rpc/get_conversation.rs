@@ -1,13 +1,9 @@
 //! GetConversation.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{
-    convert::{parse, reply},
-    failure::Failure,
-    state::ServerState,
-};
+use crate::{failure::Failure, reply, state::ServerState};
 
 /// One conversation.
 pub(crate) async fn get_conversation(

@@ -1,14 +1,9 @@
 //! GetMessage.
 
 use anneal_core::{caller::Caller, limits::RANGE_BYTES};
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{
-    convert::{parse, reply},
-    failure::Failure,
-    limits::content_budget::WithReservation,
-    state::ServerState,
-};
+use crate::{failure::Failure, limits::content_budget::WithReservation, reply, state::ServerState};
 
 /// One message, whole or a byte range of its text.
 pub(crate) async fn get_message(

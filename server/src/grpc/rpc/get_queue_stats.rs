@@ -3,7 +3,7 @@
 use anneal_core::caller::Caller;
 use anneal_proto::v1 as pb;
 
-use crate::{convert::reply, failure::Failure, state::ServerState};
+use crate::{failure::Failure, state::ServerState};
 
 /// Numbers of jobs by kind and state, and the age of the oldest job that is due.
 pub(crate) async fn get_queue_stats(
@@ -17,7 +17,7 @@ pub(crate) async fn get_queue_stats(
         .await?
         .into_iter()
         .map(|figures| pb::QueueStats {
-            kind: reply::job_kind(figures.kind).into(),
+            kind: pb::JobKind::from(figures.kind).into(),
             waiting: figures.waiting,
             ready: figures.ready,
             running: figures.running,

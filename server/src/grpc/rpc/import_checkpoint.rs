@@ -5,15 +5,10 @@ use anneal_core::{
     limits::{ID_BYTES, SUMMARY_BYTES},
     tokens::Tokens,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 use anneal_store::ImportedSummary;
 
-use crate::{
-    convert::{parse, reply},
-    failure::Failure,
-    limits::cpu_pool,
-    state::ServerState,
-};
+use crate::{failure::Failure, limits::cpu_pool, reply, state::ServerState};
 
 /// Creates a checkpoint from a summary that another system wrote.
 pub(crate) async fn import_checkpoint(

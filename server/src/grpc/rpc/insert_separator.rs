@@ -1,13 +1,9 @@
 //! InsertSeparator.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{
-    convert::{parse, reply},
-    failure::Failure,
-    state::ServerState,
-};
+use crate::{failure::Failure, reply, state::ServerState};
 
 /// Inserts a separator after the newest message.
 pub(crate) async fn insert_separator(

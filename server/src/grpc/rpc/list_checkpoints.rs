@@ -5,14 +5,14 @@ use anneal_core::{
     limits::{PAGE_CONTENT_BYTES, SUMMARY_BYTES},
     message::MessageId,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 use anneal_store::ROW_BYTES;
 
 use crate::{
-    convert::{parse, reply},
     failure::Failure,
     grpc::paging::{self, TokenScope},
     limits::content_budget::WithReservation,
+    reply,
     state::ServerState,
 };
 

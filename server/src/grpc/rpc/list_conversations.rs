@@ -4,13 +4,13 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     limits::{ID_BYTES, TITLE_BYTES},
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 use anneal_store::{ConversationFilter, ConversationStatus, Micros};
 
 use crate::{
-    convert::{parse, reply},
     failure::Failure,
     grpc::paging::{self, TokenScope},
+    reply,
     state::ServerState,
 };
 

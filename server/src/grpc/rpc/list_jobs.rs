@@ -4,13 +4,16 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{job, parse},
+    v1 as pb,
+};
 use anneal_store::{JobFilter, JobState};
 
 use crate::{
-    convert::{parse, reply},
     failure::Failure,
     grpc::paging::{self, TokenScope},
+    reply,
     state::ServerState,
 };
 
@@ -43,7 +46,7 @@ pub(crate) async fn list_jobs(
         id => Some(parse::conversation_id(id)?),
     };
     let filter = JobFilter {
-        kind: parse::job_kind(ask.kind)?,
+        kind: job::parse_kind(ask.kind)?,
         state: job_state(ask.state)?,
         conversation,
         after,

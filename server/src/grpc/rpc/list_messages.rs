@@ -1,14 +1,14 @@
 //! ListMessages.
 
 use anneal_core::{caller::Caller, message::MessageId};
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 use anneal_store::PageAsk;
 
 use crate::{
-    convert::{parse, reply},
     failure::Failure,
     grpc::paging::{self, TokenScope},
     limits::content_budget::WithReservation,
+    reply,
     state::ServerState,
 };
 

@@ -6,14 +6,10 @@ use anneal_core::{
     tokens::Tokens,
     usage::{CacheState, Usage},
 };
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 use anneal_store::UsageReport;
 
-use crate::{
-    convert::{parse, policy},
-    failure::Failure,
-    state::ServerState,
-};
+use crate::{failure::Failure, state::ServerState};
 
 /// Records the usage that the provider reported for one model call.
 pub(crate) async fn report_usage(
@@ -23,7 +19,7 @@ pub(crate) async fn report_usage(
 ) -> Result<pb::ReportUsageResponse, Failure> {
     let id = parse::conversation_id(&ask.conversation_id)?;
     let request_id = parse::request_id(&ask.request_id)?.map(str::to_owned);
-    let model = policy::model("model", &ask.model)?
+    let model = parse::model("model", &ask.model)?
         .ok_or_else(|| Failure::invalid("model", "must not be empty"))?;
     let report = UsageReport {
         request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),

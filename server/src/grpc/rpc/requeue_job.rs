@@ -1,13 +1,12 @@
 //! RequeueJob.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
-
-use crate::{
-    convert::{parse, reply},
-    failure::Failure,
-    state::ServerState,
+use anneal_proto::{
+    convert::{job, parse},
+    v1 as pb,
 };
+
+use crate::{failure::Failure, reply, state::ServerState};
 
 /// Requeues a dead job, or makes a waiting one due now.
 pub(crate) async fn requeue_job(
@@ -16,7 +15,7 @@ pub(crate) async fn requeue_job(
     ask: pb::RequeueJobRequest,
 ) -> Result<pb::Job, Failure> {
     parse::request_id(&ask.request_id)?;
-    let kind = parse::required_job_kind(ask.kind)?;
+    let kind = job::parse_required_kind(ask.kind)?;
     let id = parse::conversation_id(&ask.conversation_id)?;
     let job = state.store.requeue_job(caller, kind, id).await?;
     state.job_notifier.notify(&[kind]);

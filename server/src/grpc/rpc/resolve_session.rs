@@ -1,9 +1,12 @@
 //! ResolveSession.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{parse, session::parse_scope},
+    v1 as pb,
+};
 
-use crate::{convert::parse, failure::Failure, state::ServerState, usecases::session};
+use crate::{failure::Failure, state::ServerState, usecases::session};
 
 /// The session of a scope with its active conversation. Creates both if they do not exist.
 pub(crate) async fn resolve_session(
@@ -12,7 +15,7 @@ pub(crate) async fn resolve_session(
     ask: pb::ResolveSessionRequest,
 ) -> Result<pb::Session, Failure> {
     parse::request_id(&ask.request_id)?;
-    let scope = session::parse(ask.scope)?;
+    let scope = parse_scope(ask.scope)?;
     let planned = session::plan_conversation(state, caller, &scope, ask.defaults).await?;
     let resolved = state
         .store

@@ -1,10 +1,13 @@
 //! RotateSession.
 
 use anneal_core::{caller::Caller, digest};
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{parse, session::parse_scope},
+    v1 as pb,
+};
 use anneal_store::{Rotation, RotationStart};
 
-use crate::{convert::parse, failure::Failure, state::ServerState, usecases::session};
+use crate::{failure::Failure, state::ServerState, usecases::session};
 
 /// Starts a new conversation for a scope and archives the previous one. Calls with the same request
 /// id return the same conversation.
@@ -14,7 +17,7 @@ pub(crate) async fn rotate_session(
     ask: pb::RotateSessionRequest,
 ) -> Result<pb::Session, Failure> {
     let request_id = parse::request_id(&ask.request_id)?;
-    let scope = session::parse(ask.scope)?;
+    let scope = parse_scope(ask.scope)?;
     let given = ask.defaults.is_some();
     let planned = session::plan_conversation(state, caller, &scope, ask.defaults).await?;
     let (asked, start) = if given {

@@ -1,16 +1,16 @@
 //! UpdateConversation.
 
 use anneal_core::{caller::Caller, digest, limits::TITLE_BYTES};
-use anneal_proto::v1 as pb;
+use anneal_proto::{
+    convert::{parse, policy},
+    v1 as pb,
+};
 use anneal_store::{ConversationChange, ConversationStatus};
 
 use crate::{
-    convert::{
-        parse, policy,
-        reply::{self, GivenFields},
-    },
     failure::Failure,
     limits::cpu_pool,
+    reply::{self, GivenFields},
     state::ServerState,
 };
 

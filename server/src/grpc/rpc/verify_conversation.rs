@@ -1,9 +1,9 @@
 //! VerifyConversation.
 
 use anneal_core::caller::Caller;
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 
-use crate::{convert::parse, failure::Failure, state::ServerState};
+use crate::{failure::Failure, state::ServerState};
 
 /// Checks the stored rows of one conversation against the promises.
 pub(crate) async fn verify_conversation(

@@ -1,10 +1,9 @@
 //! WatchConversation.
 
-use anneal_proto::v1 as pb;
+use anneal_proto::{convert::parse, v1 as pb};
 use tonic::{Response, Status};
 
 use crate::{
-    convert::parse,
     failure::Failure,
     rpc_call::RpcCall,
     state::ServerState,

@@ -8,7 +8,10 @@ use std::{
 };
 
 use anneal_core::{caller::TenantId, digest, limits::CHAT_DEADLINE_SECONDS};
-use anneal_proto::v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _};
+use anneal_proto::{
+    convert::parse,
+    v1::{self as pb, chat_response::Event, chat_service_server::ChatService as _},
+};
 use futures::StreamExt as _;
 use prost::Message as _;
 use tokio::{sync::watch, time::Instant};
@@ -22,7 +25,6 @@ use super::{
     turn_log::{TurnEnd, TurnLog},
 };
 use crate::{
-    convert::parse,
     failure::Failure,
     http::{caller::HttpCaller, problem::Problem},
     poll_watchdog::{PollWatchdog, WatchedFuture},

@@ -223,14 +223,9 @@ fn attempt(guard: &OverflowGuard, reason: AttemptReason) -> Attempt {
     } else {
         reason
     };
-    let pressure = match guard.pressure() {
-        Pressure::None => pb::Pressure::Unspecified,
-        Pressure::TruncateToolResults => pb::Pressure::TruncateToolResults,
-        Pressure::Compact => pb::Pressure::Compact,
-    };
     Attempt {
         number: guard.attempt(),
-        pressure: pressure.into(),
+        pressure: pb::Pressure::from(guard.pressure()).into(),
         reason: reason.into(),
     }
 }

@@ -19,9 +19,9 @@ use super::{
     position::{Position, PositionScope},
 };
 use crate::{
-    convert::reply,
     failure::Failure,
     limits::content_budget::{LONG_QUERY_BYTES, run_on_blocking_thread},
+    reply,
     state::ServerState,
     watch_registry::{BudgetPermit, HEADS_TIMEOUT, HeadUpdate},
 };
@@ -317,7 +317,7 @@ fn change_event(change: Change) -> Event {
             token_usage: change.summary_tokens.get(),
             kind,
             trigger: trigger
-                .map_or(pb::CheckpointTrigger::Imported, reply::trigger)
+                .map_or(pb::CheckpointTrigger::Imported, Into::into)
                 .into(),
         }),
     }
@@ -325,7 +325,7 @@ fn change_event(change: Change) -> Event {
 
 fn job_dead_event(job: DeadJob) -> pb::JobDead {
     pb::JobDead {
-        kind: reply::job_kind(job.kind).into(),
+        kind: pb::JobKind::from(job.kind).into(),
         attempts: i32::from(job.attempts),
         last_error: job.last_error,
     }

@@ -3,6 +3,7 @@
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
 use anneal_core::caller::{Caller, TenantId};
+use anneal_proto::convert::time;
 use anneal_store::ConversationFilter;
 use anneal_tests::{
     TestApp, TestConversation, assistant, call, direct_scope, pb, result, sentence, user,
@@ -27,14 +28,9 @@ impl SeededRandom {
 /// the last activity, title.
 type ListFigures = (String, i64, u64, i64, i64, String);
 
-fn micros(time: Option<prost_types::Timestamp>) -> i64 {
-    let time = time.expect("a time");
-    time.seconds * 1_000_000 + i64::from(time.nanos) / 1_000
-}
-
 fn figures_in_list(row: &pb::Conversation) -> ListFigures {
     let total = row.token_total.expect("a total");
-    let last = micros(row.last_activity_time);
+    let last = time::micros(row.last_activity_time.expect("a time"));
     (
         row.conversation_id.clone(),
         row.message_count,

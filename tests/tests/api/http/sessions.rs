@@ -2,6 +2,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
+use anneal_proto::convert::time;
 use anneal_tests::{
     Gate, HttpResponse, Script, ScriptedModel, TestApp, TestConversation, call, eventually,
     message, pb, result, user,
@@ -107,9 +108,6 @@ async fn row_P4_the_session_index_always_equals_the_rows() {
         }
         let row = conversation.conversation().await;
         let listed = &web.get("/api/agents/a/sessions").await.json()["sessions"][0];
-        let milliseconds = |time: Option<prost_types::Timestamp>| {
-            time.map(|t| t.seconds * 1_000 + i64::from(t.nanos) / 1_000_000)
-        };
         let messages = conversation.messages().await;
         let tokens: u64 = messages
             .iter()
@@ -132,8 +130,11 @@ async fn row_P4_the_session_index_always_equals_the_rows() {
             (&listed["sessionId"], &listed["agentId"]),
             (&json!(conversation.id), &json!("a"))
         );
-        assert_eq!(listed["createdAt"], json!(milliseconds(row.created_time)));
-        assert_eq!(listed["lastAt"], json!(milliseconds(last)));
+        assert_eq!(
+            listed["createdAt"],
+            json!(row.created_time.map(time::millis))
+        );
+        assert_eq!(listed["lastAt"], json!(last.map(time::millis)));
         let read = web.get(&session_path(&conversation)).await.json();
         for field in [
             "title",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anneal_core::message;
-use anneal_tests::{message as build_message, parsed, pb, status_details};
+use anneal_tests::{parsed, pb, status_details};
 use pb::part::Part;
 
 use crate::simulation::{
@@ -154,14 +154,6 @@ fn ids(answer: &pb::AppendMessagesResponse) -> Vec<i64> {
 /// has its own tests.
 fn without_tools(new: &[pb::NewMessage]) -> Vec<pb::NewMessage> {
     let all: Vec<message::Message> = new.iter().map(parsed).collect();
-    let kept = message::without_tools(&all).into_iter().map(|(index, _)| {
-        let parts = new[index].parts.iter().filter_map(|part| part.part.clone());
-        build_message(
-            new[index].role(),
-            parts
-                .filter(|part| !matches!(part, Part::ToolUse(_)))
-                .collect(),
-        )
-    });
-    kept.collect()
+    let kept = message::without_tools(&all).into_iter();
+    kept.map(|(_, message)| message.into()).collect()
 }

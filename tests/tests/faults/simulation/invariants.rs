@@ -68,11 +68,7 @@ async fn check_messages(simulated: &mut SimulatedConversation<'_>) -> Result<(),
     let conversation = simulated.app.conversation_by_id(&simulated.id.to_string());
     let stored = conversation.messages().await;
     for message in &stored {
-        let new = pb::NewMessage {
-            role: message.role,
-            parts: message.parts.clone(),
-            ..Default::default()
-        };
+        let new = pb::NewMessage::from(message.clone());
         let id = message.message_id;
         let expected = simulated.messages.get(id as usize - 1);
         if expected != Some(&new) {

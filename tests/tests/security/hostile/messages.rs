@@ -1,7 +1,5 @@
 //! Messages: appends, parts and positions in a conversation.
 
-use std::collections::HashMap;
-
 use anneal_tests::{pb, user};
 use pb::{Role, part::Part};
 
@@ -14,12 +12,7 @@ use crate::hostile::{
 };
 
 pub(crate) fn message(role: Role, part: Part) -> pb::NewMessage {
-    let parts = vec![pb::Part { part: Some(part) }];
-    pb::NewMessage {
-        role: role.into(),
-        parts,
-        metadata: HashMap::new(),
-    }
+    anneal_tests::message(role, vec![part])
 }
 
 fn text(text: &str) -> Part {

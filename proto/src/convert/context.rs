@@ -1,14 +1,52 @@
-//! A context as protobuf: messages or the rendered request, the manifest, repairs, and the prefix's
-//! cache figures.
+//! What a context is asked for, both ways, and the answer with a built one: messages or the rendered
+//! request, the manifest, repairs, and the prefix's cache figures.
 
 use anneal_core::{
     boundary::Boundary,
-    context::{self, Context},
+    context::{self, Context, Pressure},
     message::MessageId,
+    render::Format,
 };
-use anneal_proto::v1 as pb;
 
-use super::{part, role};
+use super::FieldError;
+use crate::v1 as pb;
+
+/// A provider's format in the field `format`.
+pub fn parse_format(number: i32) -> Result<Format, FieldError> {
+    match pb::Format::try_from(number) {
+        Ok(pb::Format::Unspecified) => Ok(Format::Neutral),
+        Ok(pb::Format::OpenaiChat) => Ok(Format::OpenAiChat),
+        Ok(pb::Format::AnthropicMessages) => Ok(Format::AnthropicMessages),
+        Ok(pb::Format::GeminiContents) => Ok(Format::GeminiContents),
+        Err(_) => Err(FieldError::invalid(
+            "format",
+            format!("{number} is not a format"),
+        )),
+    }
+}
+
+/// A pressure in the field `pressure`.
+pub fn parse_pressure(number: i32) -> Result<Pressure, FieldError> {
+    match pb::Pressure::try_from(number) {
+        Ok(pb::Pressure::Unspecified) => Ok(Pressure::None),
+        Ok(pb::Pressure::TruncateToolResults) => Ok(Pressure::TruncateToolResults),
+        Ok(pb::Pressure::Compact) => Ok(Pressure::Compact),
+        Err(_) => Err(FieldError::invalid(
+            "pressure",
+            format!("{number} is not a pressure"),
+        )),
+    }
+}
+
+impl From<Pressure> for pb::Pressure {
+    fn from(pressure: Pressure) -> Self {
+        match pressure {
+            Pressure::None => Self::Unspecified,
+            Pressure::TruncateToolResults => Self::TruncateToolResults,
+            Pressure::Compact => Self::Compact,
+        }
+    }
+}
 
 const fn segment(segment: context::Segment) -> pb::Segment {
     match segment {
@@ -108,8 +146,9 @@ fn manifest_entry(entry: context::ManifestEntry) -> pb::ManifestEntry {
     }
 }
 
-/// The context as protobuf. `rendered` replaces its messages.
-pub(crate) fn context(context: Context, rendered: Option<String>) -> pb::BuildContextResponse {
+/// The answer with this context. `rendered` replaces its messages. Fields that the context does not
+/// decide are left at their defaults.
+pub fn answer(context: Context, rendered: Option<String>) -> pb::BuildContextResponse {
     let messages = if rendered.is_some() {
         Vec::new()
     } else {
@@ -117,8 +156,8 @@ pub(crate) fn context(context: Context, rendered: Option<String>) -> pb::BuildCo
     };
     let messages = messages.into_iter().map(|message| pb::ContextMessage {
         segment: segment(message.segment).into(),
-        role: role(message.role).into(),
-        parts: message.parts.into_iter().map(part).collect(),
+        role: pb::Role::from(message.role).into(),
+        parts: message.parts.into_iter().map(pb::Part::from).collect(),
         message_ids: message.message_ids.into_iter().map(|id| id.0).collect(),
         tokens: message.tokens.get(),
     });

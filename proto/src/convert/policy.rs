@@ -1,35 +1,34 @@
-//! Policies, from protobuf and to it.
+//! Policies, both ways.
 
 use anneal_core::{
-    limits::ID_BYTES,
     policy::{
         Cooling, KeepRecent, LargeSummaries, PolicyError, PolicyOverrides, Profile,
         SessionSettings, TokenThreshold,
     },
     tokens::Tokens,
 };
-use anneal_proto::v1 as pb;
 
-use crate::{convert::parse, failure::Failure};
+use super::{FieldError, parse};
+use crate::v1 as pb;
 
 /// The overrides that a request sets. They are checked as the effective policy of the session, with
 /// a system prompt of this many tokens.
-pub(crate) fn parse(
+pub fn parse(
     policy: Option<pb::Policy>,
     session: &SessionSettings,
     system_prompt: Tokens,
-) -> Result<PolicyOverrides, Failure> {
+) -> Result<PolicyOverrides, FieldError> {
     parse_with_base(policy, &PolicyOverrides::default(), session, system_prompt)
 }
 
 /// The overrides that a request sets over `base`. Both are checked together; only the request's are
 /// returned.
-pub(crate) fn parse_with_base(
+pub fn parse_with_base(
     policy: Option<pb::Policy>,
     base: &PolicyOverrides,
     session: &SessionSettings,
     system_prompt: Tokens,
-) -> Result<PolicyOverrides, Failure> {
+) -> Result<PolicyOverrides, FieldError> {
     let Some(policy) = policy else {
         return Ok(PolicyOverrides::default());
     };
@@ -55,7 +54,7 @@ pub(crate) fn parse_with_base(
         },
         store_tool_messages: policy.store_tool_messages,
         cache_ttl_seconds: policy.cache_ttl_seconds,
-        model: model("policy.model", &policy.model)?,
+        model: parse::model("policy.model", &policy.model)?,
         window_tokens: policy.window_tokens.map(Tokens::new),
         cache_read_price: policy.cache_read_price,
         cache_write_price: policy.cache_write_price,
@@ -68,18 +67,12 @@ pub(crate) fn parse_with_base(
     Ok(overrides)
 }
 
-/// A model's name; None if it is empty.
-pub(crate) fn model(field: &str, name: &str) -> Result<Option<String>, Failure> {
-    parse::bounded_text(field, name, ID_BYTES)?;
-    Ok((!name.is_empty()).then(|| name.to_owned()))
-}
-
-fn unknown(field: &str, number: i32) -> Failure {
-    Failure::invalid(field, format!("{number} is not one of its values"))
+fn unknown(field: &str, number: i32) -> FieldError {
+    FieldError::invalid(field, format!("{number} is not one of its values"))
 }
 
 /// The failure for an invalid policy key, with the path of the field that set it.
-fn invalid(error: &PolicyError, policy: &pb::Policy) -> Failure {
+fn invalid(error: &PolicyError, policy: &pb::Policy) -> FieldError {
     let key = match error.key {
         "keep_recent" if policy.keep_recent_turns.is_some() => "keep_recent_turns",
         "keep_recent" if policy.keep_recent_tokens.is_some() => "keep_recent_tokens",
@@ -89,23 +82,24 @@ fn invalid(error: &PolicyError, policy: &pb::Policy) -> Failure {
         }
         key => key,
     };
-    Failure::invalid(
+    FieldError::invalid(
         format!("policy.{key}"),
         format!("must be {}", error.must_be),
     )
 }
 
-fn profile(name: &str) -> Result<Option<Profile>, Failure> {
+fn profile(name: &str) -> Result<Option<Profile>, FieldError> {
     if name.is_empty() {
         return Ok(None);
     }
     let known = || Profile::ALL.map(Profile::name).join(", ");
-    let profile = Profile::from_name(name)
-        .ok_or_else(|| Failure::invalid("policy.profile", format!("must be one of {}", known())))?;
+    let profile = Profile::from_name(name).ok_or_else(|| {
+        FieldError::invalid("policy.profile", format!("must be one of {}", known()))
+    })?;
     Ok(Some(profile))
 }
 
-fn threshold(policy: &pb::Policy) -> Result<Option<TokenThreshold>, Failure> {
+fn threshold(policy: &pb::Policy) -> Result<Option<TokenThreshold>, FieldError> {
     let given = [
         policy
             .token_threshold
@@ -119,7 +113,7 @@ fn threshold(policy: &pb::Policy) -> Result<Option<TokenThreshold>, Failure> {
     one_of("policy.token_threshold", given)
 }
 
-fn keep_recent(policy: &pb::Policy) -> Result<Option<KeepRecent>, Failure> {
+fn keep_recent(policy: &pb::Policy) -> Result<Option<KeepRecent>, FieldError> {
     let last_user = flag(
         "policy.keep_recent_from_last_user_message",
         policy.keep_recent_from_last_user_message,
@@ -135,67 +129,70 @@ fn keep_recent(policy: &pb::Policy) -> Result<Option<KeepRecent>, Failure> {
     one_of("policy.keep_recent", given)
 }
 
-fn flag(field: &str, given: Option<bool>) -> Result<Option<()>, Failure> {
+fn flag(field: &str, given: Option<bool>) -> Result<Option<()>, FieldError> {
     match given {
-        Some(false) => Err(Failure::invalid(field, "must be true or absent")),
+        Some(false) => Err(FieldError::invalid(field, "must be true or absent")),
         given => Ok(given.map(|_| ())),
     }
 }
 
 /// The one value that is set. Refuses two.
-fn one_of<T, const N: usize>(field: &str, given: [Option<T>; N]) -> Result<Option<T>, Failure> {
+fn one_of<T, const N: usize>(field: &str, given: [Option<T>; N]) -> Result<Option<T>, FieldError> {
     let mut set = given.into_iter().flatten();
     let first = set.next();
     if set.next().is_some() {
-        return Err(Failure::invalid(field, "may be set in one way only"));
+        return Err(FieldError::invalid(field, "may be set in one way only"));
     }
     Ok(first)
 }
 
-/// The overrides as protobuf.
-pub fn reply(overrides: PolicyOverrides) -> pb::Policy {
-    let mut policy = pb::Policy {
-        profile: overrides
-            .profile
-            .map_or_else(String::new, |profile| profile.name().to_owned()),
-        max_message_count: overrides.max_message_count,
-        large_message_threshold: overrides.large_message_threshold.map(Tokens::get),
-        hot_zone_radius: overrides.hot_zone_radius,
-        hot_zone_calls: overrides.hot_zone_calls,
-        cooling: match overrides.cooling {
-            None => pb::Cooling::Unspecified,
-            Some(Cooling::Strict) => pb::Cooling::Strict,
-            Some(Cooling::Stepped) => pb::Cooling::Stepped,
+impl From<PolicyOverrides> for pb::Policy {
+    fn from(overrides: PolicyOverrides) -> Self {
+        let mut policy = Self {
+            profile: overrides
+                .profile
+                .map_or_else(String::new, |profile| profile.name().to_owned()),
+            max_message_count: overrides.max_message_count,
+            large_message_threshold: overrides.large_message_threshold.map(Tokens::get),
+            hot_zone_radius: overrides.hot_zone_radius,
+            hot_zone_calls: overrides.hot_zone_calls,
+            cooling: match overrides.cooling {
+                None => pb::Cooling::Unspecified,
+                Some(Cooling::Strict) => pb::Cooling::Strict,
+                Some(Cooling::Stepped) => pb::Cooling::Stepped,
+            }
+            .into(),
+            large_summaries: match overrides.large_summaries {
+                None => pb::LargeSummaries::Unspecified,
+                Some(LargeSummaries::Eager) => pb::LargeSummaries::Eager,
+                Some(LargeSummaries::Lazy) => pb::LargeSummaries::Lazy,
+            }
+            .into(),
+            store_tool_messages: overrides.store_tool_messages,
+            cache_ttl_seconds: overrides.cache_ttl_seconds,
+            model: overrides.model.unwrap_or_default(),
+            window_tokens: overrides.window_tokens.map(Tokens::get),
+            cache_read_price: overrides.cache_read_price,
+            cache_write_price: overrides.cache_write_price,
+            ..Self::default()
+        };
+        match overrides.token_threshold {
+            None => {}
+            Some(TokenThreshold::Tokens(tokens)) => policy.token_threshold = Some(tokens.get()),
+            Some(TokenThreshold::Auto) => policy.token_threshold_auto = Some(true),
+            Some(TokenThreshold::BelowWindow(tokens)) => {
+                policy.token_threshold_below_window = Some(tokens.get());
+            }
         }
-        .into(),
-        large_summaries: match overrides.large_summaries {
-            None => pb::LargeSummaries::Unspecified,
-            Some(LargeSummaries::Eager) => pb::LargeSummaries::Eager,
-            Some(LargeSummaries::Lazy) => pb::LargeSummaries::Lazy,
+        match overrides.keep_recent {
+            None => {}
+            Some(KeepRecent::Turns(turns)) => policy.keep_recent_turns = Some(turns),
+            Some(KeepRecent::Tokens(tokens)) => policy.keep_recent_tokens = Some(tokens.get()),
+            Some(KeepRecent::Share(percent)) => policy.keep_recent_percent = Some(percent),
+            Some(KeepRecent::LastUserMessage) => {
+                policy.keep_recent_from_last_user_message = Some(true);
+            }
         }
-        .into(),
-        store_tool_messages: overrides.store_tool_messages,
-        cache_ttl_seconds: overrides.cache_ttl_seconds,
-        model: overrides.model.unwrap_or_default(),
-        window_tokens: overrides.window_tokens.map(Tokens::get),
-        cache_read_price: overrides.cache_read_price,
-        cache_write_price: overrides.cache_write_price,
-        ..pb::Policy::default()
-    };
-    match overrides.token_threshold {
-        None => {}
-        Some(TokenThreshold::Tokens(tokens)) => policy.token_threshold = Some(tokens.get()),
-        Some(TokenThreshold::Auto) => policy.token_threshold_auto = Some(true),
-        Some(TokenThreshold::BelowWindow(tokens)) => {
-            policy.token_threshold_below_window = Some(tokens.get());
-        }
+        policy
     }
-    match overrides.keep_recent {
-        None => {}
-        Some(KeepRecent::Turns(turns)) => policy.keep_recent_turns = Some(turns),
-        Some(KeepRecent::Tokens(tokens)) => policy.keep_recent_tokens = Some(tokens.get()),
-        Some(KeepRecent::Share(percent)) => policy.keep_recent_percent = Some(percent),
-        Some(KeepRecent::LastUserMessage) => policy.keep_recent_from_last_user_message = Some(true),
-    }
-    policy
 }

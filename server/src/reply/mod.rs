@@ -1,86 +1,22 @@
-//! From the domain to protobuf. `context.rs` holds contexts, `economics.rs` costs.
+//! Answers made of stored rows: conversations, messages, checkpoints and jobs as protobuf.
+//! `economics.rs`: the cost of a conversation's calls.
 
-mod context;
 mod economics;
 
-pub(crate) use context::context;
 pub(crate) use economics::economics;
 
 use std::collections::HashMap;
 
-use anneal_core::{
-    caller::{Caller, ConversationId, Verb},
-    cut::Trigger,
-    job::JobKind,
-    message::{Media, Part, Role},
-};
-use anneal_proto::v1 as pb;
+use anneal_core::caller::{Caller, ConversationId, Verb};
+use anneal_proto::{convert::time, v1 as pb};
 use anneal_store::{
     Checkpoint, Conversation, ConversationStatus, Job, JobState, Micros, Separator, StoredMessage,
     StoredSummary, SummaryKind,
 };
 use prost_types::Timestamp;
 
-use crate::convert::policy;
-
-pub(crate) fn timestamp(time: Micros) -> Timestamp {
-    let nanos = time.0.rem_euclid(1_000_000) * 1_000;
-    Timestamp {
-        seconds: time.0.div_euclid(1_000_000),
-        nanos: nanos as i32,
-    }
-}
-
-/// The role as protobuf.
-pub const fn role(role: Role) -> pb::Role {
-    match role {
-        Role::User => pb::Role::User,
-        Role::Assistant => pb::Role::Assistant,
-        Role::Tool => pb::Role::Tool,
-        Role::System => pb::Role::System,
-    }
-}
-
-fn media(media: Media) -> pb::MediaPart {
-    pb::MediaPart {
-        uri: media.uri,
-        media_type: media.media_type,
-        size_bytes: media.bytes,
-        tokens: u32::try_from(media.tokens).unwrap_or(u32::MAX),
-    }
-}
-
-/// The part as protobuf.
-pub fn part(part: Part) -> pb::Part {
-    use pb::part::Part as Wire;
-    let part = match part {
-        Part::Text { text } => Wire::Text(pb::TextPart { text }),
-        Part::ToolUse { id, name, input } => Wire::ToolUse(pb::ToolUsePart { id, name, input }),
-        Part::ToolResult {
-            id,
-            text,
-            is_error,
-            media: pictures,
-        } => Wire::ToolResult(pb::ToolResultPart {
-            tool_use_id: id,
-            text,
-            is_error,
-            media: pictures.into_iter().map(media).collect(),
-        }),
-        Part::Media(one) => Wire::Media(media(one)),
-        Part::Reasoning {
-            text,
-            signature,
-            provider,
-            redacted,
-        } => Wire::Reasoning(pb::ReasoningPart {
-            text,
-            signature,
-            provider,
-            redacted,
-        }),
-    };
-    pb::Part { part: Some(part) }
+pub(crate) const fn timestamp(time: Micros) -> Timestamp {
+    time::timestamp(time.0)
 }
 
 pub(crate) const fn summary_kind(kind: SummaryKind) -> pb::SummaryKind {
@@ -104,8 +40,8 @@ fn summary(summary: StoredSummary) -> pb::MessageSummary {
 pub(crate) fn message(message: StoredMessage) -> pb::Message {
     pb::Message {
         message_id: message.id.0,
-        role: role(message.role).into(),
-        parts: message.parts.into_iter().map(part).collect(),
+        role: pb::Role::from(message.role).into(),
+        parts: message.parts.into_iter().map(pb::Part::from).collect(),
         metadata: message.metadata.into_iter().collect(),
         turn: message.turn,
         tokens: Some(pb::TokenCount {
@@ -141,7 +77,7 @@ pub(crate) fn conversation(stored: Conversation) -> pb::Conversation {
         pinned: given.pinned,
         metadata: given.metadata.into_iter().collect(),
         system_prompt: given.system_prompt,
-        policy: Some(policy::reply(given.policy)),
+        policy: Some(given.policy.into()),
         encoding: given.encoding.name().into(),
         etag: stored.revision.to_string(),
         message_count: stored.last_message_id.0,
@@ -186,14 +122,6 @@ pub(crate) struct GivenFields<'a> {
     pub(crate) metadata: Option<&'a HashMap<String, String>>,
 }
 
-pub(crate) const fn trigger(trigger: Trigger) -> pb::CheckpointTrigger {
-    match trigger {
-        Trigger::Tokens => pb::CheckpointTrigger::Tokens,
-        Trigger::Messages => pb::CheckpointTrigger::Messages,
-        Trigger::Manual => pb::CheckpointTrigger::Manual,
-    }
-}
-
 pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Checkpoint {
     pb::Checkpoint {
         conversation_id: id.to_string(),
@@ -211,7 +139,7 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
         generation: checkpoint.generation,
         trigger: checkpoint
             .trigger
-            .map_or(pb::CheckpointTrigger::Imported, trigger)
+            .map_or(pb::CheckpointTrigger::Imported, Into::into)
             .into(),
         focus: checkpoint.focus,
         created_time: Some(timestamp(checkpoint.created)),
@@ -223,14 +151,6 @@ pub(crate) fn checkpoint(id: ConversationId, checkpoint: Checkpoint) -> pb::Chec
     }
 }
 
-pub(crate) const fn job_kind(kind: JobKind) -> pb::JobKind {
-    match kind {
-        JobKind::CountTokens => pb::JobKind::CountTokens,
-        JobKind::Checkpoint => pb::JobKind::Checkpoint,
-        JobKind::SummarizeMessages => pb::JobKind::SummarizeMessages,
-    }
-}
-
 pub(crate) fn job(job: Job) -> pb::Job {
     let state = match job.state {
         JobState::Waiting => pb::JobState::Waiting,
@@ -238,7 +158,7 @@ pub(crate) fn job(job: Job) -> pb::Job {
         JobState::Dead => pb::JobState::Dead,
     };
     pb::Job {
-        kind: job_kind(job.kind).into(),
+        kind: pb::JobKind::from(job.kind).into(),
         conversation_id: job.conversation.to_string(),
         state: state.into(),
         attempts: i32::from(job.attempts),

@@ -1,0 +1,319 @@
+//! Messages and their parts, both ways.
+
+use anneal_core::{
+    limits::{self, MEDIA_PER_RESULT, MESSAGE_BYTES, PARTS_PER_MESSAGE, URI_BYTES},
+    message::{Media, Message, Part, Role, plain_text_bytes},
+};
+
+use super::{FieldError, parse};
+use crate::v1 as pb;
+
+/// 1 to 100 messages.
+pub fn parse_at_least_one(
+    field: &str,
+    messages: Vec<pb::NewMessage>,
+) -> Result<Vec<Message>, FieldError> {
+    if messages.is_empty() {
+        return Err(FieldError::invalid(field, "must hold at least one message"));
+    }
+    parse_all(field, messages)
+}
+
+/// At most 100 messages.
+pub fn parse_all(field: &str, messages: Vec<pb::NewMessage>) -> Result<Vec<Message>, FieldError> {
+    if messages.len() > limits::MESSAGES_PER_APPEND {
+        return Err(FieldError::limit(
+            field,
+            limits::MESSAGES_PER_APPEND,
+            "messages",
+        ));
+    }
+    messages
+        .into_iter()
+        .enumerate()
+        .map(|(index, new)| parse(&format!("{field}[{index}]"), new))
+        .collect()
+}
+
+/// One message: its role, parts that the role allows, metadata.
+pub fn parse(field: &str, new: pb::NewMessage) -> Result<Message, FieldError> {
+    let role = parse_role(&format!("{field}.role"), new.role)?;
+    if new.parts.is_empty() {
+        return Err(FieldError::invalid(
+            format!("{field}.parts"),
+            "must hold at least one part",
+        ));
+    }
+    if new.parts.len() > PARTS_PER_MESSAGE {
+        return Err(FieldError::limit(
+            format!("{field}.parts"),
+            PARTS_PER_MESSAGE,
+            "parts",
+        ));
+    }
+    let parts = new.parts.into_iter().enumerate();
+    let parts: Vec<Part> = parts
+        .map(|(index, new)| parse_part(&format!("{field}.parts[{index}]"), new, role))
+        .collect::<Result<_, _>>()?;
+    if plain_text_bytes(&parts) > MESSAGE_BYTES {
+        return Err(FieldError::limit(field, MESSAGE_BYTES, "bytes"));
+    }
+    Ok(Message {
+        role,
+        parts,
+        metadata: parse::metadata(&format!("{field}.metadata"), new.metadata)?,
+    })
+}
+
+/// A role; UNSPECIFIED is refused.
+pub fn parse_role(field: &str, number: i32) -> Result<Role, FieldError> {
+    match pb::Role::try_from(number) {
+        Ok(pb::Role::User) => Ok(Role::User),
+        Ok(pb::Role::Assistant) => Ok(Role::Assistant),
+        Ok(pb::Role::Tool) => Ok(Role::Tool),
+        Ok(pb::Role::System) => Ok(Role::System),
+        Ok(pb::Role::Unspecified) => Err(FieldError::invalid(field, "must be given")),
+        Err(_) => Err(FieldError::invalid(
+            field,
+            format!("{number} is not a role"),
+        )),
+    }
+}
+
+fn parse_part(field: &str, new: pb::Part, role: Role) -> Result<Part, FieldError> {
+    use pb::part::Part as Wire;
+    let only_in = |allowed: &[Role], what: &str| {
+        if allowed.contains(&role) {
+            return Ok(());
+        }
+        Err(FieldError::invalid(
+            field,
+            format!("a {} message cannot hold {what}", role.name()),
+        ))
+    };
+    match new.part {
+        None => Err(FieldError::invalid(
+            field,
+            "must hold text, tool_use, tool_result, media or reasoning",
+        )),
+        Some(Wire::Text(part)) => {
+            only_in(
+                &[Role::User, Role::Assistant, Role::System],
+                "text; give it as a tool_result",
+            )?;
+            Ok(Part::Text { text: part.text })
+        }
+        Some(Wire::ToolUse(part)) => {
+            only_in(&[Role::Assistant], "a tool_use")?;
+            parse::id(&format!("{field}.tool_use.id"), &part.id)?;
+            parse::id(&format!("{field}.tool_use.name"), &part.name)?;
+            Ok(Part::ToolUse {
+                id: part.id,
+                name: part.name,
+                input: part.input,
+            })
+        }
+        Some(Wire::ToolResult(part)) => {
+            only_in(&[Role::Tool], "a tool_result")?;
+            parse::id(
+                &format!("{field}.tool_result.tool_use_id"),
+                &part.tool_use_id,
+            )?;
+            let field = format!("{field}.tool_result.media");
+            if part.media.len() > MEDIA_PER_RESULT {
+                return Err(FieldError::limit(field, MEDIA_PER_RESULT, "media"));
+            }
+            let media = part
+                .media
+                .into_iter()
+                .map(|new| parse_media(&field, new))
+                .collect::<Result<_, _>>()?;
+            Ok(Part::ToolResult {
+                id: part.tool_use_id,
+                text: part.text,
+                is_error: part.is_error,
+                media,
+            })
+        }
+        Some(Wire::Media(part)) => {
+            only_in(
+                &[Role::User, Role::Assistant],
+                "media; give them in a tool_result",
+            )?;
+            Ok(Part::Media(parse_media(&format!("{field}.media"), part)?))
+        }
+        Some(Wire::Reasoning(part)) => {
+            only_in(&[Role::Assistant], "reasoning")?;
+            if !part.provider.is_empty() {
+                parse::id(&format!("{field}.reasoning.provider"), &part.provider)?;
+            }
+            Ok(Part::Reasoning {
+                text: part.text,
+                signature: part.signature,
+                provider: part.provider,
+                redacted: part.redacted,
+            })
+        }
+    }
+}
+
+/// A media reference: an address or a `data:` URI, and its type.
+pub fn parse_media(field: &str, new: pb::MediaPart) -> Result<Media, FieldError> {
+    let most = if new.uri.starts_with("data:") {
+        MESSAGE_BYTES
+    } else {
+        URI_BYTES
+    };
+    if new.uri.is_empty() {
+        return Err(FieldError::invalid(
+            format!("{field}.uri"),
+            "must not be empty",
+        ));
+    }
+    parse::bounded_text(&format!("{field}.uri"), &new.uri, most)?;
+    parse::id(&format!("{field}.media_type"), &new.media_type)?;
+    Ok(Media {
+        uri: new.uri,
+        media_type: new.media_type,
+        bytes: new.size_bytes,
+        tokens: u64::from(new.tokens),
+    })
+}
+
+impl From<Role> for pb::Role {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::User => Self::User,
+            Role::Assistant => Self::Assistant,
+            Role::Tool => Self::Tool,
+            Role::System => Self::System,
+        }
+    }
+}
+
+impl From<Media> for pb::MediaPart {
+    fn from(media: Media) -> Self {
+        Self {
+            uri: media.uri,
+            media_type: media.media_type,
+            size_bytes: media.bytes,
+            tokens: u32::try_from(media.tokens).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl From<Part> for pb::Part {
+    fn from(part: Part) -> Self {
+        use pb::part::Part as Wire;
+        let part = match part {
+            Part::Text { text } => Wire::Text(pb::TextPart { text }),
+            Part::ToolUse { id, name, input } => Wire::ToolUse(pb::ToolUsePart { id, name, input }),
+            Part::ToolResult {
+                id,
+                text,
+                is_error,
+                media,
+            } => Wire::ToolResult(pb::ToolResultPart {
+                tool_use_id: id,
+                text,
+                is_error,
+                media: media.into_iter().map(pb::MediaPart::from).collect(),
+            }),
+            Part::Media(media) => Wire::Media(media.into()),
+            Part::Reasoning {
+                text,
+                signature,
+                provider,
+                redacted,
+            } => Wire::Reasoning(pb::ReasoningPart {
+                text,
+                signature,
+                provider,
+                redacted,
+            }),
+        };
+        Self { part: Some(part) }
+    }
+}
+
+impl From<Message> for pb::NewMessage {
+    fn from(message: Message) -> Self {
+        Self {
+            role: pb::Role::from(message.role).into(),
+            parts: message.parts.into_iter().map(pb::Part::from).collect(),
+            metadata: message.metadata.into_iter().collect(),
+        }
+    }
+}
+
+/// A stored message as the request that would store it.
+impl From<pb::Message> for pb::NewMessage {
+    fn from(stored: pb::Message) -> Self {
+        Self {
+            role: stored.role,
+            parts: stored.parts,
+            metadata: stored.metadata,
+        }
+    }
+}
+
+/// A message of one text, without labels.
+pub fn text_message(role: pb::Role, text: impl Into<String>) -> pb::NewMessage {
+    let part = pb::part::Part::Text(pb::TextPart { text: text.into() });
+    pb::NewMessage {
+        role: role.into(),
+        parts: vec![pb::Part { part: Some(part) }],
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_survives_the_way_to_protobuf_and_back() {
+        let media = Media {
+            uri: "s3://bucket/a.png".into(),
+            media_type: "image/png".into(),
+            bytes: 1,
+            tokens: 2,
+        };
+        let text = || "a\0b".to_owned();
+        let assistant = [
+            Part::Text { text: text() },
+            Part::ToolUse {
+                id: "c".into(),
+                name: "look".into(),
+                input: text(),
+            },
+            Part::Media(media.clone()),
+            Part::Reasoning {
+                text: text(),
+                signature: "s".into(),
+                provider: "anthropic".into(),
+                redacted: true,
+            },
+        ];
+        let tool = [Part::ToolResult {
+            id: "c".into(),
+            text: text(),
+            is_error: true,
+            media: vec![media],
+        }];
+        for (role, parts) in [
+            (Role::Assistant, assistant.to_vec()),
+            (Role::Tool, tool.to_vec()),
+            (Role::User, assistant[..1].to_vec()),
+            (Role::System, assistant[..1].to_vec()),
+        ] {
+            let metadata = [("key".to_owned(), "value".to_owned())].into();
+            let message = Message {
+                role,
+                parts,
+                metadata,
+            };
+            assert_eq!(parse("message", message.clone().into()), Ok(message));
+        }
+    }
+}

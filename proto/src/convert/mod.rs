@@ -1,0 +1,26 @@
+//! Conversions between protobuf and the domain, for the server, its clients and the tests.
+//!
+//! Functions that begin with `parse` lead to the domain and refuse bad input. `From` leads to
+//! protobuf. A field that only one RPC has is parsed in that RPC's file of the server; answers made
+//! of stored rows are made in the server, because the store's types are unknown here.
+//!
+//! - `field_error`: why a field is refused
+//! - `parse`: ids, texts and metadata: fields of many requests
+//! - `message`: messages and their parts
+//! - `policy`: policies
+//! - `session`: the scope of a chat
+//! - `context`: formats, pressure, and the answer with a built context
+//! - `job`: kinds of jobs; `checkpoint`: triggers of checkpoints
+//! - `time`: points in time
+
+mod checkpoint;
+pub mod context;
+mod field_error;
+pub mod job;
+pub mod message;
+pub mod parse;
+pub mod policy;
+pub mod session;
+pub mod time;
+
+pub use field_error::FieldError;

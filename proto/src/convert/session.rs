@@ -1,0 +1,64 @@
+//! The scope of a chat, parsed, and the kind of the chat.
+
+use anneal_core::{
+    limits::ID_BYTES,
+    session_key::{ChatType, ResolvedScope, ScopeError, SessionScope},
+};
+
+use super::FieldError;
+use crate::v1 as pb;
+
+/// The scope of a chat, parsed.
+#[derive(Debug)]
+pub struct ParsedScope {
+    /// The agent that takes part.
+    pub agent: String,
+    /// The session key and what else the scope resolves to.
+    pub resolved: ResolvedScope,
+}
+
+/// Parses and resolves the scope in the field `scope`.
+pub fn parse_scope(scope: Option<pb::SessionScope>) -> Result<ParsedScope, FieldError> {
+    let scope = scope.ok_or_else(|| FieldError::invalid("scope", "must be given"))?;
+    let scope = SessionScope {
+        agent: scope.agent_id,
+        channel: scope.channel,
+        account: scope.account_id,
+        chat_type: scope.chat_type,
+        thread: scope.thread_id,
+        group: scope.group_id,
+        sender: scope.sender_id,
+    };
+    let resolved = scope.resolve().map_err(|error| match error {
+        ScopeError::TooLong(field) => {
+            FieldError::limit(format!("scope.{field}"), ID_BYTES, "bytes")
+        }
+        ScopeError::Nul(field) => {
+            FieldError::invalid(format!("scope.{field}"), "must not contain NUL")
+        }
+        ScopeError::NoAgent => FieldError::invalid("scope.agent_id", "must not be empty"),
+        ScopeError::NoGroup => FieldError::invalid(
+            "scope.group_id",
+            "must be given where the chat type is a group's or thread's, or else thread_id",
+        ),
+        ScopeError::NoGroupOrSender => FieldError::invalid(
+            "scope.sender_id",
+            "must be given where no group is, or the chat is direct",
+        ),
+    })?;
+    Ok(ParsedScope {
+        agent: scope.agent,
+        resolved,
+    })
+}
+
+impl From<ChatType> for pb::ChatType {
+    fn from(chat_type: ChatType) -> Self {
+        match chat_type {
+            ChatType::Unknown => Self::Unknown,
+            ChatType::Direct => Self::Direct,
+            ChatType::Group => Self::Group,
+            ChatType::Thread => Self::Thread,
+        }
+    }
+}
