@@ -14,6 +14,7 @@ mod reasons;
 mod rows;
 mod rpcs;
 mod rust;
+mod sabotage;
 mod schema;
 mod sleeps;
 mod sql_style;
@@ -52,7 +53,7 @@ impl fmt::Display for Finding {
 /// A rule: returns the violations in a tree. A rule whose folder does not exist returns none.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     circles::absent,
     verbs::imperative,
     dependencies::crates,
@@ -69,6 +70,7 @@ const RULES: [Rule; 18] = [
     paths::exist,
     sql_style::tidy,
     durability::kept,
+    sabotage::absent,
     tenants::named,
     schema::commented,
 ];
