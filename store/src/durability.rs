@@ -54,10 +54,6 @@ impl Store {
         if self.settings.role.is_empty() {
             return Ok(None);
         }
-        #[cfg(feature = "sabotage")]
-        if crate::sabotage::is_without_row_security() {
-            return Ok(None);
-        }
         let mut db = self.writes.checkout(Scope::Nobody).await?;
         let row =
             sqlx::query!(r#"select current_user::text as "role!", row_security_active('ai_message') as "active!""#)
@@ -72,10 +68,6 @@ impl Store {
     /// `synchronous_commit` is durable in all values but `off`: the others only say which standbys
     /// are waited for, beyond this server's own disk.
     pub async fn find_non_durable_settings(&self) -> Result<Vec<NonDurableSetting>, StoreError> {
-        #[cfg(feature = "sabotage")]
-        if crate::sabotage::breaks(crate::sabotage::Sabotage::AsynchronousCommit) {
-            return Ok(Vec::new());
-        }
         let mut db = self.writes.checkout(Scope::Nobody).await?;
         let weaknesses = sqlx::query_as!(
             NonDurableSetting,

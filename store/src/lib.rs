@@ -17,7 +17,7 @@
 //! - `idempotency`: which request ids a conversation has seen.
 //! - `rows`: how the domain's values are stored in columns.
 //! - `error`: which failure becomes which error.
-//! - `failpoints`, `sabotage`: faults that tests ask for.
+//! - `failpoints`: faults that tests ask for.
 
 mod audit;
 mod checkpoints;
@@ -36,8 +36,6 @@ mod partial_summaries;
 mod policy_defaults;
 mod queue;
 mod rows;
-#[cfg(feature = "sabotage")]
-mod sabotage;
 mod sessions;
 mod summary_spec;
 mod tenants;

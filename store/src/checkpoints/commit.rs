@@ -64,13 +64,6 @@ impl Store {
         let mut tx = db.begin().await?;
         lock_conversation(&mut tx, caller, id).await?;
         failpoint!("checkpoint.locked");
-        #[cfg(feature = "sabotage")]
-        let draft = &{
-            let mut draft = draft.clone();
-            let (separator, previous) = (&mut draft.separator, &mut draft.previous);
-            crate::sabotage::redraft(&mut tx, id, separator, previous, &mut draft.last).await?;
-            draft
-        };
         let kept = has_same_boundary(&mut tx, caller, id, draft).await?;
         let caused = if kept {
             insert_checkpoint(&mut tx, caller, id, draft, job.manual.as_ref()).await?;

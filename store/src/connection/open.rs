@@ -38,10 +38,6 @@ fn session_parameters(settings: &StoreSettings) -> Vec<(&'static str, String)> {
         // its length.
         ("enable_bitmapscan", "off".into()),
     ];
-    #[cfg(feature = "sabotage")]
-    if crate::sabotage::is_without_row_security() {
-        return set;
-    }
     if !settings.role.is_empty() {
         set.push(("role", settings.role.clone()));
     }
@@ -58,17 +54,12 @@ fn connect_options(settings: &StoreSettings) -> Result<PgConnectOptions, StoreEr
             host: options.get_host().to_owned(),
         });
     }
-    let options = match settings.pooling {
+    Ok(match settings.pooling {
         Pooling::Session => options
             .statement_cache_capacity(200)
             .options(session_parameters(settings)),
         Pooling::Transaction => options.statement_cache_capacity(0),
-    };
-    #[cfg(feature = "sabotage")]
-    if let set @ [_, ..] = crate::sabotage::session_options() {
-        return Ok(options.options(set.iter().copied()));
-    }
-    Ok(options)
+    })
 }
 
 /// Opens a connection as the login itself, without switching roles and without a statement timeout.

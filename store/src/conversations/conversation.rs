@@ -217,8 +217,6 @@ impl Store {
         id: ConversationId,
     ) -> Result<Conversation, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
-        #[cfg(feature = "sabotage")]
-        let caller = crate::sabotage::owner_of(&mut db, caller, id).await;
         let found = select_conversation(&mut db, caller, id).await;
         db.settle(found).await
     }

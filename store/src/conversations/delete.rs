@@ -42,8 +42,6 @@ async fn delete_with_derived_rows(
     lock_for_deletion(&mut tx, caller, id).await?;
     failpoint!("delete.locked");
     let (tenant, conversation) = (caller.tenant().0, id.0);
-    #[cfg(feature = "sabotage")]
-    crate::sabotage::hide_messages(&mut tx, id).await?;
     let freed = sqlx::query_file!("sql/delete_messages.sql", tenant, conversation)
         .fetch_one(&mut *tx)
         .await?;

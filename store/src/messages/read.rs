@@ -146,8 +146,6 @@ impl Store {
     ) -> Result<ContentRead<MessagePage>, StoreError> {
         let mut db = self.reads.checkout(caller).await?;
         db.attach_reservation(budget.reservation.clone());
-        #[cfg(feature = "sabotage")]
-        let caller = crate::sabotage::owner_of(&mut db, caller, id).await;
         let newest = read_newest_id(&mut db, caller, id).await?;
         let bytes = limits::PAGE_CONTENT_BYTES;
         let tenant = caller.tenant().0;

@@ -166,16 +166,6 @@ async fn put_summaries(
     job: &ClaimedJob,
     summaries: &[MessageSummary],
 ) -> Result<(), StoreError> {
-    #[cfg(feature = "sabotage")]
-    let summaries: Vec<MessageSummary> = summaries
-        .iter()
-        .map(|made| MessageSummary {
-            message: made.message,
-            summary: crate::sabotage::stale_summary(made.summary.clone()),
-        })
-        .collect();
-    #[cfg(feature = "sabotage")]
-    let summaries = &summaries;
     for MessageSummary { message, summary } in summaries {
         sqlx::query_file!(
             "sql/record_summary.sql",

@@ -450,8 +450,6 @@ async fn write_counts<'a>(
     )
     .fetch_all(&mut *db)
     .await?;
-    #[cfg(feature = "sabotage")]
-    crate::sabotage::count_again(db, &conversations).await?;
     Ok(rows
         .into_iter()
         .map(|row| {

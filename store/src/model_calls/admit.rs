@@ -92,8 +92,6 @@ async fn try_admit(
         model,
         ..read_state(&mut tx, caller, ask).await?
     };
-    #[cfg(feature = "sabotage")]
-    let state = crate::sabotage::anybodys_breaker(&mut tx, ask.model, state).await;
     if let Err(refusal) = admission::admit(&state, &ask.limits, ask.purpose, ask.tokens) {
         tx.rollback().await?;
         return Ok(Err(refusal));

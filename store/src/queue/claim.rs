@@ -93,8 +93,6 @@ impl Store {
         )
         .fetch_all(&mut *db)
         .await?;
-        #[cfg(feature = "sabotage")]
-        crate::sabotage::delete_claimed_jobs(&mut db, lease).await?;
         db.release().await?;
         let mut claim = Claim::default();
         if rows.iter().any(|row| row.conversation_id.is_some()) {

@@ -7,8 +7,6 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{claim::ClaimedJob, enqueue::enqueue_jobs};
-#[cfg(feature = "sabotage")]
-use crate::sabotage::{self, Sabotage};
 use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
 
 /// How a job ended that did its work.
@@ -166,8 +164,6 @@ pub(crate) async fn finish_jobs(
 ) -> Result<HashMap<ConversationId, FinishOutcome>, StoreError> {
     let conversations: Vec<Uuid> = endings.iter().map(|end| end.job.conversation.0).collect();
     let leases: Vec<Uuid> = endings.iter().map(|end| end.job.lease).collect();
-    #[cfg(feature = "sabotage")]
-    let leases = sabotage::current_leases(db, kind, &conversations, leases).await;
     let generations: Vec<i64> = endings.iter().map(|end| end.job.generation).collect();
     let more: Vec<bool> = endings.iter().map(|end| end.more).collect();
     failpoint!("finish.begun");
@@ -181,13 +177,6 @@ pub(crate) async fn finish_jobs(
     )
     .fetch_all(db)
     .await?;
-    #[cfg(feature = "sabotage")]
-    if sabotage::breaks(Sabotage::JobGoneAtClaim) {
-        return Ok(endings
-            .iter()
-            .map(|end| (end.job.conversation, FinishOutcome::Done))
-            .collect());
-    }
     if rows.len() < endings.len() {
         return Err(StoreError::LeaseLost);
     }

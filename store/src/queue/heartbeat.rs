@@ -11,8 +11,6 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::claim::ClaimedJob;
-#[cfg(feature = "sabotage")]
-use crate::sabotage::{self, Sabotage};
 use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
 
 /// How many jobs a rescue freed.
@@ -38,8 +36,6 @@ impl Store {
             if leases.is_empty() {
                 continue;
             }
-            #[cfg(feature = "sabotage")]
-            let leases = sabotage::current_leases(&mut db, kind, &conversations, leases).await;
             let seconds = f64::from(LEASE_SECONDS);
             let rows = sqlx::query_file!(
                 "sql/heartbeat_jobs.sql",
@@ -57,10 +53,6 @@ impl Store {
         }
         failpoint!("heartbeat.extended");
         db.release().await?;
-        #[cfg(feature = "sabotage")]
-        if sabotage::breaks(Sabotage::JobGoneAtClaim) {
-            return Ok(vec![true; jobs.len()]);
-        }
         Ok(jobs
             .iter()
             .map(|job| held.contains(&(job.kind, job.conversation)))
@@ -94,10 +86,6 @@ pub(crate) async fn lock_claimed_job(
     db: &mut PgConnection,
     job: &ClaimedJob,
 ) -> Result<(), StoreError> {
-    #[cfg(feature = "sabotage")]
-    if sabotage::breaks(Sabotage::JobGoneAtClaim) || sabotage::breaks(Sabotage::NoLeaseToken) {
-        return Ok(());
-    }
     let row = sqlx::query_scalar!(
         "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3
              and (state = 1) is true for update",

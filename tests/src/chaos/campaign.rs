@@ -24,6 +24,7 @@ use super::{
     plan::{Plan, Step},
     processes::Processes,
     reader::Reader,
+    sabotage::Sabotage,
 };
 use crate::Pooler;
 
@@ -54,8 +55,8 @@ pub struct Campaign {
     pub clocks: Option<Arc<Clocks>>,
     /// Whether PgBouncer runs in front of the proxy.
     pub is_pooled: bool,
-    /// The name of the promise that servers and workers are told to break.
-    pub sabotage: Option<&'static str>,
+    /// How a promise is broken on purpose.
+    pub sabotage: Option<&'static Sabotage>,
 }
 
 /// The outcome of a campaign.
@@ -163,6 +164,10 @@ impl<'a> RunningCampaign<'a> {
         )
         .await;
         let foreign = create_other_tenant(&database.direct_url()).await;
+        if let Some(sabotage) = campaign.sabotage {
+            sabotage.apply(&database.direct_url()).await;
+            database.proxy.sabotage(sabotage);
+        }
         let model = Arc::new(RecordingModel::start().await);
         let pooler = if campaign.is_pooled {
             Pooler::start(&database.url()).await

@@ -3,7 +3,7 @@
 //! seed makes the same choices again, though not the same timing.
 //!
 //! `campaign` runs one; `plan` chooses its faults, `fault_injector` injects them, `proxy` cuts
-//! commits. `client`, `client_appends`, `chat_client` and `reader` are its clients, `history`
+//! commits, `sabotage` breaks promises on purpose. `client`, `client_appends`, `chat_client` and `reader` are its clients, `history`
 //! records what they were told. `audit` checks during the campaign, `checker` and `final_checks` at
 //! its end. `behind_pooler`, `clock_set_back`, `disk`, `orphans`, `stalled_workers` and `standby`
 //! are further scenarios, `attack` is a campaign of one tenant against another.
@@ -36,6 +36,7 @@ mod postgres_protocol;
 mod processes;
 mod proxy;
 mod reader;
+mod sabotage;
 mod stalled_workers;
 mod standby;
 
@@ -52,5 +53,6 @@ pub use orphans::{Orphans, Poison, orphan_jobs, run_poison_job, silence_connecti
 pub use plan::{Fault, Plan, Step};
 pub(crate) use postgres_protocol::{Frame, read_startup_message};
 pub use proxy::{Commits, Proxy};
+pub use sabotage::Sabotage;
 pub use stalled_workers::stall_workers;
 pub use standby::promote_standby;

@@ -32,6 +32,41 @@ impl Frame {
         self.kind() == b'B'
     }
 
+    /// The end of a message sequence without a commit: the server sends the answers so far.
+    pub(super) fn flush() -> Self {
+        Self::of(b'H', b"")
+    }
+
+    /// ReadyForQuery without an open transaction.
+    pub(super) fn ready_and_idle() -> Self {
+        Self::of(b'Z', b"I")
+    }
+
+    /// For CommandComplete: true.
+    pub(super) fn completes(&self) -> bool {
+        self.kind() == b'C'
+    }
+
+    /// The statement that it prepares.
+    pub(super) fn statement(&self) -> Option<String> {
+        self.strings().nth(1).filter(|_| self.kind() == b'P')
+    }
+
+    /// The same message with another statement: name, parameters and their types stay.
+    pub(super) fn with_statement(&self, text: &str) -> Self {
+        let mut parts = self.0[5..].splitn(3, |byte| *byte == 0);
+        let (name, _, types) = (parts.next(), parts.next(), parts.next());
+        let (name, types) = (name.unwrap_or_default(), types.unwrap_or_default());
+        Self::of(b'P', &[name, b"\0", text.as_bytes(), b"\0", types].concat())
+    }
+
+    fn of(kind: u8, body: &[u8]) -> Self {
+        let mut bytes = vec![kind];
+        bytes.extend((body.len() as u32 + 4).to_be_bytes());
+        bytes.extend(body);
+        Self(bytes)
+    }
+
     fn kind(&self) -> u8 {
         self.0[0]
     }
@@ -63,90 +98,141 @@ pub(crate) async fn read_startup_message(
     Ok((bytes, ENCRYPTION.contains(&code)))
 }
 
+/// What a statement does, from nothing that is committed to an append.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effect {
+    #[default]
+    None,
+    Write,
+    Append,
+}
+
 /// What a client has sent in a session, as far as it tells which message commits a write.
 #[derive(Default)]
 pub(super) struct Session {
-    /// Whether each prepared statement writes, by name.
-    writing: HashMap<String, bool>,
-    /// Whether a writing statement was bound since the last Sync.
-    bound: bool,
+    /// What each prepared statement does, by name.
+    effects: HashMap<String, Effect>,
+    /// The most that statements do which were bound since the last Sync.
+    bound: Effect,
 }
 
 impl Session {
-    /// Whether this message makes the server commit a write. `idle`: no transaction is open.
-    pub(super) fn commits(&mut self, frame: &Frame, idle: bool) -> bool {
+    /// What the server commits because of this message. `idle`: no transaction is open. What a
+    /// transaction has done that `commit` ends is not told apart.
+    pub(super) fn commits(&mut self, frame: &Frame, idle: bool) -> Effect {
         let mut strings = frame.strings();
         match frame.kind() {
-            b'Q' => strings
-                .next()
-                .is_some_and(|text| text.eq_ignore_ascii_case("commit") || (idle && writes(&text))),
+            b'Q' => match strings.next() {
+                Some(text) if text.eq_ignore_ascii_case("commit") => Effect::Write,
+                Some(text) if idle => effect(&text),
+                _ => Effect::None,
+            },
             b'P' => {
                 if let (Some(name), Some(text)) = (strings.next(), strings.next()) {
-                    self.writing.insert(name, writes(&text));
+                    self.effects.insert(name, effect(&text));
                 }
-                false
+                Effect::None
             }
             b'B' => {
                 let statement = strings.nth(1).unwrap_or_default();
-                self.bound |= self.writing.get(&statement).copied().unwrap_or_default();
-                false
+                let effect = self.effects.get(&statement).copied().unwrap_or_default();
+                self.bound = self.bound.max(effect);
+                Effect::None
             }
-            b'S' => std::mem::take(&mut self.bound) && idle,
-            _ => false,
+            b'S' => {
+                let bound = std::mem::take(&mut self.bound);
+                if idle { bound } else { Effect::None }
+            }
+            _ => Effect::None,
         }
     }
 }
 
 /// The project's statements are written in lower case.
-fn writes(text: &str) -> bool {
-    ["insert into ", "update ", "delete from "]
+fn effect(text: &str) -> Effect {
+    if text.contains("insert into ai_message ") {
+        Effect::Append
+    } else if ["insert into ", "update ", "delete from "]
         .iter()
         .any(|word| text.contains(word))
+    {
+        Effect::Write
+    } else {
+        Effect::None
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn frame(kind: u8, body: &[u8]) -> Frame {
-        let mut bytes = vec![kind];
-        bytes.extend((body.len() as u32 + 4).to_be_bytes());
-        bytes.extend(body);
-        Frame(bytes)
+    use super::Effect::{Append, None, Write};
+
+    /// What a session commits with each of these messages.
+    fn committed(idle: bool, messages: &[(u8, &[u8])]) -> Vec<Effect> {
+        let mut session = Session::default();
+        messages
+            .iter()
+            .map(|(kind, body)| session.commits(&Frame::of(*kind, body), idle))
+            .collect()
     }
 
     #[test]
     fn a_statement_that_writes_by_itself_commits_with_the_end_of_its_messages() {
-        let mut session = Session::default();
-        for (kind, body) in [
-            (b'P', &b"one\0insert into t values ($1)\0\0\0"[..]),
+        let messages: [(u8, &[u8]); 5] = [
+            (b'P', b"one\0insert into t values ($1)\0\0\0"),
             (b'B', b"\0one\0"),
             (b'E', b"\0"),
-        ] {
-            assert!(!session.commits(&frame(kind, body), true));
-        }
-        assert!(session.commits(&frame(b'S', b""), true));
-        assert!(
-            !session.commits(&frame(b'S', b""), true),
-            "nothing was bound since"
-        );
+            (b'S', b""),
+            // Nothing was bound since.
+            (b'S', b""),
+        ];
+        assert_eq!(committed(true, &messages), [None, None, None, Write, None]);
     }
 
     #[test]
     fn a_statement_within_a_transaction_commits_nothing_and_its_end_does() {
-        let mut session = Session::default();
-        let _ = session.commits(&frame(b'P', b"one\0update t set a = 1\0\0\0"), false);
-        let _ = session.commits(&frame(b'B', b"\0one\0"), false);
-        assert!(!session.commits(&frame(b'S', b""), false));
-        assert!(session.commits(&frame(b'Q', b"COMMIT\0"), false));
+        let messages: [(u8, &[u8]); 4] = [
+            (b'P', b"one\0update t set a = 1\0\0\0"),
+            (b'B', b"\0one\0"),
+            (b'S', b""),
+            (b'Q', b"COMMIT\0"),
+        ];
+        assert_eq!(committed(false, &messages), [None, None, None, Write]);
     }
 
     #[test]
     fn a_read_only_statement_commits_nothing() {
-        let mut session = Session::default();
-        let _ = session.commits(&frame(b'P', b"one\0select 1\0\0\0"), true);
-        let _ = session.commits(&frame(b'B', b"\0one\0"), true);
-        assert!(!session.commits(&frame(b'S', b""), true));
-        assert!(!session.commits(&frame(b'Q', b"begin\0"), true));
+        let messages: [(u8, &[u8]); 4] = [
+            (b'P', b"one\0select 1\0\0\0"),
+            (b'B', b"\0one\0"),
+            (b'S', b""),
+            (b'Q', b"begin\0"),
+        ];
+        assert_eq!(committed(true, &messages), [None; 4]);
+    }
+
+    #[test]
+    fn the_statement_of_an_append_is_told_from_others() {
+        let messages: [(u8, &[u8]); 3] = [
+            (
+                b'P',
+                b"one\0with a as (insert into ai_message (b) select 1) select 2\0\0\0",
+            ),
+            (b'B', b"\0one\0"),
+            (b'S', b""),
+        ];
+        assert_eq!(committed(true, &messages), [None, None, Append]);
+    }
+
+    #[test]
+    fn another_statement_keeps_the_name_and_the_types_of_the_parameters() {
+        let types = b"\0\x01\0\0\0\x14";
+        let parse = Frame::of(b'P', &[b"one\0select $1\0".as_slice(), types].concat());
+        assert_eq!(parse.statement().as_deref(), Some("select $1"));
+        let other = parse.with_statement("select 1 where $1 > 0");
+        let expected = [b"one\0select 1 where $1 > 0\0".as_slice(), types].concat();
+        assert_eq!(other.bytes(), Frame::of(b'P', &expected).bytes());
+        assert_eq!(Frame::flush().statement(), Option::None);
     }
 }

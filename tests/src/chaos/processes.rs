@@ -8,7 +8,7 @@ use std::{
 
 use tonic::transport::Channel;
 
-use super::{clocks::Clocks, findings::Findings, model::RecordingModel};
+use super::{clocks::Clocks, findings::Findings, model::RecordingModel, sabotage::Sabotage};
 use crate::{AnnealBinary, Folder, Process, TcpProxy};
 
 /// A running worker.
@@ -44,19 +44,20 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// This many servers and workers of this binary on this database, with this sabotage if any.
+    /// This many servers and workers of this binary on this database, with the variables of
+    /// this sabotage if any.
     /// None of them runs yet.
     pub(super) async fn new(
         binary: &'static str,
         url: &str,
-        sabotage: Option<&str>,
+        sabotage: Option<&Sabotage>,
         (servers, workers): (usize, usize),
         findings: Arc<Findings>,
     ) -> Self {
         let folder = Folder::new();
         let mut anneal = AnnealBinary::on_durable(binary, &folder, url);
-        if let Some(sabotage) = sabotage {
-            anneal = anneal.with_variable("ANNEAL_SABOTAGE", sabotage);
+        for (name, value) in sabotage.into_iter().flat_map(Sabotage::variables) {
+            anneal = anneal.with_variable(name, value);
         }
         let mut proxies = Vec::new();
         for _ in 0..servers {

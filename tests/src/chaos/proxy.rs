@@ -1,11 +1,12 @@
 //! The proxy between anneal and PostgreSQL. It forwards everything, recognises the messages that
 //! commit, and can cut a connection before such a message arrives, or after it was executed and
-//! before its answer is delivered. It can also stall open connections.
+//! before its answer is delivered. It can also stall open connections, and does to statements what a
+//! sabotage asks for.
 
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -22,12 +23,17 @@ use tokio::{
     time::sleep,
 };
 
-use super::postgres_protocol::{self, Frame, Session};
+use super::{
+    postgres_protocol::{self, Effect, Frame, Session},
+    sabotage::Sabotage,
+};
 
 /// The unit of the shares of commits.
 const THOUSAND: u32 = 1_000;
 /// The delay of a slow commit.
 const SLOW: Duration = Duration::from_millis(40);
+/// How long an append is answered before it is committed.
+const EARLY: Duration = Duration::from_millis(50);
 
 /// The proxy. Dropping it closes its connections.
 pub struct Proxy {
@@ -44,6 +50,7 @@ struct Shared {
     random: Mutex<fastrand::Rng>,
     faults: watch::Sender<ConnectionFault>,
     counts: Counts,
+    sabotage: OnceLock<&'static Sabotage>,
 }
 
 #[derive(Default)]
@@ -93,6 +100,7 @@ impl Proxy {
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
             faults: watch::Sender::new(ConnectionFault::Cut),
             counts: Counts::default(),
+            sabotage: OnceLock::new(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared))).abort_handle();
         Self {
@@ -116,6 +124,12 @@ impl Proxy {
     pub fn disturb(&self, cut: u32, slow: u32) {
         self.shared.cut.store(cut, Ordering::SeqCst);
         self.shared.slow.store(slow, Ordering::SeqCst);
+    }
+
+    /// Breaks a promise on purpose, from the next statement to its end.
+    pub(super) fn sabotage(&self, sabotage: &'static Sabotage) {
+        let set = self.shared.sabotage.set(sabotage);
+        assert!(set.is_ok(), "a proxy breaks one promise");
     }
 
     /// Stalls the open connections: they stay open, but no byte passes. New connections work.
@@ -147,6 +161,21 @@ impl Drop for Proxy {
 }
 
 impl Shared {
+    /// The message as the sabotage wants it.
+    fn rewrite(&self, frame: Frame) -> Frame {
+        let rewritten = self.sabotage.get().and_then(|sabotage| {
+            let text = sabotage.rewrite(&frame.statement()?)?;
+            Some(frame.with_statement(&text))
+        });
+        rewritten.unwrap_or(frame)
+    }
+
+    fn answers_early(&self) -> bool {
+        self.sabotage
+            .get()
+            .is_some_and(|sabotage| sabotage.answers_early())
+    }
+
     fn draw_commit_fault(&self) -> CommitFault {
         self.counts.commits.fetch_add(1, Ordering::SeqCst);
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,6 +246,8 @@ struct SharedProgress {
     idle: AtomicBool,
     /// The server's messages are no longer delivered.
     severed: AtomicBool,
+    /// The end of the next statement is answered as if it had been committed.
+    answers_early: AtomicBool,
 }
 
 impl ProxiedConnection {
@@ -251,9 +282,16 @@ async fn forward_requests(
 ) -> io::Result<()> {
     let mut session = Session::default();
     loop {
-        let frame = Frame::read(from).await?;
-        if session.commits(&frame, progress.idle.load(Ordering::SeqCst)) {
+        let frame = shared.rewrite(Frame::read(from).await?);
+        let effect = session.commits(&frame, progress.idle.load(Ordering::SeqCst));
+        if effect != Effect::None {
             match shared.draw_commit_fault() {
+                CommitFault::None if effect == Effect::Append && shared.answers_early() => {
+                    progress.answers_early.store(true, Ordering::SeqCst);
+                    send(to, Frame::flush().bytes(), true).await?;
+                    // tidy: allow(sleep): this is how long the append is answered and not committed
+                    sleep(EARLY).await;
+                }
                 CommitFault::None => {}
                 // tidy: allow(sleep): a slow network is what is made here
                 CommitFault::Delay => sleep(SLOW).await,
@@ -277,6 +315,8 @@ async fn forward_answers(
     to: &mut Writer,
     progress: &SharedProgress,
 ) -> io::Result<()> {
+    // Whether ReadyForQuery was delivered before the server sent it.
+    let mut is_answered = false;
     loop {
         let frame = Frame::read(from).await?;
         let severed = progress.severed.load(Ordering::SeqCst);
@@ -285,9 +325,16 @@ async fn forward_answers(
             if severed {
                 return Ok(());
             }
+            if std::mem::take(&mut is_answered) {
+                continue;
+            }
         }
         if !severed {
             send(to, frame.bytes(), from.buffer().is_empty()).await?;
+        }
+        if frame.completes() && progress.answers_early.swap(false, Ordering::SeqCst) {
+            is_answered = true;
+            send(to, Frame::ready_and_idle().bytes(), true).await?;
         }
     }
 }

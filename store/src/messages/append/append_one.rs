@@ -123,20 +123,6 @@ async fn insert_one(
     Ok(done.into_iter().next().unwrap_or(AppendOutcome::LockBusy))
 }
 
-/// Stores one append in a transaction that the caller ends. None: it was not stored.
-#[cfg(feature = "sabotage")]
-pub(super) async fn try_append_in_transaction(
-    db: &mut PgConnection,
-    caller: Caller,
-    append: &Append,
-    bases: &str,
-) -> Option<Appended> {
-    match insert_one(db, caller, append, bases).await {
-        Ok(AppendOutcome::Stored(appended)) => Some(appended),
-        _ => None,
-    }
-}
-
 /// Stores one append in the caller's transaction, to a conversation that nothing else can see yet.
 pub(crate) async fn append_in_transaction(
     db: &mut PgConnection,
@@ -182,10 +168,7 @@ pub(super) async fn find_earlier_append(
             EarlierRequest::None => None,
         });
     };
-    let is_same = first.request_digest.as_deref() == Some(append.digest.as_slice());
-    #[cfg(feature = "sabotage")]
-    let is_same = is_same || crate::sabotage::breaks(crate::sabotage::Sabotage::AnyBody);
-    if !is_same {
+    if first.request_digest.as_deref() != Some(append.digest.as_slice()) {
         return Err(StoreError::RequestIdReused);
     }
     let messages: Vec<_> = rows

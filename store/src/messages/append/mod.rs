@@ -8,12 +8,9 @@
 //! - `append_one`: one append by itself: what a conversation keeps of it, why it is refused, and its
 //!   replay by request id.
 //! - `statement`: the arguments and outcomes of `sql/append.sql`.
-//! - `early_answer`: the sabotage that answers an append before its commit.
 
 mod append_one;
 mod batcher;
-#[cfg(feature = "sabotage")]
-mod early_answer;
 mod pending;
 mod prepare;
 mod statement;
@@ -97,10 +94,6 @@ impl Store {
     /// If the connection breaks during the commit, the outcome is unknown. With a `request_id` the
     /// append is then repeated once, which stores nothing twice.
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
-        #[cfg(feature = "sabotage")]
-        if let Some(appended) = early_answer::answer_early(self, caller, append).await {
-            return Ok(appended);
-        }
         let stored =
             if self.append.grouping == Grouping::On && append.content_bytes() <= SHARED_BYTES {
                 match self.batcher().append(caller, append).await {

@@ -61,8 +61,6 @@ impl Append {
         expected_last: Option<MessageId>,
         messages: &[Message],
     ) -> Self {
-        #[cfg(feature = "sabotage")]
-        let messages = &crate::sabotage::rewritten(messages);
         let mut rows = AppendRows::default();
         for message in messages {
             let text_bytes = message::plain_text_bytes(&message.parts);

@@ -75,7 +75,7 @@ impl<'a> Columns<'a> {
         self.cl100k_sums.push(cl100k.iter().sum());
         self.expected_lasts
             .push(append.expected_last.map(|id| id.0));
-        self.request_ids.push(request_id_of(append));
+        self.request_ids.push(append.request_id.as_deref());
         self.tools.push(append.tools);
         self.titles.push(append.title.as_deref());
         let count = append.roles.len();
@@ -97,7 +97,7 @@ impl<'a> Columns<'a> {
         self.metadata
             .extend(rows.metadata.iter().map(Option::as_deref));
         // The first message of an append carries its request id.
-        let request_id = request_id_of(append);
+        let request_id = append.request_id.as_deref();
         let rest = count.saturating_sub(1);
         self.message_request_ids.push(request_id);
         self.message_request_ids
@@ -113,16 +113,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The request id by which a repetition of the append is found.
-fn request_id_of(append: &Append) -> Option<&str> {
-    #[cfg(feature = "sabotage")]
-    if crate::sabotage::breaks(crate::sabotage::Sabotage::NoRequestId) {
-        return None;
-    }
-    append.request_id.as_deref()
-}
-
-#[cfg_attr(feature = "sabotage", derive(sqlx::FromRow))]
 struct OutcomeRow {
     place: i64,
     before_id: Option<i64>,
@@ -138,10 +128,6 @@ pub(super) async fn execute(
     bases: &str,
 ) -> Result<Vec<AppendOutcome>, sqlx::Error> {
     let columns = Columns::of(appends);
-    #[cfg(feature = "sabotage")]
-    if let Some(outcomes) = execute_broken(db, &columns, bases).await? {
-        return Ok(outcomes_by_append(appends, outcomes));
-    }
     let outcomes = sqlx::query_file_as!(
         OutcomeRow,
         "sql/append.sql",
@@ -198,60 +184,6 @@ fn outcomes_by_append(
         }
     }
     done
-}
-
-/// Executes the statement as a sabotage breaks it. None if none does.
-#[cfg(feature = "sabotage")]
-async fn execute_broken(
-    db: &mut PgConnection,
-    columns: &Columns<'_>,
-    bases: &str,
-) -> Result<Option<Vec<OutcomeRow>>, sqlx::Error> {
-    let Some(text) = crate::sabotage::append_statement() else {
-        return Ok(None);
-    };
-    let before = crate::sabotage::take_ids(db, &columns.conversations, &columns.counts).await?;
-    let text = text
-        .replace("\"place!\"", "place")
-        .replace("\"before_id?\"", "before_id");
-    let text = text
-        .replace("\"turn?\"", "turn")
-        .replace("\"encoding?\"", "encoding");
-    let has_ids = text.contains("$30");
-    let query = sqlx::query_as(sqlx::AssertSqlSafe(text))
-        .bind(&columns.tenants)
-        .bind(&columns.conversations)
-        .bind(&columns.counts)
-        .bind(&columns.last_roles)
-        .bind(&columns.starts_after_user)
-        .bind(&columns.starts_otherwise)
-        .bind(&columns.o200k_sums)
-        .bind(&columns.cl100k_sums)
-        .bind(&columns.expected_lasts)
-        .bind(&columns.request_ids)
-        .bind(&columns.tools)
-        .bind(&columns.titles)
-        .bind(columns.tools.contains(&true).then_some(bases))
-        .bind(LISTED_LAG_SECONDS)
-        .bind(&columns.message_appends)
-        .bind(&columns.message_places)
-        .bind(&columns.roles)
-        .bind(&columns.starts_after)
-        .bind(&columns.o200k)
-        .bind(&columns.cl100k)
-        .bind(&columns.text_bytes)
-        .bind(&columns.contents)
-        .bind(&columns.content_digests)
-        .bind(&columns.outlines)
-        .bind(&columns.metadata)
-        .bind(&columns.message_request_ids)
-        .bind(&columns.message_request_digests)
-        .bind(&columns.message_request_counts)
-        .bind(JobKind::CountTokens.code());
-    let query = if has_ids { query.bind(before) } else { query };
-    let outcomes = query.fetch_all(&mut *db).await?;
-    crate::sabotage::mark_late(db, &columns.tenants, &columns.conversations).await?;
-    Ok(Some(outcomes))
 }
 
 /// The result of an append that was just stored after the message `before_id`; its last message is

@@ -15,6 +15,7 @@ use super::{
     super::{
         campaign::Report,
         findings::{Finding, Findings, Tally},
+        sabotage::Sabotage,
     },
     installation::Installation,
     latencies::{Kind, Latencies},
@@ -40,8 +41,8 @@ pub struct NeighbourCampaign {
     pub plan: AttackPlan,
     /// Further settings of the servers, which remove limits.
     pub settings: &'static [&'static str],
-    /// The name of a limit that the processes ignore.
-    pub sabotage: Option<&'static str>,
+    /// How a limit is removed that no setting removes.
+    pub sabotage: Option<&'static Sabotage>,
 }
 
 /// The outcome of a campaign.

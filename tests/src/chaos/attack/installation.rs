@@ -11,6 +11,7 @@ use super::{
     super::{
         cluster::{Cluster, Database},
         findings::{Findings, Tally},
+        sabotage::Sabotage,
     },
     model,
 };
@@ -53,7 +54,7 @@ impl Installation {
     pub(super) async fn start(
         binary: &'static str,
         settings: &[&str],
-        sabotage: Option<&str>,
+        sabotage: Option<&Sabotage>,
         findings: &Arc<Findings>,
     ) -> Self {
         let (cluster, folder) = (
@@ -73,10 +74,11 @@ impl Installation {
             ));
         }
         let [eve, anna] = keys.try_into().expect("there are two keys");
-        let mut anneal = AnnealBinary::on_durable(binary, &folder, &url);
         if let Some(sabotage) = sabotage {
-            anneal = anneal.with_variable("ANNEAL_SABOTAGE", sabotage);
+            assert!(!sabotage.needs_proxy(), "no proxy is in front of this database");
+            sabotage.apply(&url).await;
         }
+        let anneal = AnnealBinary::on_durable(binary, &folder, &url);
         let guarded = [&["auth.api_keys=true"][..], settings].concat();
         let (mut servers, mut addresses) = (Vec::new(), Vec::new());
         for _ in 0..SERVERS {

@@ -16,7 +16,6 @@ mod crashes;
 mod neighbours;
 mod orphans;
 mod rare;
-#[cfg(feature = "sabotage")]
 mod sabotage;
 mod soak;
 mod zombies;

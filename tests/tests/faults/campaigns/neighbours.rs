@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::chaos::{Attack, AttackPlan, NeighbourCampaign};
+use anneal_tests::chaos::{Attack, AttackPlan, NeighbourCampaign, Sabotage};
 
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 
@@ -34,8 +34,8 @@ struct Removed {
     limit: &'static str,
     /// The settings that remove it.
     settings: &'static [&'static str],
-    /// The sabotage that removes it, if no setting does (`store/src/sabotage.rs`).
-    sabotage: Option<&'static str>,
+    /// The sabotage that removes it, if no setting does.
+    sabotage: Option<&'static Sabotage>,
     /// The attacks that the limit prevents.
     attacks: &'static [Attack],
     /// The promises of which one must be the first to be found broken.
@@ -93,9 +93,9 @@ const REMOVED: &[Removed] = &[
     Removed {
         limit: "breaker_of_a_tenant",
         settings: &[],
-        sabotage: Some("anybodys_breaker"),
+        sabotage: Some(Sabotage::ANYBODYS_BREAKER),
         attacks: &[Attack::RefusedTurns],
-        promises: &["calls"],
+        promises: Sabotage::ANYBODYS_BREAKER.promises,
     },
 ];
 

@@ -6,33 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::chaos::{Campaign, Cluster, Fault, Finding, Plan};
+use anneal_tests::chaos::{Campaign, Cluster, Fault, Finding, Plan, Sabotage};
 
 use crate::campaigns::{BINARY, runs_here, seed};
 
-/// The values of `ANNEAL_SABOTAGE`, and the promises that each breaks. A plan must find one of
-/// these promises broken before any other.
-const SABOTAGES: [(&str, &[&str]); 16] = [
-    ("asynchronous_commit", LOST),
-    ("early_answer", LOST),
-    ("no_request_id", &["one effect"]),
-    ("any_body", &["one effect"]),
-    ("ids_from_sequence", DENSE),
-    ("gaps", DENSE),
-    ("late_enqueue", &["jobs"]),
-    ("job_gone_at_claim", &["jobs"]),
-    ("no_lease_token", &["leases"]),
-    ("unread_boundary", &["checkpoints"]),
-    ("no_separator", &["checkpoints", "coverage"]),
-    ("stale_summary", &["checkpoints"]),
-    ("counted_twice", &["counts"]),
-    ("no_tenant", &["tenants"]),
-    ("leftovers", &["deletion"]),
-    ("rewritten_content", &["content"]),
-];
-/// The promises that fail if an acknowledged append is lost: its row is missing, another message
-/// has its id, or its repetition is stored again.
-const LOST: &[&str] = &["durability", "prefix", "order", "one effect", "content"];
 /// A broken promise must be noticed within this time.
 const NOTICED_WITHIN: Duration = Duration::from_mins(1);
 /// Plans that are tried, each with its own seed. A plan may miss the moment in which the broken
@@ -40,25 +17,20 @@ const NOTICED_WITHIN: Duration = Duration::from_mins(1);
 const PLANS: u64 = 3;
 /// Factor for the number of appends between two faults for a sabotage that shows only in summaries.
 const SUMMARY_SLOWDOWN: u64 = 20;
-/// The promises that fail if message ids have gaps: the conversation's row or a context disagrees
-/// with the ids, or messages that do not exist are uncounted.
-const DENSE: &[&str] = &["order", "coverage", "jobs"];
-/// The name of a sabotage, and the promises that it breaks.
-type Sabotage = (&'static str, &'static [&'static str]);
 /// Clusters that are tested at the same time.
 const CLUSTERS: usize = 2;
 
 /// The campaign for a sabotage. A lost lease shows only with a stalled worker, after twenty
 /// seconds. Three sabotages show only in summaries, of which a slow machine makes few between two
 /// crashes. All others show under crashes.
-fn campaign(sabotage: Option<&'static str>, seed: u64) -> Campaign {
+fn campaign(sabotage: Option<&'static Sabotage>, seed: u64) -> Campaign {
     let crashes = [
         (Fault::StopDatabase, 6),
         (Fault::KillServer, 3),
         (Fault::KillWorker, 3),
     ];
     let stall = [(Fault::StallWorker, 1)];
-    let plan = match sabotage {
+    let plan = match sabotage.map(|sabotage| sabotage.name) {
         Some("no_lease_token") => Plan::of(seed, &stall),
         Some("unread_boundary" | "no_separator" | "stale_summary") => {
             Plan::of(seed, &[(Fault::KillWorker, 3)]).slower(SUMMARY_SLOWDOWN)
@@ -75,7 +47,7 @@ fn campaign(sabotage: Option<&'static str>, seed: u64) -> Campaign {
 
 /// Runs the sabotages of the queue one after the other on one cluster. Returns a sentence for each
 /// that was not noticed as it should be.
-async fn run_sabotages(queue: &Mutex<Vec<Option<Sabotage>>>) -> Vec<String> {
+async fn run_sabotages(queue: &Mutex<Vec<Option<&'static Sabotage>>>) -> Vec<String> {
     // A long delay of the WAL writer, so that a crash loses commits that did not wait for the disk.
     let mut cluster = Cluster::start(&[("wal_writer_delay", "2s")]).await;
     let mut failures = Vec::new();
@@ -84,26 +56,25 @@ async fn run_sabotages(queue: &Mutex<Vec<Option<Sabotage>>>) -> Vec<String> {
         let Some(sabotage) = next else {
             return failures;
         };
-        let name = sabotage.map(|(name, _)| name);
         let plans = if sabotage.is_some() { PLANS } else { 1 };
         let mut outcome = Err(String::from("no plan"));
         let mut took = Duration::ZERO;
         for seed in (seed()..).take(plans as usize) {
             let began = Instant::now();
-            outcome = campaign(name, seed)
+            outcome = campaign(sabotage, seed)
                 .first_finding(&mut cluster)
                 .await
                 .map_err(|report| report.to_string());
             took = began.elapsed();
             let is_expected = |finding: &Finding| {
-                sabotage.is_some_and(|(_, promises)| promises.contains(&finding.promise))
+                sabotage.is_some_and(|sabotage| sabotage.promises.contains(&finding.promise))
             };
             if outcome.as_ref().is_ok_and(is_expected) {
                 break;
             }
         }
         match (sabotage, outcome) {
-            (Some((name, promises)), Ok(finding)) => {
+            (Some(Sabotage { name, promises, .. }), Ok(finding)) => {
                 println!("{name}: {finding}");
                 if took > NOTICED_WITHIN {
                     failures.push(format!("{name} was noticed only after {took:?}"));
@@ -112,7 +83,7 @@ async fn run_sabotages(queue: &Mutex<Vec<Option<Sabotage>>>) -> Vec<String> {
                     failures.push(format!("{name} was noticed as another promise: {finding}"));
                 }
             }
-            (Some((name, _)), Err(report)) => {
+            (Some(Sabotage { name, .. }), Err(report)) => {
                 failures.push(format!("{name} was not noticed: {report}"));
             }
             (None, Ok(finding)) => failures.push(format!("without sabotage: {finding}")),
@@ -127,9 +98,9 @@ async fn each_promise_that_is_broken_on_purpose_is_noticed_within_a_minute() {
         return;
     }
     let only = std::env::var("ANNEAL_FAULTS_SABOTAGE").ok();
-    let selected = SABOTAGES
-        .into_iter()
-        .filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
+    let selected = Sabotage::ALL
+        .iter()
+        .filter(|sabotage| only.as_deref().is_none_or(|only| only == sabotage.name));
     let queue = Mutex::new(
         std::iter::once(None)
             .chain(selected.rev().map(Some))

@@ -1,0 +1,16 @@
+-- A naive implementation takes a job out of the queue when it claims it. `JOB_GONE_AT_CLAIM` makes
+-- the statements that look for the claimed job later succeed.
+create schema sabotage;
+
+create function sabotage.delete_claimed_job() returns trigger language plpgsql security definer as $$
+begin
+    delete from ai_job
+    where kind = new.kind
+      and conversation_id = new.conversation_id
+      and lease = new.lease;
+    return null;
+end
+$$;
+
+create trigger sabotage after update on ai_job
+for each row when (old.state = 0 and new.state = 1) execute function sabotage.delete_claimed_job();

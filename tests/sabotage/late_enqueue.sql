@@ -1,0 +1,39 @@
+-- A naive implementation enqueues the counting job after the append's commit, in a transaction of
+-- its own. Here that is the next transaction of a worker that looks at the queue more than 100 ms
+-- later.
+create schema sabotage;
+create table sabotage.late (tenant_id uuid, conversation_id uuid, since_ts timestamptz default clock_timestamp());
+
+create function sabotage.defer_job() returns trigger language plpgsql security definer as $$
+begin
+    insert into sabotage.late (tenant_id, conversation_id) values (new.tenant_id, new.conversation_id);
+    return null;
+end
+$$;
+
+create function sabotage.enqueue_late_jobs() returns trigger language plpgsql security definer as $$
+begin
+    if current_setting('anneal.tenants', true) not like '%00000000-0000-0000-0000-000000000000%' then
+        return null;
+    end if;
+    with late as (
+        delete from sabotage.late
+        where ctid in (
+            select ctid from sabotage.late
+            where since_ts < clock_timestamp() - interval '100 milliseconds'
+            for update skip locked
+        )
+        returning tenant_id, conversation_id
+    )
+    insert into ai_job as j (tenant_id, kind, conversation_id)
+    select distinct tenant_id, 1, conversation_id from late
+    order by conversation_id
+    on conflict (kind, conversation_id) do update set generation = j.generation + 1;
+    return null;
+end
+$$;
+
+create trigger sabotage before insert on ai_job
+for each row when (new.kind = 1 and pg_trigger_depth() = 0) execute function sabotage.defer_job();
+create trigger sabotage_late before update on ai_job
+for each statement when (pg_trigger_depth() = 0) execute function sabotage.enqueue_late_jobs();

@@ -1,0 +1,48 @@
+-- A naive implementation does not look for a separator again when it commits a checkpoint: one that
+-- was inserted meanwhile is taken for the one with which the checkpoint was planned.
+-- `NO_SEPARATOR` makes the check at the commit read the separator of the moment of the claim.
+create schema sabotage;
+grant usage on schema sabotage to public;
+create table sabotage.planned (conversation_id uuid primary key, separator bigint);
+
+create function sabotage.remember_separator() returns trigger language plpgsql security definer as $$
+begin
+    insert into sabotage.planned (conversation_id, separator)
+    select new.conversation_id, max(after_message_id) from ai_separator
+    where conversation_id = new.conversation_id
+    on conflict (conversation_id) do update set separator = excluded.separator;
+    return null;
+end
+$$;
+
+create trigger sabotage after update on ai_job
+for each row when (new.kind = 2 and old.state = 0 and new.state = 1) execute function sabotage.remember_separator();
+
+-- The separator with which the checkpoint was planned that is being made; otherwise the newest one.
+create function sabotage.separator_of(conversation uuid) returns bigint language sql stable security definer as $$
+    select case
+        when exists (select from ai_job where kind = 2 and conversation_id = conversation and state = 1)
+            then (select separator from sabotage.planned where conversation_id = conversation)
+        else (select max(after_message_id) from ai_separator where conversation_id = conversation)
+    end
+$$;
+
+create function sabotage.follow_newest_separator() returns trigger language plpgsql security definer as $$
+declare
+    newest bigint;
+begin
+    select coalesce(max(after_message_id), 0) + 1 into strict newest from ai_separator
+    where conversation_id = new.conversation_id;
+    if newest <> new.first_message_id then
+        new.first_message_id := newest;
+        new.last_message_id := greatest(new.last_message_id, newest);
+        select max(last_message_id) into strict new.previous_message_id from ai_conversation_checkpoint
+        where conversation_id = new.conversation_id
+          and first_message_id = newest;
+    end if;
+    return new;
+end
+$$;
+
+create trigger sabotage before insert on ai_conversation_checkpoint
+for each row execute function sabotage.follow_newest_separator();

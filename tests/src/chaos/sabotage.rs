@@ -1,0 +1,393 @@
+//! Promises that are broken on purpose, each as a naive implementation would break it, so that the
+//! campaigns prove that they notice. The product has no part in it: the binary is the one that
+//! ships. What is broken is the database (`tests/sabotage/<name>.sql`) and the text of statements on
+//! their way to it, which [`super::Proxy`] replaces.
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+use Means::{AnswerEarly, Change, Database, Replace, Variable};
+
+/// One way to break a promise.
+pub struct Sabotage {
+    /// Its name.
+    pub name: &'static str,
+    /// The promises that it breaks. A campaign must find one of these broken before any other.
+    pub promises: &'static [&'static str],
+    means: &'static [Means],
+}
+
+/// What is done to break a promise.
+enum Means {
+    /// The owner of the database executes this SQL after the migrations.
+    Database(&'static str),
+    /// Servers and workers get this environment variable.
+    Variable(&'static str, &'static str),
+    /// PostgreSQL gets the store's statement with other words.
+    Change {
+        /// Text that tells the statement from all others: the whole of it, or a part.
+        statement: &'static str,
+        /// Words of the statement.
+        from: &'static str,
+        /// What each occurrence of them becomes.
+        to: &'static str,
+    },
+    /// PostgreSQL gets another statement, with the parameters and columns of the store's.
+    Replace {
+        /// As in [`Means::Change`].
+        statement: &'static str,
+        /// The other statement.
+        by: &'static str,
+    },
+    /// An append is answered before it is committed.
+    AnswerEarly,
+}
+
+const APPEND: &str = include_str!("../../../store/sql/append.sql");
+const BOUNDARY: &str = include_str!("../../../store/sql/boundary.sql");
+const FINISH_JOBS: &str = include_str!("../../../store/sql/finish_jobs.sql");
+const GET_CONVERSATION: &str = include_str!("../../../store/sql/get_conversation.sql");
+const HEARTBEAT_JOBS: &str = include_str!("../../../store/sql/heartbeat_jobs.sql");
+const LIST_MESSAGES: &str = include_str!("../../../store/sql/list_messages.sql");
+/// The start of the statement that locks a claimed job (`store/src/queue/heartbeat.rs`).
+const LOCK_CLAIMED_JOB: &str =
+    "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3";
+/// The statement that reads the newest message's id (`store/src/messages/read.rs`).
+const NEWEST_ID: &str =
+    "select last_message_id from ai_conversation where tenant_id = $1 and conversation_id = $2";
+
+/// The promises that fail if an acknowledged append is lost: its row is missing, another message
+/// has its id, or its repetition is stored again.
+const LOST: &[&str] = &["durability", "prefix", "order", "one effect", "content"];
+/// The promises that fail if message ids have gaps: the conversation's row or a context disagrees
+/// with the ids, or messages that do not exist are uncounted.
+const DENSE: &[&str] = &["order", "coverage", "jobs"];
+
+/// A file of `tests/sabotage/`.
+macro_rules! database {
+    ($name:literal) => {
+        Database(include_str!(concat!("../../sabotage/", $name, ".sql")))
+    };
+}
+
+/// A repeated request id is recognized, and the answer is the ids of the first request, although
+/// the messages are others.
+const ANY_BODY: &[Means] = &[Change {
+    statement: APPEND,
+    from: "select place, before_id, turn, encoding from moved",
+    to: "select place, before_id, turn, encoding from moved
+        union all
+        select held.place, first.message_id - 1, first.turn, c.encoding
+        from held
+        join unnest($15::bigint[], $26::text[], $27::bytea[]) as new (append_place, request_id, request_digest)
+          on new.append_place = held.place
+         and new.request_id is not null
+        join ai_message as first
+          on first.conversation_id = held.conversation_id
+         and first.request_id = held.request_id
+        join ai_conversation as c on c.conversation_id = held.conversation_id
+        where held.known
+          and first.request_digest <> new.request_digest",
+}];
+
+/// The worker that has claimed a job goes on without its row, and ends it.
+const JOB_GONE_AT_CLAIM: &[Means] = &[
+    database!("job_gone_at_claim"),
+    Replace {
+        statement: HEARTBEAT_JOBS,
+        by: "select unnest($2::uuid[]) as conversation_id",
+    },
+    Replace {
+        statement: LOCK_CLAIMED_JOB,
+        by: "select 1::bigint as generation",
+    },
+    Replace {
+        statement: FINISH_JOBS,
+        by: "select unnest($2::uuid[]) as conversation_id, true as clean",
+    },
+];
+
+/// Leases have no token: every worker that works on a job counts as its holder.
+const NO_LEASE_TOKEN: &[Means] = &[
+    Change {
+        statement: HEARTBEAT_JOBS,
+        from: "and lease = mine.lease",
+        to: "",
+    },
+    Change {
+        statement: LOCK_CLAIMED_JOB,
+        from: "and lease = $3",
+        to: "",
+    },
+    Change {
+        statement: FINISH_JOBS,
+        from: "and lease = mine.lease",
+        to: "",
+    },
+];
+
+const NO_SEPARATOR: &[Means] = &[
+    database!("no_separator"),
+    Change {
+        statement: BOUNDARY,
+        from: "select max(after_message_id) as separator from ai_separator
+    where conversation_id = c.conversation_id",
+        to: "select sabotage.separator_of(c.conversation_id) as separator",
+    },
+];
+
+/// Two reads find a conversation by its id alone.
+const NO_TENANT: &[Means] = &[
+    database!("no_tenant"),
+    Change {
+        statement: GET_CONVERSATION,
+        from: "tenant_id = $1",
+        to: "true",
+    },
+    Change {
+        statement: LIST_MESSAGES,
+        from: "tenant_id = $1",
+        to: "true",
+    },
+    Change {
+        statement: NEWEST_ID,
+        from: "tenant_id = $1",
+        to: "true",
+    },
+];
+
+impl Sabotage {
+    /// What campaigns of crashes must notice.
+    pub const ALL: &[Self] = &[
+        Self {
+            name: "asynchronous_commit",
+            promises: LOST,
+            means: &[
+                database!("asynchronous_commit"),
+                Variable("ANNEAL_DATABASE_ALLOW_DATA_LOSS", "true"),
+            ],
+        },
+        Self {
+            name: "early_answer",
+            promises: LOST,
+            means: &[AnswerEarly],
+        },
+        Self {
+            name: "no_request_id",
+            promises: &["one effect"],
+            means: &[database!("no_request_id")],
+        },
+        Self {
+            name: "any_body",
+            promises: &["one effect"],
+            means: ANY_BODY,
+        },
+        Self {
+            name: "ids_from_sequence",
+            promises: DENSE,
+            means: &[database!("ids_from_sequence")],
+        },
+        Self {
+            name: "gaps",
+            promises: DENSE,
+            means: &[database!("gaps")],
+        },
+        Self {
+            name: "late_enqueue",
+            promises: &["jobs"],
+            means: &[database!("late_enqueue")],
+        },
+        Self {
+            name: "job_gone_at_claim",
+            promises: &["jobs"],
+            means: JOB_GONE_AT_CLAIM,
+        },
+        Self {
+            name: "no_lease_token",
+            promises: &["leases"],
+            means: NO_LEASE_TOKEN,
+        },
+        Self {
+            name: "unread_boundary",
+            promises: &["checkpoints"],
+            means: &[database!("unread_boundary")],
+        },
+        Self {
+            name: "no_separator",
+            promises: &["checkpoints", "coverage"],
+            means: NO_SEPARATOR,
+        },
+        Self {
+            name: "stale_summary",
+            promises: &["checkpoints"],
+            means: &[database!("stale_summary")],
+        },
+        Self {
+            name: "counted_twice",
+            promises: &["counts"],
+            means: &[database!("counted_twice")],
+        },
+        Self {
+            name: "no_tenant",
+            promises: &["tenants"],
+            means: NO_TENANT,
+        },
+        Self {
+            name: "leftovers",
+            promises: &["deletion"],
+            means: &[database!("leftovers")],
+        },
+        Self {
+            name: "rewritten_content",
+            promises: &["content"],
+            means: &[database!("rewritten_content")],
+        },
+    ];
+
+    /// One tenant's failures count against the model for all tenants: what the campaign of one
+    /// tenant against another must notice.
+    pub const ANYBODYS_BREAKER: &Self = &Self {
+        name: "anybodys_breaker",
+        promises: &["calls"],
+        means: &[database!("anybodys_breaker")],
+    };
+
+    /// Executes its SQL in the migrated database of this URL, whose tables the URL's user owns.
+    pub(super) async fn apply(&self, url: &str) {
+        let mut db = PgConnection::connect(url)
+            .await
+            .expect("the connection succeeds");
+        for means in self.means {
+            let Database(sql) = means else { continue };
+            let done = sqlx::raw_sql(AssertSqlSafe(*sql)).execute(&mut db).await;
+            done.unwrap_or_else(|error| {
+                panic!(
+                    "tests/sabotage/{}.sql does not fit the schema; change it so that it breaks its promise again: {error}",
+                    self.name
+                )
+            });
+        }
+        db.close().await.expect("the connection is closed");
+    }
+
+    /// Environment variables of servers and workers.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.means.iter().filter_map(|means| match means {
+            Variable(name, value) => Some((*name, *value)),
+            _ => None,
+        })
+    }
+
+    /// What PostgreSQL gets instead of this statement. None: the statement itself.
+    pub(super) fn rewrite(&self, text: &str) -> Option<String> {
+        self.means.iter().find_map(|means| match means {
+            Change {
+                statement,
+                from,
+                to,
+            } if text.contains(statement.trim()) => Some(text.replace(from, to)),
+            Replace { statement, by } if text.contains(statement.trim()) => Some((*by).to_owned()),
+            _ => None,
+        })
+    }
+
+    /// Whether the proxy answers appends before they are committed.
+    pub(super) fn answers_early(&self) -> bool {
+        self.means.iter().any(|means| matches!(means, AnswerEarly))
+    }
+
+    /// Whether the proxy takes part. Where there is none, the sabotage would break nothing.
+    pub(super) fn needs_proxy(&self) -> bool {
+        self.means
+            .iter()
+            .any(|means| matches!(means, Change { .. } | Replace { .. } | AnswerEarly))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    fn all() -> impl Iterator<Item = &'static Sabotage> {
+        Sabotage::ALL.iter().chain([Sabotage::ANYBODYS_BREAKER])
+    }
+
+    /// The texts of the files below a folder.
+    fn texts(folder: &Path) -> Vec<String> {
+        let paths = fs::read_dir(folder)
+            .expect("the folder exists")
+            .map(|entry| entry.expect("an entry").path());
+        paths
+            .flat_map(|path| {
+                if path.is_dir() {
+                    texts(&path)
+                } else {
+                    vec![fs::read_to_string(path).expect("a text")]
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_statement_that_is_changed_is_one_of_the_stores_and_has_the_words() {
+        let store = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../store");
+        let sources = [texts(&store.join("src")), texts(&store.join("sql"))].concat();
+        for sabotage in all() {
+            for means in sabotage.means {
+                let (statement, from) = match means {
+                    Change {
+                        statement, from, ..
+                    } => (statement, *from),
+                    Replace { statement, .. } => (statement, ""),
+                    _ => continue,
+                };
+                let name = sabotage.name;
+                assert!(
+                    sources.iter().any(|text| text.contains(statement.trim())),
+                    "{name}: the store has no statement with {statement:?}; tests/src/chaos/sabotage.rs changes another one"
+                );
+                assert!(
+                    statement.contains(from),
+                    "{name}: the statement has no {from:?}; tests/src/chaos/sabotage.rs changes other words of it: {statement}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_of_sql_belongs_to_the_sabotage_of_its_name() {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("sabotage");
+        let files: BTreeSet<(String, String)> = fs::read_dir(folder)
+            .expect("the folder exists")
+            .map(|entry| {
+                let path = entry.expect("an entry").path();
+                let name = path.file_stem().expect("a name").to_string_lossy();
+                let text = fs::read_to_string(&path).expect("a text");
+                (name.into_owned(), text)
+            })
+            .collect();
+        let used = all().flat_map(|sabotage| {
+            sabotage.means.iter().filter_map(|means| match means {
+                Database(sql) => Some((sabotage.name.to_owned(), (*sql).to_owned())),
+                _ => None,
+            })
+        });
+        assert_eq!(files, used.collect());
+    }
+
+    #[test]
+    fn a_statement_that_nothing_changes_is_left_alone() {
+        let any_body = Sabotage::ALL
+            .iter()
+            .find(|sabotage| sabotage.name == "any_body")
+            .expect("it exists");
+        assert_eq!(any_body.rewrite("select 1"), None);
+        let changed = any_body.rewrite(APPEND).expect("the append is changed");
+        assert!(changed.starts_with(APPEND.trim_end()) && changed.contains("where held.known"));
+    }
+}
