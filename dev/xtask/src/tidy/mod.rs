@@ -5,7 +5,9 @@ mod allowances;
 mod circles;
 mod dependencies;
 mod durability;
+mod imports;
 mod job_kinds;
+mod layers;
 mod lengths;
 mod lints;
 mod names;
@@ -53,7 +55,8 @@ impl fmt::Display for Finding {
 /// A rule: returns the violations in a tree. A rule whose folder does not exist returns none.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
+    layers::respected,
     circles::absent,
     verbs::imperative,
     dependencies::crates,
@@ -119,11 +122,11 @@ mod tests {
 
     #[test]
     fn a_finding_reads_path_line_rule_sentence() {
-        let findings = check(&Tree::of(&[("core/src/utils.rs", "//! Bad.\n")]));
+        let findings = check(&Tree::of(&[("dev/bench/src/utils.rs", "//! Bad.\n")]));
         let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
-            ["core/src/utils.rs:1: name: `utils` says nothing; name it after what it holds"]
+            ["dev/bench/src/utils.rs:1: name: `utils` says nothing; name it after what it holds"]
         );
     }
 
