@@ -1,4 +1,5 @@
-//! Renders a context as one JSON object that a provider accepts. One file for each format.
+//! Renders a context as one JSON object that a provider accepts. One file for each format:
+//! `anthropic`, `gemini`, `openai`, and `neutral`, which has roles and parts as they are stored.
 //!
 //! Build the context with the same format in its [`Ask`](crate::context::Ask): content that a
 //! provider refuses is repaired there, where it is counted and reported. Rendering changes only the

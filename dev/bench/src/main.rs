@@ -6,6 +6,18 @@
 //! `anneal-bench replay-simulated` replays real transcripts without a service and starts none of
 //! these processes. `anneal-bench replay [FAMILY]`, built with the feature `replay`, replays them
 //! through a service in this process.
+//!
+//! - `scenarios`: one file per measurement. `replay`: replays of transcripts.
+//! - `pace`: how long and how often to measure.
+//! - `stack`: the measured PostgreSQL, server and worker. `processes`: further processes beside
+//!   them. `process_log`: tells from a log when a process is ready. `silent_model`: a model that
+//!   does not answer.
+//! - `load`: makes calls. `conversations`: the conversations that they append to. `history`:
+//!   creates long ones with SQL.
+//! - `database`: statements on PostgreSQL itself. `pgbench`, `pgbench_log`: the baseline for
+//!   appends. `backlog`: how many messages wait for their counts.
+//! - `figures`, `latencies`: the results. `environment`: the machine and the build. `report`,
+//!   `plots`: print, write and draw the results.
 
 mod backlog;
 mod conversations;
@@ -37,58 +49,58 @@ use scenarios::{
 };
 use stack::BenchStack;
 
-/// Measures anneal through its doors. Exits with 0 also where targets are missed: the last line
-/// counts them.
+/// Measures anneal through gRPC. Exits with 0 even if targets are missed; the last line says how
+/// many.
 #[derive(Debug, Parser)]
 #[command(name = "anneal-bench")]
 struct Arguments {
-    /// What is measured; when not said, all but the replays.
+    /// The scenario to measure [default: all except the replays]
     scenario: Option<Scenario>,
-    /// With `replay`: one family of transcripts.
+    /// With `replay`: the only family of transcripts to replay
     family: Option<String>,
-    /// With `footprint`: how long it is under load.
+    /// With `footprint`: minutes under load
     #[arg(long)]
     minutes: Option<u64>,
-    /// One short round of everything, to see whether it runs: its figures say nothing.
+    /// One short round, to see whether it runs. Its figures mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Also draws docs/performance/SCENARIO.svg; not what a quick run says.
+    /// Also draw docs/performance/SCENARIO.svg
     #[arg(long, conflicts_with = "quick")]
     plots: bool,
 }
 
-/// What can be measured. Without `replay` and `replay-simulated`, all of it is `make bench`.
+/// The scenarios. `make bench` measures all except `replay` and `replay-simulated`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scenario {
-    /// Messages per second and their latency, beside pgbench running the same append; while a model
-    /// is dead.
+    /// Appends: messages per second and latency, compared with pgbench; also while a model is dead.
     Append,
-    /// From an append's answer to its token count; whether counting keeps up with appending.
+    /// Counting: the time from an append's answer to its token count, and whether counting keeps up.
     Jobs,
-    /// Ten times what the server can do, for half a minute.
+    /// Ten times as many appends as the server can store, for half a minute.
     Overload,
-    /// BuildContext beside the length of a history.
+    /// BuildContext on histories of different lengths.
     Context,
-    /// Tokenizers, on ordinary and hostile texts.
+    /// Tokenizers on ordinary and hostile texts.
     Count,
-    /// Whether a model that never answers is felt by others.
+    /// Latency of other calls while a model does not answer.
     Isolation,
-    /// Pages of 50 among 100,000 conversations.
+    /// ListConversations: pages of 50 among 100,000 conversations.
     Lists,
-    /// ResolveSession of sessions that are there.
+    /// ResolveSession of existing sessions.
     Resolve,
-    /// WAL bytes of an append.
+    /// Bytes of PostgreSQL's log (WAL) per append.
     #[value(name = "write_cost")]
     WriteCost,
     /// Memory of a server with 1,000 streams, and of a worker that counts 40 MB.
     Memory,
-    /// How soon a server serves.
+    /// The time from the start of a process until it works.
     Start,
-    /// What the service takes on disk, and what it holds under load.
+    /// Bytes on disk per message, and table bloat after a mixed load.
     Footprint,
-    /// Transcripts through a service, metered like a provider: needs the feature `replay`.
+    /// Replays transcripts through a service and meters the cost at a provider. Needs the feature
+    /// `replay`.
     Replay,
-    /// Transcripts without a service.
+    /// Replays transcripts without a service.
     ReplaySimulated,
 }
 

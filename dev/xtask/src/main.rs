@@ -1,4 +1,11 @@
 //! The project's own chores, run as `cargo xtask ci | tidy | sql | instructions | fuzz`.
+//!
+//! - `ci`: the gate, step by step.
+//! - `tidy`: the rules that a machine can check.
+//! - `sql`: brings the offline query data in `.sqlx/` up to date.
+//! - `instructions`: counts instructions and compares them with the recorded counts.
+//! - `fuzz`: builds the fuzz targets and runs them.
+//! - `cargo`: runs cargo for these chores.
 
 mod cargo;
 mod ci;

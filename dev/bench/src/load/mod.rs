@@ -1,6 +1,7 @@
 //! Generates load: calls as fast as a number of callers can make them ([`closed`]), or at a rate
 //! that does not depend on the answers ([`open`]). A call is a function of its number; no two calls
-//! of one load have the same number.
+//! of one load have the same number. `background` runs a load at the lowest priority, `tally`
+//! collects the results.
 
 mod background;
 mod closed;

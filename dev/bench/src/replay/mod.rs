@@ -1,6 +1,14 @@
 //! Compares the cost of conversations at a model provider with a prefix cache: replays real
 //! transcripts call by call with rules that swap large messages for their summaries, and compares
 //! them with the optimum, which knows the future.
+//!
+//! - `simulated`: applies the rules without a service. `service`: replays through a service.
+//! - `rules`: when a message is swapped. `oracle`: the cheapest times, computed afterwards.
+//! - `counted_conversation`: a conversation as token counts. `families`: groups of conversations.
+//! - `meter`: an ideal prefix cache. `prices`: what providers charge for input tokens.
+//! - `played_conversation`: one conversation played through a service. `context_pieces`: its
+//!   contexts as the meter reads them. `answer_checks`: checks what its answers state.
+//! - `cooling_variant`: the settings that are compared. `table`: the printed table.
 
 #[cfg(feature = "replay")]
 mod answer_checks;

@@ -1,4 +1,8 @@
 //! Tests of the checkers: what each provider refuses, and what it accepts.
+//!
+//! - `anthropic`, `gemini`, `openai`: one checker each.
+//! - `anything`: no JSON makes a checker panic.
+//! - `broken`: breaks a valid body in one place.
 
 mod anthropic;
 mod anything;

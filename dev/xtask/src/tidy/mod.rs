@@ -1,5 +1,23 @@
 //! The project's rules that a machine can check. Each rule has its own file, with tests that show
 //! it failing.
+//!
+//! Crates and modules:
+//! - `dependencies`: which crates may use which. `lints`: each inherits the workspace's lints.
+//! - `layers`: where a file belongs, and which modules may import which. `circles`: no modules
+//!   import each other. `imports`: reads the imports for both.
+//! - `module_lists`: lists of modules are complete. `paths`: paths in the pages for developers exist.
+//! - `lengths`, `names`, `verbs`: how long files and functions may be, and how they are named.
+//!
+//! What belongs together:
+//! - `rpcs`, `job_kinds`: each RPC and each kind of job has its file; an RPC has a test.
+//! - `reasons`: error reasons are documented. `rows`: each adopted behaviour has a test.
+//! - `test_folders`, `sleeps`: tests are compiled into their binary, and do not sleep.
+//!
+//! SQL:
+//! - `sql_style`: where SQL is, and its style. `schema`: columns and indexes have comments.
+//! - `tenants`: statements name the tenant. `durability`: none weakens a commit.
+//!
+//! Shared: `tree` reads the files, `rust` parses them, `allowances` waives rules in the source.
 
 mod allowances;
 mod circles;
@@ -10,6 +28,7 @@ mod job_kinds;
 mod layers;
 mod lengths;
 mod lints;
+mod module_lists;
 mod names;
 mod paths;
 mod reasons;
@@ -55,9 +74,10 @@ impl fmt::Display for Finding {
 /// A rule: returns the violations in a tree. A rule whose folder does not exist returns none.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     layers::respected,
     circles::absent,
+    module_lists::complete,
     verbs::imperative,
     dependencies::crates,
     lints::inherited,

@@ -1,4 +1,15 @@
 //! One file per RPC: parse, call the store or a use case, reply.
+//!
+//! - Conversations: `create_conversation`, `get_conversation`, `update_conversation`,
+//!   `delete_conversation`, `list_conversations`, `watch_conversation`.
+//! - Sessions: `resolve_session`, `rotate_session`.
+//! - Messages: `append_messages`, `append_large_message` (a stream of pieces), `get_message`,
+//!   `list_messages`, `insert_separator`, `delete_separator`.
+//! - Contexts: `build_context`, `stream_context`, `get_context_usage`, `report_usage`,
+//!   `classify_error` (whether a provider's error means that a context is too long), `chat`.
+//! - Checkpoints: `compact`, `list_checkpoints`, `import_checkpoint`.
+//! - Operators: `list_jobs`, `requeue_job`, `discard_job`, `get_queue_stats`, `get_model_stats`,
+//!   `verify_conversation` (checks the promises on its stored rows).
 
 pub(crate) mod append_large_message;
 pub(crate) mod append_messages;

@@ -3,10 +3,15 @@
 //! the promises to the neighbour, its latencies, the health probes, the servers' memory and the
 //! logs. All choices follow from one seed.
 //!
-//! `plan` chooses the attacks, `kind` lists them, `attacker` performs them; `bodies`, `callers`,
-//! `connections`, `floods`, `jobs`, `reads` and `turns` implement them on `running_attack`, which
-//! makes their calls, and `tallies` counts what they do. `neighbour` is the client under test,
-//! `watched_conversation` checks its promises.
+//! - `campaign`: one run. `installation`: the attacked servers, worker, PostgreSQL and model.
+//!   `model`: the model that answers both tenants.
+//! - `plan`: which attack happens when. `kind`: the list of attacks. `attacker`: performs the plan.
+//! - `bodies`, `callers`, `connections`, `floods`, `jobs`, `reads`, `turns`: the attacks by what
+//!   they use. `stored_conversations`: conversations that some of them need.
+//! - `running_attack`: makes the calls of an attack. `tallies`: counts what attacks do.
+//! - `neighbour`: the client under test. `neighbour_state`: the state that its clients share.
+//! - `watched_conversation`: the promises about one conversation. `latencies`: the latencies that
+//!   the campaign checks.
 
 mod attacker;
 mod bodies;
