@@ -1,4 +1,6 @@
-//! Background jobs: their kinds, leases, and the backoff after a failure.
+//! Background jobs: their kinds, leases, and the backoff after a failure. Whether a failed job is
+//! retried at all: `worker/src/retry_policy.rs`. After [`MAX_ATTEMPTS`] starts
+//! `store/sql/fail_job.sql` gives a job up.
 
 use std::time::Duration;
 

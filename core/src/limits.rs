@@ -1,4 +1,7 @@
 //! Limits of requests, stored data and connections. Each name ends in its unit.
+//!
+//! [`REQUEST_BYTES`] is applied where a request is received, by `server/src/grpc/server.rs` and
+//! `server/src/http/extractors.rs`; limits of fields when a request is parsed.
 
 /// Messages in one append.
 pub const MESSAGES_PER_APPEND: usize = 100;

@@ -1,4 +1,5 @@
-//! Why a model gave no answer, grouped by how the caller reacts.
+//! Why a model gave no answer, grouped by how the caller reacts. `http.rs` makes one attempt; the
+//! callers of [`CallFailure::is_retryable`] retry.
 
 use std::time::Duration;
 

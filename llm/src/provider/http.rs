@@ -1,5 +1,9 @@
 //! HTTP calls to a provider: one client per provider; each call keeps its limits. Reads the header
 //! `Retry-After` of an error.
+//!
+//! This file makes one attempt and never repeats it. `failure.rs` says which failures may be retried
+//! (429 and 5xx among them). Callers retry: the model gateway repeats the calls of a summary, and a
+//! chat turn passes the delay on to its client.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Answers as server-sent events.
+//! Answers as server-sent events. What a `Last-Event-ID` means is decided per endpoint:
+//! `resumable_turns/resume_point.rs` for turns, `usecases/watch/position.rs` for watches.
 
 use std::time::Duration;
 

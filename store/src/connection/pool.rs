@@ -1,5 +1,6 @@
 //! Pools of connections: deadpool over sqlx's PostgreSQL connection. A call waits for its tenant's
 //! share first, then for a free connection; both waits together are bounded.
+//! `row_security.rs` restricts the connection to the tenants of the call.
 
 use std::{sync::Arc, time::Duration};
 

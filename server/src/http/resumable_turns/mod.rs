@@ -6,7 +6,8 @@
 //! - `log_budget`: the memory of logs; which log is discarded first
 //! - `prefix_match`: whether a log continues what a reader has received
 //! - `reader`: what one reader gets from a log
-//! - `resume_point`: the position of a reader, as the id of an event
+//! - `resume_point`: the position of a reader, as the id of an event, which a client sends back in
+//!   `Last-Event-ID`
 //! - `running_turns`: which turns run here; starts a turn, or joins a reader to it
 //! - `turn_log`: the log of one turn
 

@@ -1,5 +1,5 @@
 //! One reader of a log. It starts at the beginning or at its resume point, and delivers each thing
-//! once.
+//! once. `http/chat.rs` reads the resume point from the header `Last-Event-ID`.
 
 use std::sync::Arc;
 
