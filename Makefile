@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 MINUTES ?= 60
 .PHONY: help up test nightly tools check soak fuzz drill compatibility bench advisories images sbom
 
-help: ## lists what can be made
+help: ## lists the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## installs what is missing, builds, runs the main job on a sample conversation
@@ -24,7 +24,7 @@ up: ## installs what is missing, builds, runs the main job on a sample conversat
 test: tools ## the gate: format, rules, licences, query data, lints, docs; tests on the newest PostgreSQL and on the installed one
 	cargo xtask ci
 
-nightly: tools ## the gate, and what it leaves out for its length: instruction counts, fuzzing, wide matrices, long campaigns
+nightly: tools ## the gate and the long checks: instruction counts, fuzzing, wide matrices, long campaigns
 	@scripts/debian.sh valgrind
 	cargo xtask ci --nightly
 
@@ -40,14 +40,14 @@ check: ## the quick part of the gate: format, rules, lints
 # Does not use nextest, which ends long tests. ANNEAL_FAULTS_SEED=… replays one plan.
 # CAMPAIGN=neighbours runs only the attack of one tenant on another; CAMPAIGN=soak:: only the
 # crashes.
-soak: ## crashes everything under load for MINUTES (60), then lets one tenant attack another for ten of them; checks every promise
+soak: ## kills processes under load for MINUTES (60), then lets one tenant attack another for ten minutes; checks every promise
 	@scripts/postgres.sh
 	@scripts/debian.sh faketime
 	ANNEAL_FAULTS_MINUTES=$(MINUTES) cargo test --locked --package anneal-tests --all-features --test faults $(or $(CAMPAIGN),soak) -- --nocapture --test-threads=1
 
 # make fuzz TARGET=importers runs one target. Inputs that a run finds stay in target/fuzz/; KEEP=1
 # adds them to dev/fuzz/corpus/ at the end.
-fuzz: ## feeds bytes from nowhere to whatever reads some from outside, for MINUTES (60) in all; prints executions and coverage
+fuzz: ## runs all fuzz targets for MINUTES (60) in all; prints executions and coverage
 	cargo xtask fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET)) $(if $(KEEP),--keep)
 
 # Not part of the gate, because it needs https://github.com/RustSec/advisory-db.
@@ -59,11 +59,11 @@ advisories: ## looks for known vulnerabilities in everything that is linked
 images: ## pins the images of Dockerfile and docker-compose.yml to their digests of today
 	scripts/image_digests.sh
 
-sbom: ## writes what the binary is made of to target/anneal.cdx.json (CycloneDX)
+sbom: ## writes the software bill of materials of the binary to target/anneal.cdx.json (CycloneDX)
 	@scripts/cargo_tool.sh cargo-cyclonedx .tools
 	scripts/sbom.sh target/anneal.cdx.json
 
-drill: ## loses a PostgreSQL of its own under load, restores it from backup and archive, and checks what came back
+drill: ## destroys a PostgreSQL of its own under load, restores it from backup and archive, and checks the restored data
 	cargo build --locked --package anneal-cli
 	scripts/restore_drill.sh $${CARGO_TARGET_DIR:-target}/debug/anneal
 

@@ -120,10 +120,10 @@ pub(crate) enum KeysAction {
         /// The tenant for whom it speaks
         #[arg(long, value_name = "NAME", default_value = "default")]
         tenant: String,
-        /// Who uses it
+        /// The name of the program or person that uses the key
         #[arg(long, value_name = "NAME")]
         name: String,
-        /// What it allows: read, append, admin, operator
+        /// The calls that the key allows: read, append, admin, operator
         #[arg(long, value_name = "VERBS", value_delimiter = ',', default_values = ["read", "append"])]
         verbs: Vec<String>,
         /// Days until it is refused [default: never]
@@ -242,7 +242,7 @@ pub(crate) struct ImportArguments {
     /// Files with conversations; - for standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// What kind of files they are [default: by their content]
+    /// The format of the files [default: by their content]
     #[arg(long, value_enum)]
     pub(crate) format: Option<FileFormat>,
     /// The agent that the conversations belong to [default: the one that a file names]
@@ -274,7 +274,7 @@ pub(crate) struct ExportArguments {
     /// Conversations, in the order in which they are to be written
     #[arg(required = true, value_name = "CONVERSATION")]
     pub(crate) conversations: Vec<String>,
-    /// What kind of file it becomes
+    /// The format of the file
     #[arg(long, value_enum)]
     pub(crate) format: FileFormat,
     /// The file [default: standard output]
@@ -328,12 +328,12 @@ pub(crate) enum FormatArgument {
     Gemini,
 }
 
-/// What is done because a model has refused a context.
+/// Measures after a model has refused a context as too long.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum PressureArgument {
-    /// Every oversized tool result is clipped
+    /// Clip every oversized tool result
     Truncate,
-    /// The same, and the older half gives way to a summary
+    /// Also replace the older half by a summary
     Compact,
 }
 
@@ -357,7 +357,7 @@ pub(crate) struct CompactArguments {
     pub(crate) server: ServerArguments,
     /// The conversation's id
     pub(crate) conversation: String,
-    /// What the summary should keep above all
+    /// Words for the summariser: the subject that the summary should keep above all
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) focus: String,
     /// Change nothing; say what would be cut
@@ -407,7 +407,7 @@ pub(crate) enum JobsAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct JobArguments {
-    /// What the job does
+    /// The kind of the job
     #[arg(value_enum)]
     pub(crate) kind: JobKind,
     /// The conversation's id

@@ -66,7 +66,7 @@ pub(crate) struct Config {
     pub(crate) log: LogSettings,
 }
 
-/// What a tenant's model calls may use.
+/// Limits of a tenant's model calls.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BudgetSettings {

@@ -3,7 +3,7 @@
 use anneal_formats::Format;
 use clap::ValueEnum;
 
-/// What kind of file it is.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum FileFormat {
     /// OpenAI chat messages: a JSON list, an object with `messages`, or lines of either

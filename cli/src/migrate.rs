@@ -89,8 +89,8 @@ async fn dry_run(migrations: &mut Migrations) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What happens to the rows of the older tables, one kind per line. Rare kinds are listed only if
-/// present.
+/// How many rows of the older tables are moved or left out, one kind per line. Rare kinds are
+/// listed only if present.
 fn counts_table(counts: &LegacyCounts) -> String {
     let always = [
         ("conversations", counts.conversations),

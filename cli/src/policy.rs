@@ -7,7 +7,7 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use clap::{Args, ValueEnum};
 
-/// What is overridden of the server's [session] settings.
+/// Overrides of the server's [session] settings.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PolicyArguments {
     /// A preset: default, agents, zeroclaw, claw0, ai-panel or openclaw
@@ -19,7 +19,7 @@ pub(crate) struct PolicyArguments {
     /// A checkpoint is made at this many messages of the tail; 0: never for their number
     #[arg(long, value_name = "MESSAGES")]
     max_message_count: Option<u32>,
-    /// What a checkpoint leaves in the tail: `5 turns`, `20000 tokens`, `50 %` or `last user message`
+    /// The messages that a checkpoint leaves in the tail: `5 turns`, `20000 tokens`, `50 %` or `last user message`
     #[arg(long, value_name = "AMOUNT")]
     keep_recent: Option<KeepRecent>,
     /// Messages with more tokens are summarised, and swapped once they are cool

@@ -74,8 +74,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// The same model with the window that its provider named in an error, if that is smaller or
-    /// the only one.
+    /// This model with the window that its provider named in an error, if that is smaller than the
+    /// configured window or no window is configured.
     #[must_use]
     pub fn with_learnt_window(self, learnt: Option<Tokens>) -> Self {
         let window = match (self.window, learnt) {

@@ -25,7 +25,7 @@ impl Unreadable {
 /// Remarks about an item that is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// What happened to parts of the item.
+    /// Outcomes of parts of the item that could not be kept unchanged, with their descriptions.
     pub(crate) remarks: Vec<(ImportOutcome, String)>,
     /// Fields that no reader uses. Every message may have them, so they are reported once per file.
     pub(crate) unread: Vec<String>,

@@ -3,7 +3,7 @@
 /// How a file is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// What happens at a line that cannot be read.
+    /// Whether a line that cannot be read ends the reading.
     pub strict: Strictness,
     /// Which branches of a branching session are read.
     pub branches: Branches,
@@ -11,7 +11,7 @@ pub struct ReadOptions {
     pub name: String,
 }
 
-/// What happens at a line that cannot be read.
+/// Whether a line that cannot be read ends the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strictness {
     /// The reader remarks on it and goes on.

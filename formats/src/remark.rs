@@ -41,7 +41,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// What a remark is about.
+/// The part of a file that a remark is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The file: an item before, between or after its conversations, or in all of them.
@@ -57,13 +57,13 @@ pub struct Remark {
     pub location: Location,
     /// Whether the remark is about the file or about a conversation.
     pub scope: Scope,
-    /// What happened to the item.
+    /// How much of the item was kept.
     pub outcome: ImportOutcome,
     /// A sentence that names fields and kinds, never content.
     pub what: String,
 }
 
-/// What happened to an item of a file.
+/// How much of an item of a file was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImportOutcome {
     /// Kept with a change: for example without a lone surrogate, or without bytes that are not

@@ -30,7 +30,7 @@ pub trait Summarizer: Send + Sync {
     fn summarize(&self, ask: &SummaryAsk<'_>) -> Result<Summary, SummaryFailure>;
 }
 
-/// What the summary replaces.
+/// The messages that the summary replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A run of messages: the summary becomes a checkpoint.
@@ -108,7 +108,7 @@ impl Source {
 /// The input of a summariser. Its texts are data, never instructions.
 #[derive(Clone, Copy)]
 pub struct SummaryAsk<'a> {
-    /// What the summary replaces.
+    /// The messages that the summary replaces.
     pub purpose: Purpose,
     /// Summary of the previous checkpoint, whose content the new summary must keep.
     pub previous: Option<&'a str>,
@@ -116,7 +116,7 @@ pub struct SummaryAsk<'a> {
     pub quoted: Option<Quote<'a>>,
     /// The messages in order of their ids; exactly one for [`Purpose::Message`].
     pub sources: &'a [Source],
-    /// What the summary should keep above all, in the caller's words.
+    /// The subject that the summary should keep above all, in the caller's words.
     pub focus: Option<&'a str>,
     /// Most tokens of the summary.
     pub target: Tokens,

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What a crash of the machine may lose.
+/// The data that a crash of the machine may lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// No committed data. fsync, synchronous_commit and full_page_writes keep PostgreSQL's

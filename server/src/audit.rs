@@ -21,7 +21,7 @@ const LINES_PER_SECOND: u32 = 20;
 /// Most sources whose lines are counted at the same time.
 const MAX_SOURCES: u64 = 10_000;
 
-/// What a line is about, and what its rate limit is counted by.
+/// The subject of a line. Each source has a rate limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     RefusedCredentials,

@@ -251,7 +251,7 @@ async fn report_serving_status(health: &HealthReporter, ready: bool) {
     }
 }
 
-/// What is told that the server stops.
+/// The parts of the server that must learn that it stops.
 struct Drain {
     readiness: Readiness,
     health: HealthReporter,

@@ -49,7 +49,8 @@ with ask as materialized (
         turn = c.turn + case when c.last_role = 1 then ask.starts_after_user else ask.starts_otherwise end,
         token_total = c.token_total + case when c.encoding = 1 then ask.o200k_estimate else ask.cl100k_estimate end,
         title = case when c.title_given or c.title <> '' then c.title else coalesce(ask.title, '') end,
-        -- who has begun earlier may come later, and clocks go back: times of a conversation do not
+        -- greatest: an activity time never goes back. now() may be earlier than the stored time: this
+        -- transaction may have begun earlier, or the clock was set back.
         last_activity_ts = greatest(c.last_activity_ts, now()),
         listed_ts = case
             when c.listed_ts <= now() - $14::integer * interval '1 second' then greatest(c.last_activity_ts, now())

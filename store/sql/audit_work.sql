@@ -1,5 +1,5 @@
--- Whether a conversation's work is done or has a job: how far it is counted, which kinds of jobs
--- wait, run or are dead, and whether its triggers were last checked under the same settings ($3).
+-- Whether the work of a conversation is done or has a job: the last counted message, the kinds of
+-- jobs that wait, run or are dead, and whether its triggers were last checked under the same settings ($3).
 select c.last_message_id, c.counted_message_id, (c.quiet_rules = $3::bigint) is true as "same_rules!",
     array(
         select kind from ai_job

@@ -1,8 +1,8 @@
 -- The admission state of a call to a model in a conversation: calls in flight, the tenant's usage
 -- today, whether a turn runs, and the breakers of the tenant and of the conversation. The caller
 -- holds the model's row. Every other tenant counts as a neighbour once it is created, the default
--- tenant ($4) once it has called a model. Each exists below reads one or two index entries: one
--- `exists` inside a condition on each tenant would be hashed from all of ai_model_spend.
+-- tenant ($4) once it has called a model. Each `exists` below reads one or two index entries. As a
+-- condition on each tenant, it would be hashed from all of ai_model_spend.
 select
     calls.under_way as "under_way!", calls.tenant_under_way as "tenant_under_way!",
     (

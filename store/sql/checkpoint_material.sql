@@ -1,4 +1,4 @@
--- What a checkpoint is planned from, in one snapshot: a head row (message_id 0: settings, previous
+-- The rows from which a checkpoint is planned, in one snapshot: a head row (message_id 0: settings, previous
 -- summary), then the tail without content. Cool large messages have the size of their summaries.
 -- Each row has the bytes that a summarizer would read of it. $3: settings by profile; $4: overrides
 -- of a preview.
@@ -25,7 +25,8 @@ with head as (
         order by last_message_id desc
         limit 1
     ) as k on true
-    -- Named apart (offset 0): row-level security lets no index be searched for what `->>` makes of a row.
+    -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
+    -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
       on w.tenant_id = c.tenant_id

@@ -4,10 +4,10 @@
 -- them have a due job or $8 were examined. The second part takes the oldest jobs of each: equal
 -- shares of $2, or a quarter of $2 if the others have less. The third part locks rows and skips
 -- locked ones.
--- The queue is often empty, and a plan may be made at such a time. Conditions on a job's key are
--- therefore written so that they fit no other index, nor the key by the kind alone (`is true`), and
--- without a join that could read everything as well. Conditions on an index of waiting jobs ask for
--- its order.
+-- PostgreSQL may plan this statement while the queue is empty, and keep the plan when the queue is
+-- long. Conditions on a job's key therefore match no other index and not the kind alone (`is true`),
+-- and there is no join that could become a scan of the whole table. Conditions on an index of waiting
+-- jobs also ask for its order.
 -- A row without a conversation: the walk ended at this tenant, and others may follow.
 with recursive tenants (tenant_id, steps, due, is_due) as (
     select $4::uuid, 0, 0, false
@@ -23,7 +23,7 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
         limit 1
     ) as following
     cross join lateral (
-        -- a priority at a time: the index is read only as far as rows are due
+        -- One priority at a time: the index is read only as far as rows are due.
         select following.tenant_id <> all ($9::uuid[]) and coalesce((
             select true from ai_job
             where kind = $1
@@ -79,7 +79,7 @@ with recursive tenants (tenant_id, steps, due, is_due) as (
         order by conversation_id
     ) as chosen
     cross join lateral (
-        -- limit 1: by key, row by row, in this order
+        -- limit 1: forces a nested loop by key, which locks the rows in this order.
         select conversation_id from ai_job
         where kind = $1
           and conversation_id = chosen.conversation_id

@@ -1,5 +1,5 @@
--- Bytes of content after $3 up to $4. Content that was stored unmeasured must be read to be
--- measured; that is done only while the known bytes stay within $5.
+-- Bytes of content after $3 up to $4. Content of rows without content_bytes must be
+-- read to be measured, which is done only while the known bytes stay within $5.
 select case
     when known > $5::bigint then known
     else (

@@ -42,7 +42,8 @@ with head as (
         order by epoch desc
         limit 1
     ) as p on true
-    -- Named apart (offset 0): row-level security lets no index be searched for what `->>` makes of a row.
+    -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
+    -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
       on w.tenant_id = c.tenant_id

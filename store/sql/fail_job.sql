@@ -1,5 +1,5 @@
 -- Records a failed run: the job waits $5 milliseconds or, after $6 starts, becomes a dead job. No
--- row: the lease is lost. Searched by key, whatever the plan was made for (see claim_jobs).
+-- row: the lease is lost. Rows are found by key in every plan (see claim_jobs).
 with held as materialized (
     select attempts >= $6 as dead from ai_job
     where kind = $1

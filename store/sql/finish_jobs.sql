@@ -2,7 +2,7 @@
 -- leases, $4: generations). A job is deleted if nothing arrived since the claim and it left nothing
 -- to do ($5). Otherwise it waits again, with an argument only if that arrived meanwhile. A row that
 -- is not returned: the lease is lost. A success deletes the conversation's dead job of this kind.
--- Searched by key, whatever the plan was made for (see claim_jobs).
+-- Rows are found by key in every plan (see claim_jobs).
 with held as materialized (
     select mine.conversation_id, mine.generation, locked.generation = mine.generation and not mine.more as clean
     from (

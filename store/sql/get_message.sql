@@ -8,7 +8,7 @@ select m.message_id as "message_id!", m.role as "role!", m.turn as "turn!",
     (extract(epoch from m.created_ts) * 1000000)::bigint as "created_us!", size.bytes as "bytes!"
 from ai_message as m
 cross join lateral (
-    -- offset 0: measured once, where it was stored unmeasured
+    -- offset 0: an optimisation fence, so that content without content_bytes is measured once.
     select coalesce(m.content_bytes, octet_length(m.content::text))::bigint
         + coalesce(octet_length(m.summary_cache), 0) as bytes
     offset 0

@@ -1,6 +1,6 @@
 -- Extends the leases of jobs of a kind ($1: the kind, $2: conversations, $3: leases). A row that is
--- not returned is no longer held. Locks rows in the same order as transactions of many results;
--- searched by key, whatever the plan was made for (see claim_jobs).
+-- not returned is no longer held. Locks rows in the same order as transactions of many results.
+-- Rows are found by key in every plan (see claim_jobs).
 with held as materialized (
     select mine.conversation_id
     from (

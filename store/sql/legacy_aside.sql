@@ -1,5 +1,5 @@
 -- Renames the older tables. Names of indexes are unique in the schema, so those are renamed as
--- well. The indexes that are created here serve the move, whatever keys the older tables had.
+-- well. The indexes that are created here serve the move; the older tables may lack such keys.
 do $$
 declare
     older record;

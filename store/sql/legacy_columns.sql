@@ -1,4 +1,4 @@
--- Columns of tables that have names of ours, in every schema of the search path, the current one
+-- Columns of tables that have the names of our tables, in every schema of the search path, the current one
 -- first. Their names and types tell older tables from ours.
 select n.nspname::text as schema_name, path.place, c.relname::text as table_name,
     c.relkind = 'r' as plain, a.attname::text as name, t.typname::text as type_name, t.typtype = 'e' as enumerated,

@@ -1,5 +1,5 @@
--- What prevents the older tables from being dropped, as PostgreSQL itself determines it: objects
--- that depend on them, or on what is dropped with them (columns, sequences, row types, their own
+-- Objects that prevent the older tables from being dropped, as PostgreSQL itself determines it: they
+-- depend on the tables or on objects that are dropped with these (columns, sequences, row types,
 -- keys), and are not dropped themselves.
 with recursive gone (classid, objid, older) as (
     select 'pg_class'::regclass::oid, oid, oid::regclass from pg_class
@@ -17,7 +17,7 @@ select distinct pg_describe_object(coalesce(o.refclassid, d.classid), coalesce(o
     end) || ' depends on ' || gone.older as sentence
 from gone
 join pg_depend as d on d.refclassid = gone.classid and d.refobjid = gone.objid
--- A view's rule is the view's own, and people know the view.
+-- A view depends through its rule. The view is reported, because people know its name.
 left join pg_depend as o on o.classid = d.classid and o.objid = d.objid and o.deptype = 'i'
 where d.deptype = 'n'
   and (d.classid, d.objid) not in (select classid, objid from gone)

@@ -1,4 +1,4 @@
--- Counts older rows by their fate, messages also by role, and irregular rows, the first of each
+-- Counts older rows by whether they are kept, messages also by role, and irregular rows, the first of each
 -- kind by its id. $1: most bytes of a message.
 select fate, case when fate = 'message' then role else '' end as role, count(*) as rows,
     count(*) filter (where bytes = 0) as empty,

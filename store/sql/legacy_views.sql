@@ -1,5 +1,5 @@
--- One way to read the older tables, whatever the types of their columns. Views follow a table that
--- is renamed: the same statements work before and after the older tables are renamed.
+-- Views that read the older tables in one form, independent of the types of their columns. A view
+-- follows a table that is renamed: the same statements work before and after the older tables are renamed.
 
 -- A time in microseconds, from seconds, milliseconds (above 10^11) or a timestamp; null when it is none of these.
 create function pg_temp.legacy_us(value jsonb) returns bigint language sql stable as $$
@@ -15,8 +15,8 @@ create function pg_temp.legacy_us(value jsonb) returns bigint language sql stabl
     end
 $$;
 
--- Labels made of metadata and of columns that the older tables need not have; null when they exceed what labels may hold (32 keys,
--- 4 kB: METADATA_KEYS and METADATA_BYTES of the limits).
+-- Labels from metadata and from optional columns of the older tables; null if they exceed the limits of labels (32 keys, 4 kB:
+-- METADATA_KEYS and METADATA_BYTES in core/src/limits.rs).
 create function pg_temp.legacy_labels(ids jsonb, metadata jsonb, others jsonb) returns jsonb language sql stable as $$
     select case
         when others = '{}' and coalesce(metadata, '{}') = '{}' then ids
@@ -38,7 +38,7 @@ create function pg_temp.legacy_labels(ids jsonb, metadata jsonb, others jsonb) r
     end
 $$;
 
--- A title that is longer than titles may be (512 bytes: TITLE_BYTES of the limits) is a label as well, since it is shortened.
+-- A title of more than 512 bytes (TITLE_BYTES in core/src/limits.rs) is shortened; the full title becomes a label.
 create temporary view legacy_conversation as
 select c.id::bigint as id, coalesce(c.uid::text, '') as uid, coalesce(c.creator_id::text, '') as creator,
     coalesce(c.title, '')::text as title, coalesce(c.pinned, false) as pinned,
@@ -65,7 +65,7 @@ cross join lateral (
     )) as ids
 ) as ids;
 
--- What becomes of each row. A separator is the system's when it says so, or when a summary follows it directly.
+-- The kind under which each row is moved or left out. A separator is the system's if it says so, or if a summary follows directly.
 create temporary view legacy_message as
 select m.id::bigint as id, m.conversation_id::bigint as conversation_id, t.created_us, upper(m.role::text) as role,
     coalesce(octet_length(m.content), 0)::bigint as bytes,
@@ -85,7 +85,7 @@ from ai_message as m
 cross join lateral (select pg_temp.legacy_us(to_jsonb(m.created_ts)) as created_us) as t
 left join ai_conversation as c on c.id = m.conversation_id;
 
--- What a message says, and its labels.
+-- Content and labels of a message.
 create temporary view legacy_content as
 select m.id::bigint as id, coalesce(m.content, '')::text as content, ids.ids,
     pg_temp.legacy_labels(

@@ -2,8 +2,7 @@
 -- $7), without system prompts.
 -- The index orders them by listed_ts, which is last_activity_ts or up to $9 seconds before it: the
 -- page's entries lie within that time of the entry at which the page would end by listed_ts. The
--- limit there is the largest page and one more: any plan is made for that, so that it walks the
--- index.
+-- inner limit is a constant, the largest page and one more row, so that every plan walks the index.
 with place as (
     select coalesce(timestamptz 'epoch' + $6::bigint * interval '1 microsecond', timestamptz 'infinity') as activity,
         coalesce($7, uuid 'ffffffff-ffff-ffff-ffff-ffffffffffff') as conversation_id

@@ -11,8 +11,8 @@ from (
     select message_id, sum(bytes) over (order by message_id desc) as page_bytes,
         row_number() over (order by message_id desc) as place
     from (
-        -- What was stored unmeasured is measured where what is known before it leaves room: its plain text, and what it takes
-        -- in its table, are less than it. Behind that it makes no difference.
+        -- Older rows have no content_bytes. Their content is measured here, but only up to the end of
+        -- the page: known_bytes is a lower bound, and a row after the page needs no exact size.
         select message_id, summary_bytes + case
                 when not $6::boolean then 0
                 when content_bytes is null and bytes_before <= $5::bigint then octet_length(content::text)
@@ -36,7 +36,7 @@ from (
     ) as measured
 ) as page
 cross join lateral (
-    -- limit 1: a join by key, row by row; without it a long conversation is hashed whole
+    -- limit 1: forces a nested loop by key. Otherwise the planner may hash the whole conversation.
     select message_id, role, turn, token_count, token_estimate, text_bytes, content, metadata, summary_cache, summary_tokens,
         summary_kind, summary_model, summary_ts, created_ts
     from ai_message

@@ -12,7 +12,7 @@ from (
     order by conversation_id
 ) as asked
 cross join lateral (
-    -- limit 1: by key, row by row, in this order
+    -- limit 1: forces a nested loop by key, which locks the rows in this order.
     select conversation_id, counted_message_id, last_message_id, token_total, quiet_message_id, quiet_token_total,
         quiet_large_tokens, quiet_model, quiet_window_tokens, quiet_rules
     from ai_conversation

@@ -8,7 +8,7 @@ set quiet_message_id = new.quiet_message_id,
     quiet_model = new.quiet_model,
     quiet_window_tokens = new.quiet_window_tokens,
     quiet_rules = $8::bigint
--- (select $1): how many there are is hidden from the planner, which then joins by key, row by row
+-- (select $1): hides the number of rows from the planner, which then joins by key in a nested loop.
 from unnest(
     (select $1::uuid[]), (select $2::uuid[]), (select $3::bigint[]), (select $4::bigint[]), (select $5::bigint[]),
     (select $6::text[]), (select $7::bigint[])

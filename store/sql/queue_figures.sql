@@ -1,4 +1,4 @@
--- How long the queue of each kind is, and how old its oldest due job.
+-- The length of the queue of each kind, and the age of its oldest due job.
 select k.kind as "kind!",
     (select count(*) from ai_job where kind = k.kind and state = 0) as "waiting!",
     (select count(*) from ai_job where kind = k.kind and state = 0 and due_ts <= now()) as "ready!",

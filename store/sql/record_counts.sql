@@ -5,7 +5,7 @@
 with counted as (
     update ai_message as m
     set token_count = new.tokens
-    -- (select $1): how many there are is hidden from the planner, which then joins by key, row by row
+    -- (select $1): hides the number of rows from the planner, which then joins by key in a nested loop.
     from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bigint[]), (select $4::bigint[]))
         as new (tenant_id, conversation_id, message_id, tokens)
     where m.tenant_id = new.tenant_id
@@ -19,7 +19,7 @@ with counted as (
     group by conversation_id
 ), used as (
     insert into tenant_usage as u (tenant_id, messages, content_bytes)
-    -- in order, as all who lock several of these rows do
+    -- Rows of tenant_usage are always locked in the order of tenants, so that no deadlock occurs.
     select tenant_id, count(*), sum(bytes)::bigint from counted group by tenant_id order by tenant_id
     on conflict (tenant_id) do update
     set messages = u.messages + excluded.messages, content_bytes = u.content_bytes + excluded.content_bytes

@@ -1,5 +1,5 @@
 -- Frees up to $2 jobs of a kind ($1) whose lease ran out; after $3 starts they are given up.
--- Attempts keep counting. Searched by key, whatever the plan was made for (see claim_jobs).
+-- Attempts keep counting. Rows are found by key in every plan (see claim_jobs).
 with lost as materialized (
     select locked.conversation_id, locked.dead
     from (

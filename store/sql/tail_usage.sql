@@ -1,4 +1,4 @@
--- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers look at (cool
+-- Figures of conversations' tails ($1: tenants, $2: conversations): what the triggers evaluate (cool
 -- large messages with the size of their summaries), what is sent now, what is swapped, what lacks a
 -- summary. $3: settings by profile; $4: overrides of a preview. With stepped cooling a message is
 -- cool before the (hot_zone_calls + 1)-th newest assistant message, and nearly cool two calls, or a
@@ -6,7 +6,8 @@
 with settings as materialized (
     select $3::text::jsonb as bases, $4::text::jsonb as preview
 ), head as materialized (
-    -- once for each conversation: in one piece with the rest, the settings are put together for each message again
+    -- Materialized: the settings are merged once per conversation. Otherwise they would be merged again
+    -- for each message.
     select c.tenant_id, c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
         c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.token_usage as summary_tokens,
         greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
@@ -17,7 +18,7 @@ with settings as materialized (
     from settings
     cross join unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
     cross join lateral (
-        -- limit 1: a join by key, row by row; without it many conversations are hashed whole
+        -- limit 1: forces a nested loop by key. Otherwise the planner may hash all conversations.
         select tenant_id, conversation_id, last_message_id, stalled_message_id, turn, policy, encoding,
             system_prompt_tokens
         from ai_conversation
@@ -46,7 +47,8 @@ with settings as materialized (
         order by epoch desc
         limit 1
     ) as p on true
-    -- Named apart (offset 0): row-level security lets no index be searched for what `->>` makes of a row.
+    -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
+    -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
     left join ai_model as w
       on w.tenant_id = c.tenant_id
@@ -62,7 +64,8 @@ select h.conversation_id as "conversation_id!", h.last_message_id as "last_messa
     t.unsummarized as "unsummarized!", t.nearly_cool as "nearly_cool!", t.estimated as "estimated!"
 from head as h
 cross join lateral (
-    -- only where cooling goes by calls: the first messages that are not cool, and not nearly cool, by them
+    -- Only if hot_zone_calls decides what is cool: the first message that is not cool, and the first
+    -- that is not nearly cool.
     select max(message_id) filter (where place = h.calls + 1) as hot_from,
         max(message_id) filter (where place = h.calls - 1) as warm_from
     from (

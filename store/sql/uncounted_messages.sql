@@ -6,7 +6,7 @@ select c.conversation_id as "conversation_id!", c.encoding as "encoding!", c.cou
     c.last_message_id as "last_message_id!", m.message_id as "message_id?", m.role as "role?", m.content::text as "content?: String"
 from unnest((select $1::uuid[]), (select $2::uuid[])) as asked (tenant_id, conversation_id)
 cross join lateral (
-    -- limit 1: a join by key, row by row; without it many conversations are hashed whole
+    -- limit 1: forces a nested loop by key. Otherwise the planner may hash all conversations.
     select tenant_id, conversation_id, encoding, counted_message_id, last_message_id
     from ai_conversation
     where tenant_id = asked.tenant_id

@@ -1,4 +1,4 @@
--- Messages after $3, at most $4, with what a check needs. The content's digest is computed here.
+-- Messages after $3, at most $4, with the columns that a check needs. The content's digest is computed here.
 select message_id, role, turn, content_digest, coalesce(token_count, token_estimate) as "tokens!",
     token_count is not null as "counted!",
     sha256(convert_to(content::text, 'UTF8')) = content_digest as "content_holds!"

@@ -6,7 +6,7 @@ select head.tenant_id as "tenant_id!", head.conversation_id as "conversation_id!
     dead.kinds as "dead_kinds!", dead.died_us as "dead_us!"
 from unnest($1::uuid[], $2::uuid[]) as watched (tenant_id, conversation_id)
 cross join lateral (
-    -- limit 1: a join by key, row by row; without it many conversations are hashed whole
+    -- limit 1: forces a nested loop by key. Otherwise the planner may hash all conversations.
     select tenant_id, conversation_id, last_message_id, counted_message_id, token_total, change_id, created_ts
     from ai_conversation
     where tenant_id = watched.tenant_id

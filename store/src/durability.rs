@@ -18,7 +18,7 @@ pub struct NonDurableSetting {
 }
 
 impl NonDurableSetting {
-    /// What the operator can do about it.
+    /// Tells the operator how to change the setting.
     pub fn remedy(&self) -> String {
         let setting = &self.setting;
         match self.source.as_str() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anneal_core::{checkpoint_import::InvalidCheckpoint, message::MessageId};
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
-/// What was not found.
+/// The kind of row that was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entity {
     /// A conversation.

@@ -35,12 +35,12 @@ pub struct Migration {
     pub sql: String,
 }
 
-/// What a run has done.
+/// The migrations and the moved rows of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MigrationOutcome {
     /// The migrations that ran, in order.
     pub migrations: Vec<Migration>,
-    /// What happened to the rows of older tables, if there were any.
+    /// How many rows of older tables were moved or left out; None if there were no older tables.
     pub legacy: Option<LegacyCounts>,
 }
 

@@ -114,8 +114,8 @@ pub(crate) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect(SERIALIZES)
 }
 
-/// The same for a value of more than about 64 KiB. It is measured before it is written: a text that
-/// grows while it is written takes up to three times its bytes.
+/// JSON text of a value of more than about 64 KiB that always serializes. The value is measured
+/// before it is written, because a buffer that grows takes up to three times the bytes of the text.
 pub(crate) fn large_json<T: serde::Serialize + ?Sized>(value: &T) -> String {
     let mut length = Length(0);
     serde_json::to_writer(&mut length, value).expect(SERIALIZES);

@@ -20,19 +20,19 @@ pub struct SummarySpec {
     pub text: String,
     /// Tokens of the summary.
     pub tokens: Tokens,
-    /// How it was made.
+    /// How the summary was made.
     pub kind: SummaryKind,
     /// Name of the model or summarizer.
     pub model: String,
     /// Version of the prompt or the rules.
     pub prompt_version: i32,
-    /// What language models spent on it.
+    /// The model calls and tokens that it took.
     pub spent: ModelSpend,
     /// How long making it took, in milliseconds.
     pub duration_ms: i64,
 }
 
-/// What language models spent on a summary or a turn, by their providers' count.
+/// The model calls and tokens that a summary or a turn took, by the providers' count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelSpend {
     /// Calls, failed and repeated ones included.

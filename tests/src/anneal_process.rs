@@ -139,7 +139,7 @@ impl AnnealBinary {
             .with_variable("ANNEAL_DATABASE_ALLOW_DATA_LOSS", "true")
     }
 
-    /// The same on a durable database, without the permission to lose data.
+    /// The binary in this folder, on a durable database, without the permission to lose data.
     pub fn on_durable(binary: &'static str, folder: &Folder, url: &str) -> Self {
         let (environment, failpoints) = (Vec::new(), String::new());
         Self {
@@ -151,7 +151,7 @@ impl AnnealBinary {
         }
     }
 
-    /// The same processes with these failpoints, in the format that the crate `fail` reads from
+    /// This binary with these failpoints, in the format that the crate `fail` reads from
     /// `FAILPOINTS`.
     #[must_use]
     pub fn with_failpoints(&self, failpoints: &str) -> Self {
@@ -161,14 +161,14 @@ impl AnnealBinary {
         }
     }
 
-    /// The same processes with this database URL.
+    /// This binary with another database URL.
     #[must_use]
     pub fn on_database(mut self, url: &str) -> Self {
         url.clone_into(&mut self.url);
         self
     }
 
-    /// The same processes with this environment variable.
+    /// This binary with this environment variable.
     #[must_use]
     pub fn with_variable(mut self, name: &'static str, value: &str) -> Self {
         self.environment.push((name, value.to_owned()));
@@ -263,7 +263,8 @@ impl AnnealBinary {
         started.unwrap_or_else(|ended| panic!("it ended without serving: {:#?}", ended.lines()))
     }
 
-    /// The same with further `--set` settings. Err holds a process that exited before it served.
+    /// Starts a server as [`Self::server`] does, with further `--set` settings. Err holds a process
+    /// that exited before it served.
     pub async fn try_server(&self, more: &[&str]) -> Result<(Process, u16), Process> {
         let mut arguments = vec!["server"];
         let settings = [

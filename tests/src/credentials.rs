@@ -37,7 +37,7 @@ impl TestApp {
         self.authorized_channel_on(self.channel(), authorization)
     }
 
-    /// The same on another channel.
+    /// A channel whose calls use `channel` and send this `authorization`. Empty: no header.
     pub fn authorized_channel_on(
         &self,
         channel: Channel,

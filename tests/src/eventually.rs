@@ -7,7 +7,7 @@ pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     eventually_within(Duration::from_mins(1), what, holds).await;
 }
 
-/// The same with another time limit.
+/// Checks `holds` every 20 ms until it returns true. Panics with `what` after `most`.
 pub async fn eventually_within(most: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(20));
     let patience = async {

@@ -64,8 +64,8 @@ impl OldTables {
         Self::with_types("bigint", "text", conversations, rows).await
     }
 
-    /// The same with other column types for times and enums. `legacy_word` is an enum type of the
-    /// old schema.
+    /// The old tables with other column types for times and enums. `legacy_word` is an enum type of
+    /// the old schema.
     pub async fn with_types(time: &str, word: &str, conversations: i64, rows: &[OldRow]) -> Self {
         let url = empty_database().await;
         let db = PgConnection::connect(&url)

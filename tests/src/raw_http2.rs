@@ -76,7 +76,7 @@ impl RawHttp2 {
             .expect("the server accepts a connection and sends settings")
     }
 
-    /// The same. None if the server closes or refuses the connection.
+    /// Connects as [`Self::connect`] does. None if the server closes or refuses the connection.
     pub async fn try_connect(address: SocketAddr, settings: &[(u16, u32)]) -> Option<Self> {
         let mut stream = TcpStream::connect(address).await.ok()?;
         let pairs = settings

@@ -60,7 +60,8 @@ pub async fn call_raw(
     call_frames(line, path, vec![request]).await
 }
 
-/// The same with any number of request messages.
+/// Calls an RPC with any number of request messages as bytes. Returns the first message of the
+/// answer; None if the answer has no message.
 pub async fn call_frames(
     line: AuthorizedChannel,
     path: &str,
@@ -80,8 +81,7 @@ pub async fn call_frames(
         .await
 }
 
-/// The same, but reads the answer to its end. A turn continues on the server when its caller
-/// leaves.
+/// Calls an RPC with request messages as bytes, and reads the answer to its end.
 pub async fn call_to_the_end(
     line: AuthorizedChannel,
     path: &str,

@@ -65,7 +65,7 @@ impl Rendered {
         })
     }
 
-    /// What the provider would refuse; empty for a valid request.
+    /// Reasons why the provider would refuse the request; empty for a valid one.
     pub fn refusals(&self) -> Vec<String> {
         let refusals = match self.format {
             Format::Unspecified => Vec::new(),

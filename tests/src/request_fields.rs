@@ -86,7 +86,7 @@ impl Field {
         self.filled_with(std::slice::from_ref(filling), id, request)
     }
 
-    /// The same with several values, as a repeated field has them.
+    /// A valid request of the RPC with several values in the field, as a repeated field has them.
     pub fn filled_with(&self, fillings: &[FieldValue], id: &str, request: &str) -> Vec<u8> {
         let mut bytes = fillings
             .iter()

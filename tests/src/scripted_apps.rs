@@ -10,7 +10,7 @@ impl TestApp {
         Self::with_models(model.settings(&[MODEL]), MODEL).await
     }
 
-    /// The same. The provider may fetch media from public hosts.
+    /// An app that calls this model. The provider may fetch media from public hosts.
     pub async fn with_scripted_model_and_media(model: &ScriptedModel) -> Self {
         let (mut providers, models) = model.settings(&[MODEL]);
         for provider in providers.values_mut() {
@@ -19,7 +19,8 @@ impl TestApp {
         Self::with_models((providers, models), MODEL).await
     }
 
-    /// The same with provider timeouts of an hour, so that a timeout never ends a call of the test.
+    /// An app that calls this model with timeouts of an hour, so that a timeout never ends a call of
+    /// the test.
     pub async fn with_scripted_model_without_timeouts(model: &ScriptedModel) -> Self {
         let (mut providers, models) = model.settings(&[MODEL]);
         for provider in providers.values_mut() {

@@ -14,7 +14,7 @@ pub struct TcpProxy {
     faults: watch::Sender<Fault>,
 }
 
-/// What happened to the connections that were open.
+/// The fault of the connections that are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Closed,

@@ -210,7 +210,7 @@ impl TestApp {
         .await
     }
 
-    /// The same with another URL of the same database.
+    /// A second server and worker, at another URL of the same database.
     pub async fn second_server_at(&self, url: &str) -> Self {
         Self::start_on(
             url.to_owned(),
@@ -316,7 +316,8 @@ impl TestApp {
         Self::with_models_and_call_limits(settings, default, ModelAccess::default()).await
     }
 
-    /// The same with these call limits. The models in `limits` are replaced.
+    /// An app whose server calls these models within these call limits. The models in `limits` are
+    /// replaced.
     pub async fn with_models_and_call_limits(
         settings: (Providers, Models),
         default: &str,
@@ -325,7 +326,7 @@ impl TestApp {
         Self::with_models_on(database().await, settings, default, limits).await
     }
 
-    /// The same on this database.
+    /// An app on this database whose server calls these models within these call limits.
     pub async fn with_models_on(
         url: String,
         settings: (Providers, Models),
@@ -341,7 +342,7 @@ impl TestApp {
         Self::with_models_keys_and_limits(settings, default, LimitSettings::default()).await
     }
 
-    /// The same with these limits.
+    /// An app with these limits, whose server calls these models and whose callers need an API key.
     pub async fn with_models_keys_and_limits(
         settings: (Providers, Models),
         default: &str,

@@ -97,7 +97,7 @@ impl Watch {
         Self::open_on(app.channel(), ask).await
     }
 
-    /// The same on another channel.
+    /// Opens a watch on this channel without reading any event.
     pub async fn open_on(
         channel: Channel,
         ask: impl IntoRequest<pb::WatchConversationRequest>,

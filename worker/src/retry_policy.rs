@@ -25,7 +25,7 @@ pub(crate) enum JobError {
     Cancelled,
 }
 
-/// What the worker does with a failed job.
+/// The worker's decision about a failed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
     /// The job waits, and this start does not count: the job itself did not fail.

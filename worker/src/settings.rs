@@ -51,7 +51,7 @@ impl Default for WorkerSettings {
     }
 }
 
-/// What replaces a summary that the model does not give.
+/// The replacement of a summary that the model does not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
@@ -68,7 +68,7 @@ pub enum Fallback {
 pub struct SummarizerSettings {
     /// Name of the model in the configuration; empty: the built-in summariser.
     pub model: String,
-    /// What replaces a summary that the model does not give.
+    /// The replacement of a summary that the model does not write.
     pub fallback: Fallback,
     /// Most tokens of a checkpoint's summary.
     pub checkpoint_tokens: Tokens,

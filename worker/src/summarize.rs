@@ -24,7 +24,7 @@ use tracing::info;
 
 use crate::{retry_policy::JobError, settings::Fallback, summary_calls::JobCalls};
 
-/// What to summarise. Owned, so that it can move to another thread.
+/// The messages to summarise. Owned, so that they can move to another thread.
 pub(crate) struct Material {
     pub(crate) purpose: Purpose,
     pub(crate) encoding: Encoding,

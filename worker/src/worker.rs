@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// The same worker, with a language model that writes its summaries.
+    /// This worker with a language model that writes its summaries.
     #[must_use]
     pub fn with_model(mut self, access: Arc<ModelAccess>, model: Arc<Model>) -> Self {
         self.summarizers.model = Some(SummaryModel::new(

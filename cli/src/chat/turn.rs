@@ -22,7 +22,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub(super) struct PendingTurn {
     text: String,
-    /// The same for every attempt, so that the message is stored once.
+    /// Every attempt sends this id, so that the message is stored once.
     request_id: String,
     /// Whether the server has confirmed that the message is stored.
     pub(super) stored: bool,

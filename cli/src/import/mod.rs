@@ -57,7 +57,7 @@ pub(crate) struct ImportOptions {
     pub(crate) user: String,
     /// The branches of branching sessions.
     pub(crate) branches: Branches,
-    /// What happens at an item that cannot be kept.
+    /// Whether an item that cannot be kept ends the import.
     pub(crate) strict: Strictness,
     /// The name of a session that the file does not name; None: the file name.
     pub(crate) name: Option<String>,

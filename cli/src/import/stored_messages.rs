@@ -52,15 +52,15 @@ impl StoredMessages {
 /// How a stored message compares to a message of the file.
 #[derive(Debug)]
 pub(super) enum Comparison {
-    /// The same content.
+    /// Both have the same content.
     Same,
     /// The stored message is the beginning of the file's message. The rest is a message of its own.
     Beginning(pb::NewMessage),
-    /// The same content, except tool calls and results.
+    /// The stored message lacks the tool calls and results of the file's message.
     WithoutTools,
     /// The message of the file has only tool calls or results, and is not stored.
     OnlyTools,
-    /// Other content.
+    /// The contents differ.
     Other,
 }
 

@@ -9,7 +9,7 @@ use crate::{
     tokens::{Encoding, Tokens},
 };
 
-/// What the store knows of a conversation, read in one snapshot.
+/// The rows of a conversation that its context is built from, read in one snapshot.
 #[derive(Debug, Clone)]
 pub struct Material {
     /// The newest message of the conversation.
@@ -155,6 +155,6 @@ pub enum Pressure {
     None,
     /// Clip every oversized tool result, in the newest turn too.
     TruncateToolResults,
-    /// The same as `TruncateToolResults`. The compaction itself runs before the build.
+    /// Clip as [`Self::TruncateToolResults`] does. The compaction itself runs before the build.
     Compact,
 }

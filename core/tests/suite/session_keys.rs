@@ -63,7 +63,7 @@ fn scope() -> impl Strategy<Value = SessionScope> {
         )
 }
 
-/// What identifies a chat, computed without a key: the group or else the person, and the thread.
+/// The identity of a chat, computed without a key: the group or else the person, and the thread.
 fn meaning(scope: &SessionScope) -> Option<(String, String, String, bool, String, String)> {
     let kind = ChatType::of(&scope.chat_type);
     let grouped = !scope.group.is_empty() && kind != ChatType::Direct;

@@ -1,9 +1,8 @@
--- pgbench's transaction: the store's append of one user message of 400 bytes with a request id, to one conversation. It must
--- stay the same job as store/sql/append.sql with one append: unless the request id is known, the conversation moves under its
--- row lock, the message is stored with its request id and digests, its counting job is marked, all in one statement; a test
--- holds the rows of both against each other. What it leaves out serves groups alone: locking all rows before any moves. No two
--- clients share a conversation, as no two callers of the server do: :clients of :talks conversations are in use at once, each
--- client's at random.
+-- pgbench's transaction: the store's append of one user message of 400 bytes with a request id, to one conversation. It does
+-- the same work as store/sql/append.sql with one append: unless the request id is known, one statement locks and updates the
+-- conversation, stores the message with its request id and digests, and enqueues its counting job. A test compares the rows of
+-- both. It does not lock all rows first, which only batches need. Like callers of the server, no two clients use the same
+-- conversation at a time: :clients of :talks conversations are in use at once, each client's at random.
 \set talk :client_id + :clients * random(0, :talks / :clients - 1)
 with ask as materialized (
     select ('00000000-0000-7000-8000-' || lpad(to_hex(:talk::bigint), 12, '0'))::uuid as conversation_id,

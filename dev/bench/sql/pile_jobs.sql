@@ -1,5 +1,5 @@
--- The conversation :template with its messages :copies times over, under ids of their own.
--- `jsonb_populate_record` takes every column that it is not told otherwise from the template, whatever columns there are.
+-- Copies the conversation :template with its messages :copies times, under new ids. `jsonb_populate_record` copies every column
+-- that the JSON does not set from the template, so that new columns need no change here.
 insert into ai_conversation
 select copied.*
 from ai_conversation as template

@@ -24,7 +24,7 @@ const SETTINGS: [&str; 10] = [
 /// the same settings.
 static POSTGRES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
-/// What a reader must know to interpret the figures.
+/// Facts that a reader needs to interpret the figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Environment {
     machine: Machine,

@@ -24,7 +24,7 @@ pub(crate) struct Figure {
     /// The median of its runs.
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What it is compared with in the same run.
+    /// The name of the measurement that this figure is compared with in the same run.
     pub(crate) baseline: Option<String>,
     /// The median of the baseline's runs.
     pub(crate) baseline_value: Option<f64>,

@@ -11,7 +11,8 @@ use crate::{process_log::read_log_field, stack::BenchStack};
 /// A server or worker process that has finished starting.
 pub(crate) struct Process {
     child: Child,
-    /// What it logged when it was ready: a server its address, a worker its name.
+    /// The value in the line that the process logs when it is ready: a server's address, a worker's
+    /// name.
     identity: String,
 }
 

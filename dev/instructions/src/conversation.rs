@@ -26,7 +26,7 @@ const TURNS_PER_LARGE: i64 = 5;
 const LARGE: Tokens = Tokens::new(1_000);
 const SUMMARY_TOKENS: Tokens = Tokens::new(60);
 
-/// What the store would read of the newest messages of a conversation that has a checkpoint,
+/// The rows that the store would read: the newest messages of a conversation that has a checkpoint,
 /// complete token counts and summaries of its large results. With strict cooling, cool results are
 /// replaced by their summaries; with stepped cooling, they wait for the next step.
 pub(crate) fn material(messages: i64, cooling: Cooling) -> Material {

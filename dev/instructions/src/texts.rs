@@ -30,17 +30,17 @@ pub(crate) fn english(bytes: usize) -> String {
     again(ENGLISH, bytes)
 }
 
-/// The same amount of Rust code.
+/// The first `bytes` of Rust code, repeated from its start if necessary.
 pub(crate) fn code(bytes: usize) -> String {
     again(CODE, bytes)
 }
 
-/// The same amount of Chinese text, cut at a character boundary.
+/// At most `bytes` of Chinese text, cut at a character boundary.
 pub(crate) fn chinese(bytes: usize) -> String {
     again(CHINESE, bytes)
 }
 
-/// The same amount of the text that is slowest to count.
+/// The first `bytes` of the text that is slowest to count.
 pub(crate) fn hostile(bytes: usize) -> String {
     again(&format!("{}+", "-".repeat(1_000)), bytes)
 }

@@ -19,7 +19,7 @@ pub struct Chat {
 }
 
 impl Chat {
-    /// The same conversation with this name.
+    /// This conversation with another name.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self {

@@ -27,12 +27,12 @@ const SEPARATOR: &str = "anneal.separator";
 /// The `customType` of a system message in the middle of a conversation.
 const SYSTEM: &str = "anneal.system";
 
-/// What pi puts around the summary of an abandoned branch.
+/// The text that pi puts before and after the summary of an abandoned branch.
 const BRANCH_SUMMARY: [&str; 2] = [
     "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n",
     "</summary>",
 ];
-/// What pi puts around the summary of a compaction.
+/// The text that pi puts before and after the summary of a compaction.
 const COMPACTION_SUMMARY: [&str; 2] = [
     "The conversation history before this point was compacted into the following summary:\n\n<summary>\n",
     "\n</summary>",

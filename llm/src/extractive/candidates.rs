@@ -14,7 +14,7 @@ const MAX_CANDIDATES: usize = 4096;
 pub(crate) struct Candidate {
     /// Its place in the source.
     pub(crate) order: usize,
-    /// How much it matters; higher is kept first.
+    /// Importance of the line; the highest is kept first.
     pub(crate) rank: f32,
     /// The line.
     pub(crate) text: String,

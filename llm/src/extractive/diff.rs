@@ -43,7 +43,7 @@ impl File<'_> {
         GENERATED.iter().any(|part| self.path.contains(part))
     }
 
-    /// What the lines of a generated file lose in rank.
+    /// Reduces the rank of the lines of a generated file.
     fn rank_penalty(&self) -> f32 {
         if self.is_generated() { 2.0 } else { 0.0 }
     }

@@ -14,7 +14,7 @@ use super::{
 const MAX_SENTENCE_CHARS: usize = 400;
 /// Characters after which a comma, semicolon or space ends a sentence.
 const LONG_SENTENCE_CHARS: usize = 260;
-/// The same for a space in a script without sentence marks.
+/// Characters after which a space ends a sentence, in a script without sentence marks.
 const LONG_SOUTHEAST_ASIAN_CHARS: usize = 60;
 /// A line of at least this many characters may be hard-wrapped.
 const MIN_WRAPPED_CHARS: usize = 50;

@@ -9,7 +9,7 @@ use super::{text, work};
 
 /// Words (scripts with spaces) and pairs of characters (Han, Kana, Hangul) that mark an error.
 const ERRORS: &str = "error errors failed failure fails exception panic crash crashed traceback fatal refused denied timeout broken bug invalid warning erreur échec fehler fehlgeschlagen erro falha ошибка сбой خطأ فشل त्रुटि विफल 错误 失败 异常 报错 錯誤 失敗 異常 故障 崩溃 エラ 例外 오류 실패 에러";
-/// The same for decisions.
+/// Words and pairs of characters that mark a decision.
 const DECISIONS: &str = "decided decide decision must should shall agreed agree confirmed confirm need needs want wants prefer prefers never always instead deadline plan plans remember important conclusion therefore fixed fix changed resolved booked cancelled dois doit faut décidé wichtig muss entschieden debe decidido importante deve надо нужно решили важно يجب قرر مهم चाहिए निर्णय ज़रूरी 决定 必须 需要 应该 不要 要求 确认 同意 計劃 计划 记住 重要 结论 因此 改成 希望 请用 決定 必須 必要 確認 重要 予定 ください 결정 필요 확인 중요 해야";
 /// English stop words of four letters and more; shorter words never count.
 const STOP_WORDS: &str = "that this with have from they your were what will would there their about been could them then than when which just like also some into more very here only over such these those because really think know yeah well does doing being";
@@ -142,7 +142,7 @@ pub(crate) fn focus(text: Option<&str>) -> Focus {
     terms
 }
 
-/// What makes a sentence important.
+/// Properties of a sentence that make it important.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
     /// Mean centrality of its terms, from 0 to 1.

@@ -127,7 +127,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The same item with a part of its text.
+    /// This item with only a part of its text.
     pub(super) fn stretch<'b>(&self, range: std::ops::Range<usize>) -> Item<'b> {
         let text = Cow::Owned(self.text[range].to_owned());
         Item {

@@ -123,8 +123,8 @@ pub struct CallUsage {
 /// A whole answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Its text.
+    /// The text of the answer.
     pub text: String,
-    /// How it ended.
+    /// Why the answer ended, and its usage.
     pub end: End,
 }

@@ -3,7 +3,7 @@
 
 use super::OverflowKind;
 
-/// What a code means.
+/// The meaning of a provider's error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     /// This kind of overflow, and the code in its canonical case. The message may add numbers.

@@ -55,7 +55,7 @@ pub enum Delivery {
     Streamed,
 }
 
-/// What an answer means for the size of the context.
+/// Whether an answer means that the context is too long, and which limit it exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OverflowKind {
     /// Success, or an error that a shorter prompt does not fix.
@@ -131,7 +131,7 @@ pub fn classify(answer: &ProviderAnswer<'_>) -> Classification {
 
 /// An error within an answer that began as a success.
 pub(crate) struct StreamError {
-    /// What the error means for the size of the context.
+    /// Whether the error means that the context is too long.
     pub(crate) verdict: Classification,
     /// The HTTP status that the error names or implies.
     pub(crate) status: Option<u16>,

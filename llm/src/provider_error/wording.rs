@@ -5,7 +5,7 @@ use super::{
     pattern::{self, Numbers},
 };
 
-/// What a wording means.
+/// The meaning of a wording.
 #[derive(Clone, Copy)]
 enum Meaning {
     /// This kind of overflow.

@@ -42,7 +42,7 @@ pub(crate) struct TokenVerifier {
     lifetime: Option<u32>,
 }
 
-/// What a token says about its holder.
+/// The claims of a token about its holder.
 pub(crate) struct TokenClaims {
     /// The name of the tenant.
     pub(crate) tenant: String,

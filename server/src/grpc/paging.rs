@@ -25,7 +25,7 @@ pub(crate) fn page_size(asked: i32) -> Result<i64, Failure> {
     }
 }
 
-/// What a token is bound to: the tenant, the list and its filters.
+/// The scope in which a page token is valid: the tenant, the list and its filters.
 pub(crate) struct TokenScope(String);
 
 impl TokenScope {

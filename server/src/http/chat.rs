@@ -37,7 +37,7 @@ use crate::{
     usecases::chat_turn, verbs::Rpc,
 };
 
-/// What the user says, and how the model should answer.
+/// The user's message, and how the model should answer.
 #[derive(Debug, Default, Clone, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ChatBody {

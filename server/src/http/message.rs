@@ -97,7 +97,7 @@ struct Media {
 struct Reasoning {
     /// Empty if the provider hides it.
     text: String,
-    /// What the provider needs to accept the reasoning again.
+    /// The provider's signature, without which it does not accept the reasoning again.
     signature: String,
     /// The provider that signed it.
     provider: String,

@@ -27,7 +27,7 @@ pub(crate) struct Problem {
     title: Box<str>,
     /// The HTTP status.
     status: u16,
-    /// What happened in this request.
+    /// The reason why this request failed, as a sentence.
     #[schema(value_type = String)]
     detail: Box<str>,
     /// The stable reason.

@@ -28,14 +28,14 @@ pub(crate) struct StorageQuota {
     usage: Cache<TenantId, Arc<Usage>>,
 }
 
-/// What a tenant may store; 0: unlimited.
+/// The most that a tenant may store; 0: unlimited.
 #[derive(Clone, Copy)]
 struct Quota {
     messages: u64,
     content_bytes: u64,
 }
 
-/// What a tenant has stored, as far as this server knows.
+/// The amounts that a tenant has stored, as far as this server knows.
 struct Usage {
     messages: AtomicU64,
     content_bytes: AtomicU64,

@@ -50,7 +50,7 @@ impl Bounds {
     }
 }
 
-/// What a connection is doing: eviction prefers idle connections.
+/// The calls of a connection: eviction prefers idle connections.
 pub(super) trait Activity {
     /// Whether a call is in flight on it.
     fn is_busy(&self) -> bool;

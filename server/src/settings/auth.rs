@@ -30,7 +30,7 @@ pub struct AuthSettings {
     pub clients: BTreeMap<String, ClientSettings>,
 }
 
-/// What the holder of a client certificate may do, and for which tenant.
+/// The tenant and the verbs of the holder of a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientSettings {

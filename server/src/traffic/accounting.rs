@@ -48,7 +48,7 @@ struct Accounts {
     sweep_at: usize,
 }
 
-/// What one tenant uses.
+/// One tenant's use of the rates and of memory.
 #[derive(Default)]
 struct Account {
     debts: Mutex<RateDebts>,

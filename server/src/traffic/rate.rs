@@ -11,8 +11,8 @@ pub(crate) struct Rate {
     burst_time: Duration,
 }
 
-/// What was used at a rate. It may exceed the burst: bytes that have arrived cannot be sent back,
-/// so they delay the next ones.
+/// The use of a rate that time has not yet paid off. It may exceed the burst: bytes that have arrived
+/// cannot be sent back, so they delay the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct RateDebt {
     /// When the debt is paid off, on the clock of `now`.

@@ -50,7 +50,7 @@ type Key = (TenantId, ConversationId);
 /// The heads of conversations. Deleted ones are missing.
 type Heads = HashMap<Key, ConversationHead>;
 
-/// What the poll has found for one conversation.
+/// The result of the last poll for one conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HeadUpdate {
     /// Not polled yet.

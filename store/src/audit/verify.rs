@@ -20,7 +20,7 @@ use crate::{
 pub struct Violation {
     /// Number of the promise, as `Violation.promise` in the proto says. 0: figures that disagree.
     pub promise: i32,
-    /// What is wrong: ids and figures, never content.
+    /// Describes the violation with ids and figures, never content.
     pub description: String,
     /// The message concerned; 0 for the whole conversation.
     pub message: MessageId,
@@ -54,7 +54,7 @@ struct Head {
     turn: i32,
 }
 
-/// What the check keeps of a message, to check checkpoints.
+/// The columns of a message that are needed to check checkpoints.
 struct ReadMessage {
     id: i64,
     digest: Vec<u8>,

@@ -20,7 +20,7 @@ use crate::{
     rows::{self, column, json, tokens},
 };
 
-/// What a checkpoint is planned from.
+/// The rows from which a checkpoint is planned.
 #[derive(Debug, Clone)]
 pub struct CheckpointMaterial {
     /// The policy in force.

@@ -45,9 +45,9 @@ pub struct Checkpoint {
     pub generation: i32,
     /// Why it was made. None: it was imported.
     pub trigger: Option<Trigger>,
-    /// What a manual compaction asked to preserve.
+    /// The subject that a manual compaction asked to preserve.
     pub focus: String,
-    /// What language models spent on it.
+    /// The model calls and tokens that it took.
     pub spent: ModelSpend,
     /// How long its summarizer took, in milliseconds.
     pub duration_ms: i64,

@@ -94,7 +94,8 @@ impl Pool {
         self.acquire(&scope).await?.set_scope(scope).await
     }
 
-    /// The same for a read-only transaction in which every read sees the database as it is now.
+    /// Takes a connection as [`Self::checkout`] does, for a read-only transaction in which every
+    /// read sees the database as it is now.
     pub(crate) async fn checkout_snapshot(
         &self,
         scope: impl Into<Scope>,

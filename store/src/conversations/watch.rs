@@ -66,11 +66,11 @@ pub struct Change {
     pub summary_tokens: Tokens,
     /// How the summary was made.
     pub kind: SummaryKind,
-    /// What was stored.
+    /// The kind of row that was stored.
     pub what: ChangeKind,
 }
 
-/// What a change has stored.
+/// The kind of row that a change has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The summary of a large message, which has this many tokens.

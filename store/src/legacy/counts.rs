@@ -6,7 +6,7 @@ use sqlx::{FromRow, PgConnection};
 use super::Shape;
 use crate::error::MigrationsError;
 
-/// What happens to the rows of the older tables.
+/// How many rows of the older tables are moved, and how many are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LegacyCounts {
     /// Conversations that are moved.

@@ -94,8 +94,8 @@ impl Store {
         })
     }
 
-    /// The same for a message whose text contains NUL, which the database cannot cut: it is read
-    /// whole.
+    /// Reads a byte range of a message whose text contains NUL. The database cannot cut such a
+    /// text, so the whole message is read.
     async fn range_of_whole(
         &self,
         caller: Caller,

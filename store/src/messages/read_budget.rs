@@ -65,9 +65,9 @@ pub enum ContentRead<T> {
     /// The content was read. `bytes` counts content, summaries, outlines, and [`ROW_BYTES`] for
     /// each row.
     Read {
-        /// What was read.
+        /// The rows that were read.
         value: T,
-        /// How many bytes it takes.
+        /// The bytes that they take in memory.
         bytes: u64,
     },
     /// The content does not fit the budget. Nothing was read.

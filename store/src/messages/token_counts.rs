@@ -261,7 +261,7 @@ impl Store {
         }
     }
 
-    /// The same for one job; waits for the conversation's lock.
+    /// Records the counts of one job. Waits for the conversation's lock.
     pub async fn record_counts_of_one(
         &self,
         counted: &CountedMessages<'_>,

@@ -21,7 +21,7 @@ pub struct CallHistory {
     pub history: History,
     /// Sums of the usage reports.
     pub reported: ReportedTotals,
-    /// What summaries cost.
+    /// The cost of summaries.
     pub spend: SummarySpend,
 }
 
@@ -42,7 +42,7 @@ pub struct ReportedTotals {
     pub cold: i64,
 }
 
-/// What summarizers read and wrote.
+/// How much summarizers read and wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SummarySpend {
     /// Number of summaries of large messages.

@@ -40,11 +40,11 @@ pub struct CallOutcome {
     pub output: Tokens,
     /// Calls that were made under the lease: a turn may make several, or none.
     pub calls: i32,
-    /// What the outcome says about the model.
+    /// The record of the outcome for the model's breakers.
     pub verdict: Verdict,
 }
 
-/// What a call says about its model.
+/// The record of a call for its model's breakers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The model answers.
@@ -83,7 +83,7 @@ pub(crate) struct Settlement {
     missing_lease: MissingLease,
 }
 
-/// What it means if the lease does not exist.
+/// The meaning of a lease that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MissingLease {
     /// The lease was lost; the call's cost is booked all the same.

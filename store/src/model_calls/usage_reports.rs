@@ -38,7 +38,7 @@ pub struct Calibration {
     pub reports: i64,
 }
 
-/// What was observed of a model.
+/// Figures of a model that a usage report shows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Observation {
     /// The model's tokens per token counted here.

@@ -42,11 +42,11 @@ pub struct Claim {
 /// A compaction that a caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManualCompaction {
-    /// What the summary should preserve above all.
+    /// The subject that the summary should preserve above all.
     pub focus: String,
     /// The caller's request id, by which it finds its checkpoint.
     pub request_id: String,
-    /// What stays in the tail, if that differs from the policy.
+    /// The messages that stay in the tail; None: those that the policy names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<KeepRecent>,
 }

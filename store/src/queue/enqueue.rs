@@ -24,7 +24,8 @@ pub(crate) async fn enqueue_jobs(
     enqueue_jobs_of_many(db, &dirty).await
 }
 
-/// The same for many conversations, whose row locks the caller's transaction holds.
+/// Marks many conversations dirty, each for one kind, in the caller's transaction, which holds their
+/// row locks.
 pub(crate) async fn enqueue_jobs_of_many(
     db: &mut PgConnection,
     dirty: &[(TenantId, ConversationId, JobKind)],

@@ -82,7 +82,7 @@ pub(crate) struct TailAndWindow {
     pub(crate) window: Option<i64>,
 }
 
-/// The same for many conversations; deleted ones are missing.
+/// Reads the figures and windows of many conversations; deleted ones are missing.
 pub(crate) async fn read_tails(
     db: &mut PgConnection,
     tenants: &[Uuid],

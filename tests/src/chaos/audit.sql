@@ -1,4 +1,5 @@
--- One conversation ($1) in one snapshot: what must agree at every moment, whatever runs or dies. Figures of what does not.
+-- Checks one conversation ($1) in one snapshot: the rows must agree at every moment, also while processes run or die. Returns
+-- figures of the rows that do not agree.
 select c.last_message_id, c.token_total, m.messages, m.last, m.tokens, m.misplaced, m.altered, m.turned,
     k.checkpoints, k.unread, k.torn, k.siblings
 from ai_conversation as c
@@ -14,7 +15,7 @@ cross join lateral (
 cross join lateral (
     select count(*) as checkpoints,
         count(*) filter (where k.source_digest is distinct from (
-            -- as core/src/digest.rs: ids and content digests, each with its length before it
+            -- As in core/src/digest.rs: ids and content digests, each after its length.
             select sha256(string_agg(
                 int8send(message_id) || int8send(length(content_digest)::bigint) || content_digest, ''::bytea
                 order by message_id
@@ -23,7 +24,7 @@ cross join lateral (
             where conversation_id = k.conversation_id
               and message_id between k.source_first_message_id and k.last_message_id
         )) as unread,
-        -- one made from the messages again has read its whole chain
+        -- A summary that was made from the messages again has read its whole chain.
         count(*) filter (where k.last_message_id > c.last_message_id or (
             k.source_first_message_id <> coalesce(k.previous_message_id + 1, k.first_message_id)
             and not (k.generation = 1 and k.source_first_message_id = k.first_message_id)

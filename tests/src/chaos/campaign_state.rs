@@ -78,7 +78,7 @@ impl CampaignState {
             .await
     }
 
-    /// The same with another time limit of one call.
+    /// Calls as [`Self::call_with_retries`] does, with another time limit of one call.
     pub(super) async fn call_with_retries_within<T, Answer: Future<Output = Result<T, Status>>>(
         &self,
         most: Duration,

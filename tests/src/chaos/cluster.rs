@@ -27,14 +27,14 @@ impl Cluster {
         Self::start_from(settings, folder).await
     }
 
-    /// The same with these binaries.
+    /// Starts a new cluster with these binaries.
     pub async fn start_with(binaries: Binaries) -> Self {
         let folder = Folder::new();
         let settings = Settings::new(folder.path().join("postgres"), binaries);
         Self::start_from(settings, folder).await
     }
 
-    /// The same in a folder that the caller owns.
+    /// Starts a new cluster in a folder that the caller owns.
     pub(super) async fn start_in(place: &Path, extra: &[(&str, &str)]) -> Self {
         let mut settings = Settings::new(place.join("postgres"), postgres_binaries());
         settings.extra = owned(extra);

@@ -48,7 +48,8 @@ impl FaultInjector<'_> {
         self.wait_for_appends_within(APPENDS_WITHIN, more).await
     }
 
-    /// The same with another time limit.
+    /// Waits until `more` appends have been acknowledged, for at most `most`. Returns whether they
+    /// were.
     pub(super) async fn wait_for_appends_within(&self, most: Duration, more: u64) -> bool {
         let until = self.state.tally.count("acknowledged") + more;
         let mut looks = interval(Duration::from_millis(5));

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 pub struct Finding {
     /// The promise, in a word or two.
     pub promise: &'static str,
-    /// What was observed, with ids and figures.
+    /// The observation, with ids and figures.
     pub seen: String,
     /// The time since the start of the campaign.
     pub after: Duration,

@@ -126,7 +126,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// The same plan with `times` as many appends between its steps, so that long operations can
+    /// This plan with `times` as many appends between its steps, so that long operations can
     /// complete between two crashes.
     #[must_use]
     pub fn slower(mut self, times: u64) -> Self {

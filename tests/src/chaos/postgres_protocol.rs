@@ -98,7 +98,7 @@ pub(crate) async fn read_startup_message(
     Ok((bytes, ENCRYPTION.contains(&code)))
 }
 
-/// What a statement does, from nothing that is committed to an append.
+/// The effect of a statement on the database; appends rank highest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effect {
     #[default]
@@ -107,7 +107,7 @@ pub(super) enum Effect {
     Append,
 }
 
-/// What a client has sent in a session, as far as it tells which message commits a write.
+/// The messages of a client's session that tell which message commits a write.
 #[derive(Default)]
 pub(super) struct Session {
     /// What each prepared statement does, by name.

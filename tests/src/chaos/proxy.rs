@@ -71,14 +71,14 @@ pub struct Commits {
     pub cut_after: u64,
 }
 
-/// What happened to the connections that were open.
+/// The fault of the connections that are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionFault {
     Cut,
     Silent,
 }
 
-/// What happens to a commit.
+/// The fault of a commit.
 enum CommitFault {
     None,
     Delay,

@@ -1,4 +1,5 @@
--- Conversations with uncounted messages that no job waits for, alive or dead: the two are committed together.
+-- Conversations with uncounted messages but without a counting job, waiting, running or dead. An append commits messages and job
+-- together.
 select conversation_id from ai_conversation as c
 where c.counted_message_id < c.last_message_id
   and not exists (select from ai_job where kind = 1 and conversation_id = c.conversation_id)

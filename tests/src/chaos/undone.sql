@@ -1,4 +1,4 @@
--- What is due and not done, though no job waits for it, and none is dead where it can be seen: by conversation ($1).
+-- The work of a conversation ($1) that is due and not done, although no job for it waits, runs or is dead.
 select c.counted_message_id < c.last_message_id as uncounted,
     coalesce((c.policy ->> 'max_message_count')::bigint, 0) between 1 and t.messages
         and c.stalled_message_id < c.last_message_id as uncompacted,

@@ -117,7 +117,7 @@ impl ScriptedModel {
         Self::start_keeping(respond, true).await
     }
 
-    /// The same without recording requests: [`Self::requests`] is empty, and `nth` is always 0.
+    /// A provider that does not record requests: [`Self::requests`] is empty, and `nth` is always 0.
     pub async fn start_without_requests(
         respond: impl Fn(&ModelRequest) -> Script + Send + Sync + 'static,
     ) -> Self {
@@ -164,7 +164,7 @@ impl ScriptedModel {
         self.settings_of(Api::OpenAi, models)
     }
 
-    /// The same with another protocol.
+    /// Settings of one provider, `scripted`, with this protocol, and of these models.
     pub fn settings_of(&self, api: Api, models: &[&str]) -> (Providers, Models) {
         let provider = json!({"scripted": {"api": api, "url": self.url()}});
         let model = json!({"provider": "scripted", "window_tokens": WINDOW});

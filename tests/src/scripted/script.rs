@@ -159,7 +159,7 @@ impl Script {
         Self::events(Vec::<String>::new()).then_endless(event)
     }
 
-    /// The same head, then this chunk repeatedly until the client is gone.
+    /// Sends the head of this script, then the chunk repeatedly until the client is gone.
     #[must_use]
     pub fn then_endless(self, chunk: &str) -> Self {
         let mut endless = self.cut_after(0);
@@ -167,14 +167,14 @@ impl Script {
         endless
     }
 
-    /// The same, cut off after this many pieces: the connection closes before the body's end.
+    /// This script, cut off after `pieces`: the connection closes before the body's end.
     #[must_use]
     pub fn cut_after(mut self, pieces: usize) -> Self {
         self.steps.truncate(1 + pieces);
         self
     }
 
-    /// The same, silent after this many pieces until the client is gone.
+    /// This script, silent after `pieces` until the client is gone.
     #[must_use]
     pub fn hanging_after(self, pieces: usize) -> Self {
         let mut cut = self.cut_after(pieces);
@@ -182,7 +182,7 @@ impl Script {
         cut
     }
 
-    /// The same, with each piece and the end waiting for the gate. The head is sent at once.
+    /// This script, of which each piece and the end wait for the gate. The head is sent at once.
     #[must_use]
     pub fn gated(self, gate: &Gate) -> Self {
         let mut steps = Vec::new();
@@ -195,14 +195,14 @@ impl Script {
         Self { steps }
     }
 
-    /// The same, with the whole answer, including its head, waiting for the gate once.
+    /// This script, of which the whole answer, including its head, waits for the gate once.
     #[must_use]
     pub fn after(mut self, gate: &Gate) -> Self {
         self.steps.insert(0, Step::Wait(gate.clone()));
         self
     }
 
-    /// The same bytes, in chunks of this size.
+    /// This script with its bytes in chunks of `bytes`.
     #[must_use]
     pub fn in_chunks_of(self, bytes: usize) -> Self {
         let resized = |step| match step {

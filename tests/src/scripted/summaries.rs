@@ -10,12 +10,12 @@ impl Script {
         Self::summarizes_as(asked, SUMMARY)
     }
 
-    /// The same with this text.
+    /// A valid summary with this text.
     pub fn summarizes_as(asked: &ModelRequest, summary: &str) -> Self {
         Self::says(asked, [Say::text(&good_summary(asked, summary))])
     }
 
-    /// The same with this reported usage.
+    /// A valid summary with this reported usage.
     pub fn summarizes_counted(asked: &ModelRequest, counted: ReportedUsage) -> Self {
         Self::says_counted(
             asked.api(),

@@ -58,7 +58,8 @@ pub(super) struct Row {
     pub(super) oracle: f64,
     /// Of the conversation that became most expensive, as a share of the cost of its full history.
     worst: f64,
-    /// The same, as a share of its cost when swapped as soon as it is cool.
+    /// Of the same conversation, as a share of its cost when messages are swapped as soon as they
+    /// are cool.
     worst_of_strict: f64,
     /// Number of conversations that cost more than 1.01 times as much as their full history.
     pub(super) dearer: usize,

@@ -34,7 +34,7 @@ struct TailLatencies {
     late: f64,
 }
 
-/// What the model does in a round.
+/// The model's behaviour in a round.
 #[derive(Debug, Clone, Copy)]
 enum Model {
     Answers,

@@ -43,7 +43,7 @@ pub(crate) async fn measure(pace: Pace, figures: &mut Figures) -> anyhow::Result
     stack.stop().await
 }
 
-/// What happens while the log is measured.
+/// The work that is done while the log is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Work {
     Append,
@@ -128,7 +128,8 @@ async fn wal_position(database: &Database) -> anyhow::Result<String> {
     database.run("select pg_current_wal_lsn()").await
 }
 
-/// What was written since `from`, per message. pg_walinspect tells page images and records apart.
+/// Bytes per message that were written since `from`. pg_walinspect tells page images and records
+/// apart.
 async fn wal_since(database: &Database, from: &str, messages: usize) -> anyhow::Result<Written> {
     let to = wal_position(database).await?;
     let all = database

@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// What to do about the failing input.
+    /// Tells the developer to fix the code, to add a test and to keep the input.
     pub(super) fn advice(&self) -> String {
         let input = self.input.as_deref().unwrap_or(Path::new("…")).display();
         let Self { target, .. } = self;

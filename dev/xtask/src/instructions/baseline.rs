@@ -10,7 +10,7 @@ const HEADING: &str = "\
 # one grows by more than 5 %; `cargo xtask instructions --write` writes this file. What is run: dev/instructions/src/main.rs.
 ";
 
-/// What the counts depend on, other than the code.
+/// The tools that the counts depend on, besides the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Toolchain {
     /// The output of `rustc --version`.

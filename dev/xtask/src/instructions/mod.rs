@@ -40,7 +40,8 @@ const ALLOCATOR: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.top_p
 /// Growth that is tolerated. Runs of the same program differ by less than a tenth of it, because of
 /// the random seeds of hash maps.
 const TOLERATED: Percent = Percent(5);
-/// The same with a compiler other than the recorded one, which may inline differently.
+/// Growth that is tolerated with a compiler other than the recorded one, which may inline
+/// differently.
 const TOLERATED_OF_ANOTHER: Percent = Percent(25);
 
 #[derive(Args)]

@@ -16,7 +16,7 @@ struct Module<'a> {
     file: &'a str,
     /// Paths that the module names, as written, with their lines. Test modules are left out.
     names: Vec<(Path, usize)>,
-    /// What `use` brings into the module: the name there, and the path as written.
+    /// Names that `use` brings into the module, with their paths as written.
     imports: BTreeMap<String, Path>,
 }
 

@@ -26,7 +26,7 @@ const KEYS: [&str; 4] = [
 const OF_THE_QUEUE: [&str; 5] = [
     "-- Claims up to $2 due jobs of a kind",
     "-- Frees up to $2 jobs of a kind",
-    "-- How long the queue of each kind is",
+    "-- The length of the queue of each kind",
     "-- Repairs times that a clock set while it was ahead",
     "delete from ai_summary_part where (conversation_id, kind, part_digest) in (",
 ];
@@ -123,7 +123,7 @@ mod tests {
             ),
             (
                 "store/sql/figures.sql",
-                "-- How long the queue of each kind is.\nselect count(*) from ai_job\n",
+                "-- The length of the queue of each kind.\nselect count(*) from ai_job\n",
             ),
         ]);
         let found: Vec<_> = named(&tree)

@@ -52,7 +52,7 @@ pub(super) trait DiscardableLog: Send + Sync {
     fn discard(&self);
 }
 
-/// What one log uses of the budget. Released when dropped.
+/// The bytes that one log uses of the budget. Released when dropped.
 pub(super) struct LogAllocation {
     budget: LogBudget,
     tenant: TenantId,

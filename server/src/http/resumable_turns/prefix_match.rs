@@ -25,13 +25,14 @@ pub(super) enum MatchOutcome {
     Unknown,
 }
 
-/// What was delivered before, and the prefix of the log that was compared so far.
+/// The prefix of an answer that was delivered before, and the prefix of the log that was compared
+/// with it so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrefixMatch {
     delivered: DeliveredPrefix,
     /// The prefix of the log: of each kind as much as was delivered, or as the log has.
     log_prefix: DeliveredPrefix,
-    /// What the log has of each kind: bytes of text, bytes of reasoning, tool calls.
+    /// Amounts in the log, by kind: bytes of text, bytes of reasoning, tool calls.
     seen: [u64; 3],
 }
 
@@ -45,7 +46,7 @@ impl PrefixMatch {
         }
     }
 
-    /// What was delivered before.
+    /// The prefix of the answer that was delivered before.
     pub(super) const fn delivered(&self) -> DeliveredPrefix {
         self.delivered
     }

@@ -28,16 +28,16 @@ pub(in crate::http) struct TurnReader {
     attempt: i32,
     /// How many of the log's attempts the reader knows of.
     attempts_seen: u64,
-    /// What was delivered of this attempt.
+    /// The prefix of this attempt's answer that was delivered.
     delivered: DeliveredPrefix,
-    /// What is still to be skipped in the log, because it was delivered before.
+    /// The part of the log that is still to be skipped, because it was delivered before.
     skip: Skip,
     /// Index of the next piece, and the bytes of it that were read.
     next: (usize, usize),
     has_ended: bool,
 }
 
-/// What a reader finds in the log.
+/// The next item that a reader finds in the log.
 enum NextItem {
     /// An event with its id.
     Event(String, TurnEvent),
@@ -129,7 +129,7 @@ impl TurnReader {
         None
     }
 
-    /// What comes next in the log.
+    /// Reads the next item of the log.
     fn next_item(&mut self, state: &LogState) -> NextItem {
         if matches!(state.end, Some(TurnEnd::Discarded)) {
             self.has_ended = true;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// MiB; reasoning may have more.
 const MAX_DELIVERED: u64 = 1 << 40;
 
-/// What was delivered of one kind: its amount, and a hash of it.
+/// The delivered prefix of one kind of content: its amount and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::http) struct HashedPrefix(pub(super) u64, u64);
 
@@ -43,7 +43,7 @@ fn fnv1a(state: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-/// What was delivered of an answer.
+/// The prefix of an answer that was delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::http) struct DeliveredPrefix {
     /// Bytes of text.

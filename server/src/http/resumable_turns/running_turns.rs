@@ -61,7 +61,7 @@ pub(in crate::http) enum SessionOrigin {
     Created,
 }
 
-/// What a turn does while another one runs in its session.
+/// The treatment of a turn that is sent while another one runs in its session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum WhenBusy {
     /// It is refused.

@@ -26,7 +26,7 @@ pub(super) struct TurnLog {
     allocation: LogAllocation,
 }
 
-/// What was logged so far.
+/// The events that were logged so far.
 #[derive(Default)]
 pub(super) struct LogState {
     /// Ids of the stored messages; None: nothing is stored yet.
@@ -72,7 +72,7 @@ impl TurnLog {
         (log, first)
     }
 
-    /// What the log uses of the budget.
+    /// The log's allocation of the budget.
     #[cfg(test)]
     pub(super) const fn allocation(&self) -> &LogAllocation {
         &self.allocation
@@ -88,7 +88,7 @@ impl TurnLog {
         self.changed.closed().await;
     }
 
-    /// What was logged so far.
+    /// Locks and returns the events that were logged so far.
     pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
         // A panic cannot leave it half changed: each change is one assignment or one push.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

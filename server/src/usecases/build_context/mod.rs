@@ -27,7 +27,7 @@ use crate::{
 /// A context to build.
 pub(crate) struct ContextRequest {
     pub(crate) id: ConversationId,
-    /// What `anneal-core` builds from; the budget is in the model's tokens.
+    /// The input of `anneal-core`; the budget is in the model's tokens.
     pub(crate) ask: Ask,
     /// Overrides of the conversation's policy.
     pub(crate) overrides: PolicyOverrides,

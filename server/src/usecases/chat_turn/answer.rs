@@ -82,7 +82,7 @@ struct Draft {
     bytes: usize,
 }
 
-/// What follows from a piece.
+/// The effect of a piece of the answer.
 enum DraftStep {
     /// An event for the caller.
     Shown(Event),

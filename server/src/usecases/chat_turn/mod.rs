@@ -344,7 +344,7 @@ fn model_failure(model: &str, failure: CallFailure) -> Failure {
     }
 }
 
-/// What the outcome of a call, or of a turn, says about its model.
+/// Decides from the outcome of a call, or of a turn, what its model's breakers record.
 const fn call_end<T>(outcome: &Result<T, TurnError>) -> CallEnd<'_> {
     match outcome {
         Ok(_) => CallEnd::Answered,

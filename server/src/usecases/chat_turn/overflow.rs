@@ -13,7 +13,7 @@ const MIN_ANSWER_TOKENS: Tokens = Tokens::new(256);
 /// Percent of the window, less the answer, that a context may take. An estimate is at most 5 %
 /// below the count.
 const FITTING_PERCENT: u64 = 95;
-/// The same after a refusal has shown that our count is too low.
+/// Percent of the window that a context may take after a refusal has shown that our count is too low.
 const SMALLER_PERCENT: u64 = 75;
 
 /// The steps, in order.

@@ -24,8 +24,8 @@ const DEAD_JOB_BYTES: usize = 1 + 8;
 /// Most kinds of jobs in a position, so that its text stays within 128 characters.
 const MAX_KINDS: usize = 5;
 
-/// What a position is bound to: a tenant's conversation and its creation time, because an id may be
-/// used again.
+/// The scope in which a position is valid: a tenant's conversation and its creation time, because an
+/// id may be used again.
 pub(crate) struct PositionScope(Vec<u8>);
 
 impl PositionScope {

@@ -16,7 +16,7 @@ pub(super) const BATCH_APPENDS: usize = 128;
 /// No append is added once a statement has this many bytes of content.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// What a worker answers to an append.
+/// The batcher's answer to an append.
 pub(super) enum BatchAnswer {
     /// The append is stored, or was refused for good.
     Ended(Result<Appended, StoreError>),

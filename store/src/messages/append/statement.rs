@@ -9,7 +9,7 @@ use crate::{
     rows::{encoding_code, role_code, tokens},
 };
 
-/// What the statement did with an append.
+/// The statement's result for one append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AppendOutcome {
     /// Stored.

@@ -16,7 +16,7 @@ pub(super) const WINDOW: Duration = Duration::from_secs(30);
 /// Windows with fewer calls have no 99th percentile.
 const FEWEST: usize = 50;
 
-/// What a latency measures.
+/// The kind of call that a latency belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A call of the neighbour.

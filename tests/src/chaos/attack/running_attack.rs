@@ -23,7 +23,7 @@ use crate::{
 /// not starve them.
 const PACE: Duration = Duration::from_millis(1);
 
-/// What all attacks share.
+/// The data that all attacks share.
 pub(super) struct AttackContext {
     pub(super) servers: Vec<Addresses>,
     /// The attacker's `authorization`.
@@ -164,7 +164,8 @@ impl RunningAttack {
         self.call_raw(channel, rpc, ask.encode_to_vec()).await
     }
 
-    /// The same with a request as bytes.
+    /// Calls an RPC with a request as bytes. Returns the first message of its answer; None if the
+    /// call was refused.
     pub(super) async fn call_raw(
         &self,
         channel: &AuthorizedChannel,

@@ -196,7 +196,7 @@ pub(super) async fn long_answers(attack: &RunningAttack) {
         .await;
 }
 
-/// The same event id with some of its numbers replaced.
+/// Replaces some of the numbers in an event id.
 fn forged_id(attack: &RunningAttack, id: &str) -> Option<String> {
     let mut place: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
     forge(attack, &mut place);

@@ -41,7 +41,7 @@ fn figures_in_list(row: &pb::Conversation) -> ListFigures {
     )
 }
 
-/// The same figures computed from the messages. The titles are those that the test has recorded.
+/// Computes the figures of a list from the messages. The titles are those that the test has recorded.
 async fn recount(app: &TestApp, titles: &[(String, String)]) -> Vec<ListFigures> {
     let rows = sqlx::query(
         "select c.conversation_id, count(m.message_id) as messages,

@@ -12,7 +12,7 @@ pub(crate) fn start_chat(app: &TestApp, folder: &Folder, more: &[&str]) -> Termi
     start_chat_with_environment(app, folder, more, &[])
 }
 
-/// The same with additional environment variables.
+/// Starts `anneal chat` with additional environment variables.
 pub(crate) fn start_chat_with_environment(
     app: &TestApp,
     folder: &Folder,

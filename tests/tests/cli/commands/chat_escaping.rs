@@ -12,7 +12,7 @@ use crate::commands::{BINARY, chat_commands::start_chat};
 
 /// Sequences that set the window title, clear the screen, write the clipboard and ring the bell.
 const ESCAPES: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md\u{1b}]52;c;AAAA\u{7}e";
-/// The same as it is displayed and stored.
+/// [`ESCAPES`] as they are displayed and stored.
 const ESCAPED: &str =
     "a\u{fffd}]0;owned\u{fffd}b\u{fffd}[2Jc\u{fffd}31md\u{fffd}]52;c;AAAA\u{fffd}e";
 

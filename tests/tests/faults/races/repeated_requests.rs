@@ -3,7 +3,7 @@
 use anneal_tests::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
 use uuid::Uuid;
 
-/// The same conversation on a second server. One server runs the appends to a conversation one
+/// This conversation on a second server. One server runs the appends to a conversation one
 /// after the other, so that they would not race.
 fn on_second_server<'a>(
     second: &'a TestApp,

@@ -35,7 +35,7 @@ pub(crate) type Tally = BTreeMap<&'static str, u64>;
 /// A worker that has claimed a counting job.
 struct CountingWorker {
     job: ClaimedJob,
-    /// What it has read: the last message that was counted before, and the new counts.
+    /// The last message that was counted before, and the new counts; None: nothing is read yet.
     read: Option<(MessageId, Vec<(MessageId, Tokens)>)>,
 }
 

@@ -174,8 +174,8 @@ async fn check_neutral_context(
     check_boundary(rows.boundary, &built)
 }
 
-/// The same for a context in this variant, which its provider must accept. An empty context is
-/// checked in the neutral format.
+/// Checks a context in this variant: its manifest, its boundary, and that its provider accepts it. An
+/// empty context is checked in the neutral format.
 async fn check_context(
     simulated: &SimulatedConversation<'_>,
     rows: &StoredRows,

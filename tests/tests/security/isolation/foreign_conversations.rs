@@ -13,7 +13,7 @@ use pb::{
 };
 use uuid::Uuid;
 
-/// What a caller receives: the answer, or code, message and details of the refusal.
+/// The answer that a caller receives, or code, message and details of the refusal.
 pub(crate) type Outcome = Result<Option<Vec<u8>>, (tonic::Code, String, Vec<u8>)>;
 
 /// Calls an RPC and returns what the caller receives.
