@@ -3,9 +3,8 @@
 -- Each row has the bytes that a summarizer would read of it. $3: settings by profile; $4: overrides
 -- of a preview.
 with head as (
-    select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, s.separator,
-        k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.generation,
-        greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
+    select c.conversation_id, c.last_message_id, c.turn, c.policy, c.encoding, c.system_prompt_tokens, b.separator,
+        b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.generation,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
         w.window_tokens
@@ -14,17 +13,7 @@ with head as (
         select ($3::text::jsonb -> coalesce($4::text::jsonb ->> 'profile', c.policy ->> 'profile', ''))
             || c.policy || $4::text::jsonb as keys
     ) as e
-    left join lateral (
-        select max(after_message_id) as separator from ai_separator
-        where conversation_id = c.conversation_id
-    ) as s on true
-    left join lateral (
-        select last_message_id, summary, token_usage, generation from ai_conversation_checkpoint
-        where conversation_id = c.conversation_id
-          and first_message_id = coalesce(s.separator, 0) + 1
-        order by last_message_id desc
-        limit 1
-    ) as k on true
+    cross join lateral context_boundary(c.conversation_id) as b
     -- offset 0: an optimisation fence. `->>` is not leakproof, so under row-level security an
     -- expression with it cannot be an index condition; the column `named.model` can.
     cross join lateral (select e.keys ->> 'model' as model offset 0) as named
@@ -34,7 +23,7 @@ with head as (
     where c.tenant_id = $1
       and c.conversation_id = $2
 )
-select 0::bigint as "message_id!", null::smallint as "role?", turn as "turn!", coalesce(token_usage, 0) as "tokens!",
+select 0::bigint as "message_id!", null::smallint as "role?", turn as "turn!", coalesce(summary_tokens, 0) as "tokens!",
     system_prompt_tokens as "bytes?", null::text as "tool_outline?", policy::text as "policy?", encoding as "encoding?",
     last_message_id as "newest?", separator as "separator?", checkpoint_last as "checkpoint_last?", summary as "summary?",
     generation as "generation?", window_tokens as "window_tokens?"

@@ -12,8 +12,7 @@
 -- exceeds $8, only the newest message of the tail comes, without content, to report it.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
-        c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.summary, k.token_usage, k.saved,
-        greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
+        c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.saved_tokens,
         c.turn + case when c.last_role = 1 then $3::integer else $4::integer end as current_turn,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped, p.epoch, p.prefix_hash, p.boundary_message_id,
@@ -23,18 +22,7 @@ with head as (
         select ($5::text::jsonb -> coalesce($6::text::jsonb ->> 'profile', c.policy ->> 'profile', ''))
             || c.policy || $6::text::jsonb as keys
     ) as e
-    left join lateral (
-        select max(after_message_id) as separator from ai_separator
-        where conversation_id = c.conversation_id
-    ) as s on true
-    left join lateral (
-        select last_message_id, summary, token_usage, tokens_before - tokens_after as saved
-        from ai_conversation_checkpoint
-        where conversation_id = c.conversation_id
-          and first_message_id = coalesce(s.separator, 0) + 1
-        order by last_message_id desc
-        limit 1
-    ) as k on true
+    cross join lateral context_boundary(c.conversation_id) as b
     left join lateral (
         select epoch, prefix_hash, boundary_message_id, system_prompt_digest, swapped_message_ids, cut
         from ai_context_prefix
@@ -52,8 +40,8 @@ with head as (
       and c.conversation_id = $2
 )
 select 0::bigint as "message_id!", last_role as "role?", turn as "turn!", system_prompt_tokens as "tokens!",
-    null::boolean as "estimated?", system_prompt as "content?: StoredText", summary as "summary?", token_usage as "summary_tokens?",
-    saved as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "read_bytes?",
+    null::boolean as "estimated?", system_prompt as "content?: StoredText", summary as "summary?", summary_tokens as "summary_tokens?",
+    saved_tokens as "text_bytes?", false as "left_out!", null::text as "tool_outline?", null::bigint as "read_bytes?",
     null::bigint as "age_seconds?", policy::text as "policy?",
     encoding as "encoding?", last_message_id as "newest?", separator as "separator?",
     checkpoint_last as "checkpoint_last?", epoch as "epoch?", prefix_hash as "prefix_hash?", boundary_message_id as "prefix_boundary?",

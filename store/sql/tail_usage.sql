@@ -9,8 +9,7 @@ with settings as materialized (
     -- Materialized: the settings are merged once per conversation. Otherwise they would be merged again
     -- for each message.
     select c.tenant_id, c.conversation_id, c.last_message_id, c.stalled_message_id, c.turn, c.policy, c.encoding,
-        c.system_prompt_tokens, s.separator, k.last_message_id as checkpoint_last, k.token_usage as summary_tokens,
-        greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
+        c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary_tokens,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         e.keys ->> 'cooling' = 'stepped' as stepped,
         case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls,
@@ -30,17 +29,7 @@ with settings as materialized (
         select (settings.bases -> coalesce(settings.preview ->> 'profile', c.policy ->> 'profile', ''))
             || c.policy || settings.preview as keys
     ) as e
-    left join lateral (
-        select max(after_message_id) as separator from ai_separator
-        where conversation_id = c.conversation_id
-    ) as s on true
-    left join lateral (
-        select last_message_id, token_usage from ai_conversation_checkpoint
-        where conversation_id = c.conversation_id
-          and first_message_id = coalesce(s.separator, 0) + 1
-        order by last_message_id desc
-        limit 1
-    ) as k on true
+    cross join lateral context_boundary(c.conversation_id) as b
     left join lateral (
         select swapped_message_ids from ai_context_prefix
         where conversation_id = c.conversation_id

@@ -3,24 +3,14 @@
 -- Materialized: under row-level security, values computed in the same query cannot be index
 -- conditions.
 with head as materialized (
-    select c.conversation_id, c.turn, greatest(coalesce(s.separator, 0), coalesce(k.last_message_id, 0)) as boundary,
+    select c.conversation_id, c.turn, b.boundary,
         (e.keys ->> 'large_message_threshold')::bigint as large, (e.keys ->> 'hot_zone_radius')::bigint as radius,
         case when e.keys ->> 'cooling' = 'stepped' then nullif((e.keys ->> 'hot_zone_calls')::bigint, 0) end as calls
     from ai_conversation as c
     cross join lateral (
         select ($3::text::jsonb -> coalesce(c.policy ->> 'profile', '')) || c.policy as keys
     ) as e
-    left join lateral (
-        select max(after_message_id) as separator from ai_separator
-        where conversation_id = c.conversation_id
-    ) as s on true
-    left join lateral (
-        select last_message_id from ai_conversation_checkpoint
-        where conversation_id = c.conversation_id
-          and first_message_id = coalesce(s.separator, 0) + 1
-        order by last_message_id desc
-        limit 1
-    ) as k on true
+    cross join lateral context_boundary(c.conversation_id) as b
     where c.tenant_id = $1
       and c.conversation_id = $2
 )

@@ -53,6 +53,7 @@ fn statements() -> Vec<(&'static str, &'static str, Vec<String>)> {
             "134217728",
             "1048576"
         ),
+        statement!("boundary", tenant(), conversation()),
         statement!("tail_usage", tenants(), conversations(), bases(), nothing),
         statement!(
             "checkpoint_material",
@@ -309,6 +310,9 @@ async fn no_hot_statement_scans_messages_or_jobs() {
                     .find(|line| line.contains(&format!("Seq Scan on {table} ")));
                 assert!(scan.is_none(), "{name} scans {table}:\n{plan}");
             }
+            // Not inlined, the function would hide its scans and read every column.
+            let is_inlined = !plan.contains("Function Scan on context_boundary");
+            assert!(is_inlined, "{name} calls context_boundary:\n{plan}");
         }
     }
 }
