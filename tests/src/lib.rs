@@ -30,7 +30,7 @@
 //! - `postponed_jobs`: retries of failed jobs that the test controls.
 //! - `watchdog`: no call blocks an async thread.
 //! - `legacy_tables`: databases of older systems.
-//! - `texts`: deterministic texts.
+//! - `texts`: deterministic texts. `run_length`: short and long forms of tests.
 
 mod anneal_process;
 mod answer_fields;

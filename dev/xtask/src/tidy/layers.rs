@@ -15,7 +15,7 @@ const TABLES: &str = "dev/xtask/src/tidy/layers.rs";
 /// The folders of the repository. Folders whose names begin with a dot belong to tools.
 const FOLDERS: &[&str] = &[
     // crates that ship
-    "cli core formats llm local-postgres process proto server store worker",
+    "cli core formats gateway llm local-postgres process proto server store worker",
     // the schema
     "migrations",
     // black-box tests, and their harness
@@ -59,7 +59,7 @@ const CRATES: &[CrateLayers] = &[
             "idempotency partial_summaries queue triggers",
             "policy_defaults durability",
             "connection",
-            "summary_spec rows error failpoints sabotage",
+            "summary_spec rows error failpoints",
         ],
     ),
     (
@@ -86,7 +86,11 @@ const CRATES: &[CrateLayers] = &[
             "remark",
         ],
     ),
-    ("proto", &["codec"]),
+    (
+        "gateway",
+        &["gateway", "provider_calls", "call_metrics", "call_end"],
+    ),
+    ("proto", &["codec convert"]),
     ("process", &["http open_files panics shutdown telemetry"]),
     (
         "local-postgres",
@@ -108,7 +112,8 @@ const CRATES: &[CrateLayers] = &[
             "http",
             "grpc",
             // what the edges share
-            "usecases convert",
+            "usecases",
+            "reply",
             "rpc_call",
             // what an RPC uses
             "state auth",
@@ -127,8 +132,8 @@ const CRATES: &[CrateLayers] = &[
             "jobs auditor maintenance",
             "worker",
             "summarize model_pauses clock_skew",
-            "model_gateway retry_policy leases",
-            "deadline jitter settings tenant_cursor",
+            "summary_calls retry_policy leases",
+            "deadline settings tenant_cursor",
         ],
     ),
     (

@@ -15,7 +15,8 @@
 //!
 //! SQL:
 //! - `sql_style`: where SQL is, and its style. `schema`: columns and indexes have comments.
-//! - `tenants`: statements name the tenant. `durability`: none weakens a commit.
+//! - `tenants`: statements name the tenant. `durability`: none weakens a commit. `sabotage`: nothing
+//!   that ships takes part in breaking promises on purpose.
 //!
 //! Shared: `tree` reads the files, `rust` parses them, `allowances` waives rules in the source.
 

@@ -75,7 +75,10 @@ impl Installation {
         }
         let [eve, anna] = keys.try_into().expect("there are two keys");
         if let Some(sabotage) = sabotage {
-            assert!(!sabotage.needs_proxy(), "no proxy is in front of this database");
+            assert!(
+                !sabotage.needs_proxy(),
+                "no proxy is in front of this database"
+            );
             sabotage.apply(&url).await;
         }
         let anneal = AnnealBinary::on_durable(binary, &folder, &url);
