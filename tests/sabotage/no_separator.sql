@@ -1,6 +1,6 @@
 -- A naive implementation does not look for a separator again when it commits a checkpoint: one that
 -- was inserted meanwhile is taken for the one with which the checkpoint was planned.
--- `NO_SEPARATOR` makes the check at the commit read the separator of the moment of the claim.
+-- `NO_SEPARATOR` makes the check at the commit read the boundary with the separator of the moment of the claim.
 create schema sabotage;
 grant usage on schema sabotage to public;
 create table sabotage.planned (conversation_id uuid primary key, separator bigint);
@@ -25,6 +25,17 @@ create function sabotage.separator_of(conversation uuid) returns bigint language
             then (select separator from sabotage.planned where conversation_id = conversation)
         else (select max(after_message_id) from ai_separator where conversation_id = conversation)
     end
+$$;
+
+-- As context_boundary, with that separator.
+create function sabotage.boundary_of(conversation uuid) returns table (separator bigint, checkpoint_last bigint)
+language sql stable security definer as $$
+    select s.separator, (
+        select max(last_message_id) from ai_conversation_checkpoint
+        where conversation_id = conversation
+          and first_message_id = coalesce(s.separator, 0) + 1
+    )
+    from (select sabotage.separator_of(conversation) as separator) as s
 $$;
 
 create function sabotage.follow_newest_separator() returns trigger language plpgsql security definer as $$

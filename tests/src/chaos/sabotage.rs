@@ -129,9 +129,8 @@ const NO_SEPARATOR: &[Means] = &[
     database!("no_separator"),
     Change {
         statement: BOUNDARY,
-        from: "select max(after_message_id) as separator from ai_separator
-    where conversation_id = c.conversation_id",
-        to: "select sabotage.separator_of(c.conversation_id) as separator",
+        from: "lateral context_boundary(c.conversation_id)",
+        to: "lateral sabotage.boundary_of(c.conversation_id)",
     },
 ];
 

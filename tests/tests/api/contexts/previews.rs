@@ -163,7 +163,11 @@ async fn previews_of_a_long_tail_leave_the_async_threads_to_other_calls() {
         ..Default::default()
     };
     let built = conversation.build(ask).await.expect("builds");
-    assert_eq!(built.0.due, Some(preview));
+    let due = pb::CompactPreview {
+        trigger: pb::CheckpointTrigger::Messages.into(),
+        ..preview
+    };
+    assert_eq!(built.0.due, Some(due));
 }
 
 #[tokio::test]
