@@ -3,7 +3,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-/// The smallest tables take 30 seconds to write.
+/// As small as zstd makes them; both take 23 seconds to write.
 const RELEASE_LEVEL: i32 = 19;
 const DEBUG_LEVEL: i32 = 1;
 

@@ -1,4 +1,4 @@
-//! What the end of a call says about its model, for breakers and metrics.
+//! How a call ended, and how breakers and metrics record that end.
 
 use anneal_core::admission::CallPurpose;
 use anneal_llm::provider::CallFailure;
@@ -34,7 +34,7 @@ impl<'a> CallEnd<'a> {
         }
     }
 
-    /// What it says about the model, for its breakers.
+    /// The verdict on the model that its breakers record.
     pub(crate) fn verdict(self, purpose: CallPurpose) -> Verdict {
         let failure = match self {
             Self::Answered => return Verdict::Answers,

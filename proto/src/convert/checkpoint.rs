@@ -1,4 +1,4 @@
-//! What triggered a checkpoint.
+//! Triggers of checkpoints.
 
 use anneal_core::cut::Trigger;
 

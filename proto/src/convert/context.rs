@@ -1,5 +1,5 @@
-//! What a context is asked for, both ways, and the answer with a built one: messages or the rendered
-//! request, the manifest, repairs, and the prefix's cache figures.
+//! The format and the pressure of a context, both ways, and the answer with a built context: messages
+//! or the rendered request, the manifest, repairs, and the prefix's cache figures.
 
 use anneal_core::{
     boundary::Boundary,

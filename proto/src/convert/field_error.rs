@@ -10,7 +10,7 @@ pub enum FieldError {
     Invalid {
         /// The field's path, for example `messages[2].parts[0]`.
         field: String,
-        /// What it must be, or what is wrong.
+        /// The rule that the value breaks.
         description: Cow<'static, str>,
     },
     /// Its value is larger than its limit.

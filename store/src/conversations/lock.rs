@@ -28,7 +28,7 @@ pub(crate) async fn lock_conversation(
     .ok_or(StoreError::NotFound(Entity::Conversation))
 }
 
-/// What decides about an append, under the conversation's lock.
+/// The columns of a locked conversation that decide about an append.
 pub(crate) struct AppendHead {
     /// The newest message; 0: none.
     pub(crate) last_message_id: MessageId,
@@ -36,7 +36,7 @@ pub(crate) struct AppendHead {
     pub(crate) keeps_tools: bool,
 }
 
-/// Takes the conversation's row lock and returns what decides about an append. `bases`: the
+/// Takes the conversation's row lock and returns the columns that decide about an append. `bases`: the
 /// server's settings by profile. The rule for tool messages is that of `sql/append.sql`.
 pub(crate) async fn lock_for_append(
     db: &mut PgConnection,

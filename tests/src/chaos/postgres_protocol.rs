@@ -110,15 +110,15 @@ pub(super) enum Effect {
 /// The messages of a client's session that tell which message commits a write.
 #[derive(Default)]
 pub(super) struct Session {
-    /// What each prepared statement does, by name.
+    /// The effect of each prepared statement, by name.
     effects: HashMap<String, Effect>,
     /// The most that statements do which were bound since the last Sync.
     bound: Effect,
 }
 
 impl Session {
-    /// What the server commits because of this message. `idle`: no transaction is open. What a
-    /// transaction has done that `commit` ends is not told apart.
+    /// The effect that the server commits because of this message. `idle`: no transaction is open.
+    /// A `commit` counts as the same effect whatever its transaction has done.
     pub(super) fn commits(&mut self, frame: &Frame, idle: bool) -> Effect {
         let mut strings = frame.strings();
         match frame.kind() {
@@ -168,7 +168,7 @@ mod tests {
 
     use super::Effect::{Append, None, Write};
 
-    /// What a session commits with each of these messages.
+    /// The effects that a session commits with each of these messages.
     fn committed(idle: bool, messages: &[(u8, &[u8])]) -> Vec<Effect> {
         let mut session = Session::default();
         messages

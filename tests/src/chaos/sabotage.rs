@@ -16,7 +16,7 @@ pub struct Sabotage {
     means: &'static [Means],
 }
 
-/// What is done to break a promise.
+/// A change to the database or to statements that breaks a promise.
 enum Means {
     /// The owner of the database executes this SQL after the migrations.
     Database(&'static str),
@@ -28,7 +28,7 @@ enum Means {
         statement: &'static str,
         /// Words of the statement.
         from: &'static str,
-        /// What each occurrence of them becomes.
+        /// The words that replace each occurrence of `from`.
         to: &'static str,
     },
     /// PostgreSQL gets another statement, with the parameters and columns of the store's.
@@ -155,7 +155,7 @@ const NO_TENANT: &[Means] = &[
 ];
 
 impl Sabotage {
-    /// What campaigns of crashes must notice.
+    /// The sabotages that campaigns of crashes must notice.
     pub const ALL: &[Self] = &[
         Self {
             name: "asynchronous_commit",
@@ -276,7 +276,7 @@ impl Sabotage {
         })
     }
 
-    /// What PostgreSQL gets instead of this statement. None: the statement itself.
+    /// The statement that PostgreSQL gets instead of this one. None: this one.
     pub(super) fn rewrite(&self, text: &str) -> Option<String> {
         self.means.iter().find_map(|means| match means {
             Change {

@@ -8,7 +8,7 @@
 //! - `module_lists`: lists of modules are complete. `paths`: paths in the pages for developers exist.
 //! - `lengths`, `names`, `verbs`: how long files and functions may be, and how they are named.
 //!
-//! What belongs together:
+//! Code and its tests or documents:
 //! - `rpcs`, `job_kinds`: each RPC and each kind of job has its file; an RPC has a test.
 //! - `reasons`: error reasons are documented. `rows`: each adopted behaviour has a test.
 //! - `test_folders`, `sleeps`: tests are compiled into their binary, and do not sleep.

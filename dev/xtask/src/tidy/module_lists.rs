@@ -48,7 +48,7 @@ fn modules(text: &str) -> Vec<(&str, usize)> {
     declared.collect()
 }
 
-/// What stands in backticks in the file's doc, without code blocks.
+/// The words in backticks in the file's doc, without code blocks.
 fn listed(text: &str) -> BTreeSet<&str> {
     let mut listed = BTreeSet::new();
     let mut is_code = false;

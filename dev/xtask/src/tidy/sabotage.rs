@@ -1,4 +1,4 @@
-//! What ships has no part in breaking promises: tests break them from outside
+//! Code that ships takes no part in breaking promises: tests break them from outside
 //! (`tests/src/chaos/sabotage.rs`).
 
 use super::Finding;
