@@ -11,7 +11,7 @@ use anneal_llm::{
     ModelAccess,
     provider::{Answer, Call, CallFailure, Model},
 };
-use anneal_store::{CallAsk, CallOutcome, ModelLease, ModelSpend, Store, StoreError, within};
+use anneal_store::{CallAsk, CallOutcome, ModelLease, ModelSpend, Store, StoreError};
 use tracing::warn;
 
 use crate::{call_end::CallEnd, provider_calls::ProviderCalls};
@@ -107,8 +107,9 @@ impl<'a> AdmittedCall<'a> {
         let outcome = self.outcome(end);
         // From here on the store retries.
         self.is_settled = true;
-        let settle = self.gateway.store.settle_call(&self.lease, &outcome);
-        if let Err(error) = within(self.gateway.settle_deadline, settle).await {
+        let gateway = self.gateway;
+        let store = gateway.store.clone().with_deadline(gateway.settle_deadline);
+        if let Err(error) = store.settle_call(&self.lease, &outcome).await {
             warn!("could not settle a model call, it is tried again in the background: {error}");
         }
     }

@@ -70,7 +70,8 @@ pub enum StoreError {
     /// The database cannot be reached, or is shutting down; a retry can succeed.
     #[error("database unavailable")]
     Unavailable(#[source] Cause),
-    /// The database has not answered within the caller's deadline; a retry can succeed.
+    /// The database has not answered within the store's deadline; a retry can succeed. The
+    /// statement may or may not have been executed.
     #[error("the database does not answer")]
     Unresponsive,
     /// The statement exceeded the statement timeout.
@@ -134,6 +135,9 @@ impl From<sqlx::Error> for StoreError {
             .and_then(|error| error.code().map(std::borrow::Cow::into_owned))
         else {
             return match error {
+                sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                    Self::Unresponsive
+                }
                 sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => {
                     Self::Unavailable(error.into())
                 }

@@ -5,9 +5,8 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     digest::Digest,
 };
-use sqlx::PgConnection;
 
-use crate::error::StoreError;
+use crate::{connection::BoundedConnection, error::StoreError};
 
 /// A change that may be repeated.
 pub(crate) struct IdempotentRequest<'a> {
@@ -30,7 +29,7 @@ pub(crate) enum EarlierRequest {
 /// Looks for an earlier request with this id. The caller holds the conversation's row lock. Fails
 /// if the earlier request asked for something else.
 pub(crate) async fn find_request(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     conversation: ConversationId,
     request: &IdempotentRequest<'_>,
@@ -57,7 +56,7 @@ pub(crate) async fn find_request(
 
 /// Stores that a request was executed, in the transaction that executed it.
 pub(crate) async fn put_request(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     conversation: ConversationId,
     request: &IdempotentRequest<'_>,

@@ -48,7 +48,6 @@ pub use checkpoints::{
 };
 pub use connection::{
     Backoff, PoolFigures, Pooling, StoreSettings, TenantSemaphores, WaitCount, create_database,
-    within,
 };
 pub use context::{ContextRows, InputTurns};
 pub use conversations::{
@@ -153,6 +152,23 @@ impl Store {
         Self {
             writes,
             reads,
+            ..self
+        }
+    }
+
+    /// The same store, each of whose uses of a connection may take at most `limit`, from the wait
+    /// for the connection to its release. What takes longer fails with
+    /// [`StoreError::Unresponsive`], and its connection is closed; the next try gets another one. A
+    /// statement may or may not have been executed.
+    #[must_use]
+    pub fn with_deadline(self, limit: std::time::Duration) -> Self {
+        Self {
+            writes: self.writes.with_deadline(limit),
+            shared_writes: self.shared_writes.with_deadline(limit),
+            reads: self.reads.with_deadline(limit),
+            jobs: self.jobs.with_deadline(limit),
+            system: self.system.with_deadline(limit),
+            probe: self.probe.with_deadline(limit),
             ..self
         }
     }

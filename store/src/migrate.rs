@@ -5,13 +5,13 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{
-    AssertSqlSafe, Connection as _, Executor as _, PgConnection,
+    AssertSqlSafe, Executor as _,
     migrate::{Migrate as _, Migrator},
 };
 use tracing::{info, warn};
 
 use crate::{
-    connection::{Pooling, StoreSettings, connect_as_owner},
+    connection::{BoundedConnection, Pooling, StoreSettings, connect_as_owner},
     error::MigrationsError,
     failpoint,
     legacy::{self, LegacyCounts, LegacyProgress},
@@ -46,7 +46,7 @@ pub struct MigrationOutcome {
 
 /// A connection to a database's schema, without statement timeout and outside the pools.
 pub struct Migrations {
-    db: PgConnection,
+    db: BoundedConnection,
     watch: Box<dyn Fn(LegacyProgress) + Send + Sync>,
 }
 
@@ -59,14 +59,14 @@ impl Migrations {
             ..settings.clone()
         };
         Ok(Self {
-            db: connect_as_owner(&settings).await?,
+            db: BoundedConnection::new(connect_as_owner(&settings).await?),
             watch: Box::new(|_| ()),
         })
     }
 
     /// Connects as processes with these settings do, to list pending migrations.
     pub async fn connect_as_process(settings: &StoreSettings) -> Result<Self, MigrationsError> {
-        let mut db = connect_as_owner(settings).await?;
+        let mut db = BoundedConnection::new(connect_as_owner(settings).await?);
         if settings.pooling == Pooling::Transaction {
             // Behind a transaction pooler a session is ours for one transaction, and may contain
             // prepared statements of other clients.
@@ -182,14 +182,16 @@ impl Migrations {
         // An older binary may meet a newer schema: it leaves unknown migrations alone.
         migrator.set_ignore_missing(true);
         let Some(shape) = self.find_legacy().await? else {
-            migrator.run_direct(None, &mut self.db, false).await?;
+            migrator
+                .run_direct(None, self.db.unbounded(), false)
+                .await?;
             failpoint!("migrate.applied");
             return Ok(None);
         };
         let mut tx = self.db.begin().await?;
         failpoint!("migrate.legacy.begun");
         let counts = legacy::put_aside(&mut tx, shape).await?;
-        migrator.run_direct(None, &mut *tx, false).await?;
+        migrator.run_direct(None, tx.unbounded(), false).await?;
         legacy::move_rows(&mut tx, &counts, &self.watch).await?;
         failpoint!("migrate.legacy.moved");
         tx.commit().await?;
@@ -223,7 +225,7 @@ impl Migrations {
             return Ok(Vec::new());
         }
         let table = "_sqlx_migrations";
-        let applied = self.db.list_applied_migrations(table).await?;
+        let applied = self.db.unbounded().list_applied_migrations(table).await?;
         Ok(applied
             .into_iter()
             .map(|migration| migration.version)

@@ -3,11 +3,10 @@
 //! key covers everything that it was made from: a stored part is never wrong, only superfluous.
 
 use anneal_core::digest::Digest;
-use sqlx::PgConnection;
 
 use crate::{
     Store,
-    connection::row_security::Scope,
+    connection::{BoundedConnection, row_security::Scope},
     error::StoreError,
     queue::ClaimedJob,
     rows::{column, tokens},
@@ -101,7 +100,7 @@ impl Store {
 
 /// Deletes the parts of a job whose summary is stored, or that found nothing to store.
 pub(crate) async fn delete_partial_summaries(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     job: &ClaimedJob,
 ) -> Result<(), StoreError> {
     sqlx::query!(

@@ -7,7 +7,7 @@ use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::{Store, StoreError, VerifyReport};
 use tracing::{debug, error, warn};
 
-use crate::{deadline::with_deadline, settings::WorkerSettings, tenant_cursor::FIRST_TENANT};
+use crate::{settings::WorkerSettings, tenant_cursor::FIRST_TENANT};
 
 /// The promises that an audit checks, by their numbers in the contract; 0: counters.
 const PROMISES: [i32; 6] = [0, 3, 4, 6, 7, 12];
@@ -35,7 +35,7 @@ pub(crate) async fn run_audit_loop(store: &Store, settings: &WorkerSettings) {
 /// Audits a sample of the next tenants' conversations. The cursor moves behind those tenants, and
 /// back to the start after the last tenant.
 async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut TenantId) {
-    let candidates = match with_deadline(store.find_audit_candidates(*cursor)).await {
+    let candidates = match store.find_audit_candidates(*cursor).await {
         Ok(candidates) => candidates,
         Err(error) => {
             warn!("could not look for conversations to audit: {error}");
@@ -46,7 +46,7 @@ async fn audit_sample(store: &Store, settings: &WorkerSettings, cursor: &mut Ten
     let conversations = candidates.conversations;
     let size = conversations.len().min(settings.audit_sample as usize);
     for (tenant, conversation) in fastrand::choose_multiple(conversations, size) {
-        match with_deadline(store.audit(Caller::of(tenant), conversation)).await {
+        match store.audit(Caller::of(tenant), conversation).await {
             Ok((verified, error)) => {
                 report(tenant, conversation, &verified);
                 if let Some(error) = error {

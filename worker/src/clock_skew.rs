@@ -9,8 +9,6 @@ use anneal_store::Store;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::deadline::with_deadline;
-
 /// Time that the clock may lose between two checks without counting as set back: a check takes time
 /// too.
 const TOLERANCE: Duration = Duration::from_secs(5);
@@ -38,7 +36,7 @@ impl DatabaseClock {
     /// long.
     pub(crate) async fn check(&mut self, store: &Store) {
         let asked = Instant::now();
-        let now_us = match with_deadline(store.read_clock()).await {
+        let now_us = match store.read_clock().await {
             Ok(now_us) => now_us,
             Err(error) => return warn!("could not look at the database's clock: {error}"),
         };
@@ -55,7 +53,7 @@ impl DatabaseClock {
         let Some((until, most)) = self.repair else {
             return;
         };
-        match with_deadline(store.mend_times(most)).await {
+        match store.mend_times(most).await {
             Ok(mended) => {
                 if mended > 0 {
                     warn!(

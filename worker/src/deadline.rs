@@ -3,22 +3,15 @@
 
 use std::time::Duration;
 
-use anneal_store::{StoreError, within};
+use anneal_store::StoreError;
 
-/// Far above the time of a store call, which is a few statements and the wait for a connection.
+/// The deadline of the worker's store. Far above the time of a store call, which is a few
+/// statements and the wait for a connection.
 pub(crate) const DB_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Tries to store a model's result while all connections of the worker are in use. Each try waits
 /// two seconds for a connection.
 const MAX_TRIES: u32 = 30;
-
-/// The answer of a store call, or an error after [`DB_DEADLINE`]. The connection is then closed,
-/// and the next try gets another one.
-pub(crate) fn with_deadline<T>(
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> impl Future<Output = Result<T, StoreError>> {
-    within(DB_DEADLINE, call)
-}
 
 /// Repeats a store call while the connection pool is exhausted, so that a summary that is already
 /// paid for is not lost. If the lease is lost meanwhile, the store returns that as an error.
@@ -27,12 +20,12 @@ where
     Called: Future<Output = Result<T, StoreError>>,
 {
     for _ in 1..MAX_TRIES {
-        match with_deadline(call()).await {
+        match call().await {
             Err(StoreError::Busy) => {}
             answer => return answer,
         }
     }
-    with_deadline(call()).await
+    call().await
 }
 
 #[cfg(test)]

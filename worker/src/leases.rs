@@ -11,7 +11,7 @@ use std::{
 };
 
 use anneal_core::job::{HEARTBEAT_SECONDS, JobKind};
-use anneal_store::{ClaimedJob, Store, within};
+use anneal_store::{ClaimedJob, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -75,6 +75,7 @@ impl Leases {
     /// is tried again at the next interval. Two may fail before a lease ends; one without an answer
     /// takes the time of both.
     pub(crate) async fn run_heartbeat(&self, store: &Store) {
+        let store = store.clone().with_deadline(HEARTBEAT_INTERVAL);
         loop {
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             let active: Vec<_> = self.lock().values().cloned().collect();
@@ -82,7 +83,7 @@ impl Leases {
                 continue;
             }
             let jobs: Vec<ClaimedJob> = active.iter().map(|(job, _)| job.clone()).collect();
-            match within(HEARTBEAT_INTERVAL, store.heartbeat(&jobs)).await {
+            match store.heartbeat(&jobs).await {
                 Ok(ours) => {
                     for ((job, lost), _) in active.iter().zip(ours).filter(|(_, ours)| !ours) {
                         lost.cancel();

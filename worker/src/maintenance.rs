@@ -7,7 +7,7 @@ use anneal_core::job::LEASE_SECONDS;
 use anneal_store::Store;
 use tracing::{debug, info, warn};
 
-use crate::{clock_skew::DatabaseClock, deadline::with_deadline};
+use crate::clock_skew::DatabaseClock;
 
 /// Jobs freed in one round.
 const MAX_RESCUED: i64 = 100;
@@ -34,10 +34,9 @@ const MAX_DELETED_PARTS: i64 = 1_000;
 pub(crate) async fn run_part_cleanup_loop(store: &Store) {
     loop {
         tokio::time::sleep(Duration::from_hours(1).mul_f64(0.75 + 0.5 * fastrand::f64())).await;
-        match with_deadline(
-            store.delete_old_partial_summaries(PART_RETENTION_DAYS, MAX_DELETED_PARTS),
-        )
-        .await
+        match store
+            .delete_old_partial_summaries(PART_RETENTION_DAYS, MAX_DELETED_PARTS)
+            .await
         {
             Ok(0) => {}
             Ok(forgotten) => info!("forgot {forgotten} parts of summaries that were given up"),
@@ -53,7 +52,7 @@ const QUEUE_METRICS_INTERVAL: Duration = Duration::from_secs(15);
 /// queues of all workers.
 pub(crate) async fn run_queue_metrics_loop(store: &Store) {
     loop {
-        match with_deadline(store.read_queue_figures()).await {
+        match store.read_queue_figures().await {
             Ok(queues) => {
                 for queue in queues {
                     let kind = queue.kind.name();
@@ -72,7 +71,7 @@ pub(crate) async fn run_queue_metrics_loop(store: &Store) {
 
 /// Frees jobs whose lease has ended, once.
 pub(crate) async fn rescue_orphaned_jobs(store: &Store) {
-    match with_deadline(store.rescue_jobs(MAX_RESCUED)).await {
+    match store.rescue_jobs(MAX_RESCUED).await {
         Ok(rescued) => {
             metrics::counter!("jobs_rescued_total").increment(rescued.waiting.unsigned_abs());
             metrics::counter!("jobs_dead_total").increment(rescued.dead.unsigned_abs());

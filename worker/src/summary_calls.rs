@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::deadline::{DB_DEADLINE, with_deadline};
+use crate::deadline::DB_DEADLINE;
 
 /// How long a call waits for admission before its job is deferred.
 const ADMISSION_DEADLINE: Duration = Duration::from_secs(20);
@@ -99,14 +99,13 @@ impl SummaryCalls for JobCalls<'_> {
 
     fn load_part<'a>(&'a self, part: &'a Digest) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
-            let (text, cost) =
-                match with_deadline(self.store.find_partial_summary(self.job, part)).await {
-                    Ok(found) => found?,
-                    Err(error) => {
-                        warn!("could not look for a finished part, making it again: {error}");
-                        return None;
-                    }
-                };
+            let (text, cost) = match self.store.find_partial_summary(self.job, part).await {
+                Ok(found) => found?,
+                Err(error) => {
+                    warn!("could not look for a finished part, making it again: {error}");
+                    return None;
+                }
+            };
             let mut ledger = self.ledger();
             if ledger.known_parts.insert(*part) {
                 ledger.spent = plus(ledger.spent, cost);
@@ -129,8 +128,10 @@ impl SummaryCalls for JobCalls<'_> {
                 ledger.known_parts.insert(*part);
                 cost
             };
-            if let Err(error) =
-                with_deadline(self.store.store_partial_summary(self.job, part, text, cost)).await
+            if let Err(error) = self
+                .store
+                .store_partial_summary(self.job, part, text, cost)
+                .await
             {
                 warn!("could not keep a finished part, a retry will make it again: {error}");
             }
@@ -203,7 +204,7 @@ impl<'a> JobCalls<'a> {
             let admit =
                 self.gateway
                     .admit(self.job.caller(), self.job.conversation, self.model, tokens);
-            let refusal = match with_deadline(admit).await {
+            let refusal = match admit.await {
                 Ok(Ok(admitted)) => return Ok((permit, admitted)),
                 Ok(Err(refusal)) => refusal,
                 Err(StoreError::NotFound(_)) => {

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::{debug, info, warn};
 
 use crate::{
-    deadline::with_deadline,
+    deadline::DB_DEADLINE,
     leases::Leases,
     model_pauses::ModelPauses,
     retry_policy::{JobError, Outcome, RetryDecision},
@@ -40,6 +40,7 @@ impl Worker {
         settings: WorkerSettings,
         summary_settings: SummarizerSettings,
     ) -> Self {
+        let store = store.with_deadline(DB_DEADLINE);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = Arc::new(Semaphore::new(if settings.threads == 0 {
             cores
@@ -81,8 +82,10 @@ impl Worker {
         if jobs.is_empty() {
             return;
         }
-        if let Err(error) =
-            with_deadline(self.store.release_jobs(jobs, delay.as_millis() as i64)).await
+        if let Err(error) = self
+            .store
+            .release_jobs(jobs, delay.as_millis() as i64)
+            .await
         {
             warn!("could not give jobs back, their leases will end: {error}");
         }
@@ -135,12 +138,10 @@ impl Worker {
             "{kind} job of {} waits: {error}", job.conversation
         );
         metrics::counter!("jobs_deferred_total", "kind" => kind).increment(1);
-        if let Err(error) = with_deadline(self.store.defer_job(
-            job,
-            &error.to_string(),
-            delay.as_millis() as i64,
-        ))
-        .await
+        if let Err(error) = self
+            .store
+            .defer_job(job, &error.to_string(), delay.as_millis() as i64)
+            .await
         {
             warn!("could not put the job off, the lease will end: {error}");
         }
@@ -156,13 +157,10 @@ impl Worker {
             job.conversation
         );
         metrics::counter!("jobs_failed_total", "kind" => kind).increment(1);
-        match with_deadline(self.store.fail_job(
-            job,
-            &error.to_string(),
-            delay.as_millis() as i64,
-            starts,
-        ))
-        .await
+        match self
+            .store
+            .fail_job(job, &error.to_string(), delay.as_millis() as i64, starts)
+            .await
         {
             Ok(FailOutcome::Retry) => {}
             Ok(FailOutcome::Dead) => {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
-use anneal_store::{ConversationHead, Store, StoreError, within};
+use anneal_store::{ConversationHead, Store, StoreError};
 use futures::FutureExt as _;
 use tokio::{
     sync::{Notify, watch},
@@ -39,11 +39,11 @@ const MIN_HINT_INTERVAL: Duration = Duration::from_millis(10);
 /// How long the database may be unavailable before watches end.
 const MAX_DB_OUTAGE: Duration = Duration::from_mins(1);
 
-/// Timeout of reading heads. Without it, TCP would wait a quarter of an hour for a host that has
+/// Deadline of reading heads. Without it, TCP would wait a quarter of an hour for a host that has
 /// vanished.
 pub(crate) const HEADS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of reading a page: enough for one message of 64 MiB over 30 Mbit/s.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Deadline of reading a page: enough for one message of 64 MiB over 30 Mbit/s.
+pub(crate) const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Key = (TenantId, ConversationId);
 
@@ -132,7 +132,7 @@ impl WatchRegistry {
         let until = Instant::now() + MAX_DB_OUTAGE;
         loop {
             let permit = self.acquire_read(tenant, until).await?;
-            let failure = match within(PAGE_TIMEOUT, ask()).await {
+            let failure = match Box::pin(ask()).await {
                 Ok(read) => return Ok(read),
                 Err(error) => Failure::from(error),
             };
@@ -186,7 +186,7 @@ impl WatchRegistry {
     /// Polls until the future is dropped: all watched conversations at each interval, and those to
     /// which this process appends at once. Does not query the database while nothing is watched.
     pub(crate) async fn run(&self, store: Store) {
-        let store = Arc::new(store);
+        let store = Arc::new(store.with_deadline(HEADS_TIMEOUT));
         self.poll(|keys: Arc<[Key]>| {
             let store = Arc::clone(&store);
             async move { store.read_heads(&keys).await }
@@ -235,7 +235,7 @@ impl WatchRegistry {
             return;
         }
         metrics::counter!("watch_polls_total").increment(1);
-        let asked = AssertUnwindSafe(within(HEADS_TIMEOUT, ask(Arc::clone(&keys))))
+        let asked = AssertUnwindSafe(Box::pin(ask(Arc::clone(&keys))))
             .catch_unwind()
             .await;
         match asked.map_or(Err(Failure::Panicked), |heads| heads.map_err(Failure::from)) {
@@ -328,7 +328,7 @@ impl Drop for Subscription {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures::future::{join_all, pending};
+    use futures::future::join_all;
     use uuid::Uuid;
 
     use super::*;
@@ -340,6 +340,12 @@ mod tests {
         )
     }
 
+    /// A call to a store with this deadline whose database does not answer.
+    async fn silence<T>(deadline: Duration) -> Result<T, StoreError> {
+        tokio::time::sleep(deadline).await;
+        Err(StoreError::Unresponsive)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn polls_go_on_after_a_panic_and_a_database_that_stops_answering() {
         let registry = WatchRegistry::new(&ServerSettings::default(), TenantShare::Whole);
@@ -348,7 +354,7 @@ mod tests {
         let poll = registry.poll(|_| async {
             match looks.fetch_add(1, Ordering::Relaxed) {
                 0 => panic!("a bug"),
-                1..20 => pending().await,
+                1..20 => silence(HEADS_TIMEOUT).await,
                 _ => Ok(Heads::new()),
             }
         });
@@ -378,7 +384,7 @@ mod tests {
             Instant::now(),
         );
         let reads =
-            (0..50).map(|_| registry.read(TenantId::DEFAULT, pending::<Result<(), StoreError>>));
+            (0..50).map(|_| registry.read(TenantId::DEFAULT, || silence::<()>(PAGE_TIMEOUT)));
         for read in join_all(reads).await {
             assert!(read.is_err_and(|failure| failure.reason() == Reason::DatabaseUnavailable));
         }

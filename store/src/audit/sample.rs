@@ -6,11 +6,13 @@ use anneal_core::{
     job::JobKind,
     trigger,
 };
-use sqlx::PgConnection;
 
 use super::verify::{VerifyReport, check_conversation};
 use crate::{
-    Store, connection::row_security::Scope, error::StoreError, policy_defaults::PolicyDefaults,
+    Store,
+    connection::{BoundedConnection, row_security::Scope},
+    error::StoreError,
+    policy_defaults::PolicyDefaults,
     triggers::tail_stats,
 };
 
@@ -105,7 +107,7 @@ impl Store {
 /// Finds work that is due but that no job will do. A job that an operator has discarded is reported
 /// until the next message.
 async fn check_work(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     policy_defaults: &PolicyDefaults,

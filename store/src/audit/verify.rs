@@ -7,10 +7,10 @@ use anneal_core::{
     message::MessageId,
     turn,
 };
-use sqlx::PgConnection;
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::{Entity, StoreError},
     rows,
 };
@@ -80,7 +80,7 @@ impl Store {
 /// Checks the messages after `after` (0: all of them) and the checkpoints. What only all messages
 /// can show is checked only if all are read.
 pub(super) async fn check_conversation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     after: i64,
@@ -102,7 +102,7 @@ pub(super) async fn check_conversation(
 }
 
 async fn check_messages(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     (head, first_after): (&Head, i64),
@@ -203,7 +203,7 @@ async fn check_messages(
 /// Checks that each checkpoint was made from the messages that it covers, and follows an older one
 /// without a gap.
 async fn check_checkpoints(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     (seen, after): (&[ReadMessage], i64),

@@ -10,10 +10,10 @@ use anneal_core::{
     tokens::Tokens,
     trigger,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::lock_conversation,
     error::StoreError,
     failpoint,
@@ -119,7 +119,7 @@ impl Store {
 
 /// Whether separator and newest valid checkpoint are those with which the draft was planned.
 async fn has_same_boundary(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     draft: &CheckpointDraft,
@@ -133,7 +133,7 @@ async fn has_same_boundary(
 
 /// Stores a checkpoint; `manual` is the caller's request, if there was one.
 pub(super) async fn insert_checkpoint(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     draft: &CheckpointDraft,

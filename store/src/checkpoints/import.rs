@@ -9,7 +9,6 @@ use anneal_core::{
     policy::PolicyOverrides,
     tokens::Tokens,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::{
     commit::{CheckpointDraft, insert_checkpoint},
@@ -18,6 +17,7 @@ use super::{
 };
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::lock_conversation,
     error::{Entity, StoreError},
     idempotency::{self, EarlierRequest, IdempotentRequest},
@@ -89,7 +89,7 @@ impl Store {
 }
 
 async fn import_once(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     request: &IdempotentRequest<'_>,
@@ -118,7 +118,7 @@ async fn import_once(
 
 /// Builds the checkpoint under the conversation's row lock.
 async fn read_draft(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     imported: &ImportedSummary,
@@ -189,7 +189,7 @@ struct Sources {
 
 /// Reads the messages after `after` up to `last`.
 async fn read_sources(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     after: MessageId,

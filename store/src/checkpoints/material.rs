@@ -8,10 +8,10 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
 };
 use futures::TryStreamExt as _;
-use sqlx::PgConnection;
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::{Entity, StoreError},
     failpoint,
     messages::read_budget::{ROW_BYTES, YIELD_BYTES},
@@ -175,7 +175,7 @@ impl Store {
 /// tail can have hundreds of thousands of messages, and all of them at once would hold the async
 /// thread.
 pub(super) async fn read_material(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     policy_defaults: &PolicyDefaults,
     caller: Caller,
     id: ConversationId,

@@ -7,10 +7,10 @@ use anneal_core::{
     message::MessageId,
     tokens::Tokens,
 };
-use sqlx::PgConnection;
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::StoreError,
     rows::{self, Micros, tokens},
     summary_spec::{ModelSpend, SummaryKind, kind_from_code},
@@ -147,7 +147,7 @@ impl Store {
 }
 
 pub(super) async fn select_checkpoints(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     before: Option<(MessageId, MessageId)>,
@@ -159,7 +159,7 @@ pub(super) async fn select_checkpoints(
 }
 
 async fn select_rows(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     before: Option<(MessageId, MessageId)>,

@@ -5,11 +5,11 @@ use anneal_core::{
     job::JobKind,
     message::MessageId,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::read::{Checkpoint, select_checkpoints};
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::lock_conversation,
     error::StoreError,
     queue::{ManualCompaction, enqueue_manual_checkpoint},
@@ -92,7 +92,7 @@ impl Store {
 }
 
 async fn enqueue_emergency_checkpoint(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     manual: &ManualCompaction,
@@ -123,7 +123,7 @@ async fn enqueue_emergency_checkpoint(
 }
 
 async fn request_once(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     manual: &ManualCompaction,

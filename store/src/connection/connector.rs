@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool::managed::{self, Metrics, RecycleResult};
 use sqlx::{Connection as _, PgConnection};
 
-use super::{open::SessionSetup, row_security::Scope};
+use super::{bounded_connection::BoundedConnection, open::SessionSetup, row_security::Scope};
 
 /// Idle time after which a connection is tested before use. A ping costs a round trip; a dead
 /// connection costs a failed call.
@@ -13,7 +13,7 @@ const PING_AFTER_IDLE: Duration = Duration::from_millis(500);
 
 /// A connection, and the scope that its session has.
 pub(crate) struct PooledSession {
-    pub(crate) connection: PgConnection,
+    pub(crate) connection: BoundedConnection,
     pub(crate) scope: Scope,
 }
 
@@ -27,9 +27,10 @@ impl managed::Manager for Connector {
     type Error = sqlx::Error;
 
     async fn create(&self) -> Result<PooledSession, sqlx::Error> {
-        let connection = PgConnection::connect_with(&self.setup.options).await?;
+        // Boxed: it takes kilobytes in every future that takes a connection, and is seldom needed.
+        let connection = Box::pin(PgConnection::connect_with(&self.setup.options)).await?;
         Ok(PooledSession {
-            connection,
+            connection: BoundedConnection::new(connection),
             scope: Scope::Nobody,
         })
     }

@@ -1,26 +1,53 @@
-//! How long a caller waits for the database. A connection can be dead without an error on this
-//! side.
+//! How long a call waits for the database, and how long it pauses between tries.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use tokio::time::timeout;
+use futures::{FutureExt as _, future::Either};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use crate::error::StoreError;
+/// Until when a call waits for the database, which can be gone without an error on this side. What
+/// is awaited longer fails with [`StoreError::Unresponsive`](crate::StoreError::Unresponsive).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
 
-/// Limits how long a call of the store may take. After `most` the connection is closed and the call
-/// fails with [`StoreError::Unresponsive`]; the next try gets another connection. The statement may
-/// or may not have been executed.
-pub fn within<T>(
-    most: Duration,
-    asked: impl Future<Output = Result<T, StoreError>>,
-) -> impl Future<Output = Result<T, StoreError>> {
-    // Boxed: futures of statements are large and nested in other futures.
-    let asked = Box::pin(asked);
-    async move {
-        timeout(most, asked)
-            .await
-            .unwrap_or(Err(StoreError::Unresponsive))
+impl Deadline {
+    /// The caller limits its wait itself.
+    pub(crate) const NONE: Self = Self(None);
+
+    /// The deadline of a call that begins now and may take this long.
+    pub(crate) fn after(limit: Option<Duration>) -> Self {
+        Self(limit.map(|limit| Instant::now() + limit))
     }
+
+    /// Waits for `work` until the deadline.
+    pub(crate) fn bound<T, E: From<sqlx::Error>>(
+        self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> impl Future<Output = Result<T, E>> {
+        // Not an async function, which would store `work` three times: a checkout takes kilobytes.
+        match self.0 {
+            Some(until) => Either::Left(
+                timeout_at(until, work)
+                    .map(|answer| answer.unwrap_or_else(|_| Err(exceeded().into()))),
+            ),
+            None => Either::Right(work),
+        }
+    }
+
+    /// Whether the deadline has passed.
+    pub(super) fn has_passed(self) -> bool {
+        self.0.is_some_and(|until| until <= Instant::now())
+    }
+
+    /// Sleeps until the deadline. None: there is no deadline.
+    pub(super) fn sleep(self) -> Option<Sleep> {
+        self.0.map(sleep_until)
+    }
+}
+
+/// The error after the deadline: that of a socket whose other end does not answer.
+pub(super) fn exceeded() -> sqlx::Error {
+    sqlx::Error::Io(io::ErrorKind::TimedOut.into())
 }
 
 /// Pauses between tries after the database refused: 100 ms, doubled after every try, at most two

@@ -7,13 +7,15 @@
 //! - `connector`: opens connections of a pool, and tests those that were idle.
 //! - `pool`: how long a call waits for a connection.
 //! - `pooled_connection`: when a connection returns to its pool and when it is closed.
+//! - `bounded_connection`: no statement is awaited beyond the deadline.
 //! - `row_security`: which tenants' rows a connection sees.
 //! - `tenant_shares`, `tenant_semaphores`: how many connections of a pool one tenant may use.
-//! - `deadline`: how long a caller waits for the database, and how long it pauses between tries.
+//! - `deadline`: how long a call waits for the database, and how long it pauses between tries.
 //! - `clock_skew`: the database's clock, and repairs after it was set back.
 //! - `create_database`: creates databases for `anneal dev` and for tests.
 
 mod address;
+mod bounded_connection;
 mod clock_skew;
 mod connector;
 mod create_database;
@@ -27,10 +29,11 @@ mod tenant_semaphores;
 mod tenant_shares;
 
 pub use create_database::create_database;
-pub use deadline::{Backoff, within};
+pub use deadline::Backoff;
 pub use pool::PoolFigures;
 pub use settings::{Pooling, StoreSettings};
 pub use tenant_semaphores::{TenantSemaphores, WaitCount};
 
+pub(crate) use bounded_connection::BoundedConnection;
 pub(crate) use open::{SessionSetup, connect_as_owner, connect_to_listen};
 pub(crate) use pooled_connection::PooledConnection;

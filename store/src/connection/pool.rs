@@ -5,8 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use deadpool::managed::{self, Object, Timeouts};
-use sqlx::{AssertSqlSafe, Executor as _, PgConnection, postgres::PgTransactionManager};
-use sqlx_core::transaction::TransactionManager as _;
+use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, timeout_at},
@@ -14,6 +13,7 @@ use tokio::{
 
 use super::{
     connector::Connector,
+    deadline::Deadline,
     open::SessionSetup,
     pooled_connection::PooledConnection,
     row_security::{Scope, SettingLifetime},
@@ -25,11 +25,6 @@ use crate::error::StoreError;
 /// side.
 const PING_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Whether this connection is in a transaction, which a refused statement would end.
-pub(crate) fn is_in_transaction(db: &PgConnection) -> bool {
-    PgTransactionManager::get_transaction_depth(db) > 0
-}
-
 /// A bounded set of connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pool {
@@ -37,6 +32,9 @@ pub(crate) struct Pool {
     preamble: Option<Arc<str>>,
     /// How long a call waits in total for its tenant's share and for a connection.
     wait: Duration,
+    /// How long one use of a connection may take, from the wait for it to its release. None: the
+    /// caller limits it.
+    limit: Option<Duration>,
     /// None: a tenant may use all connections.
     shares: Option<Arc<TenantShares>>,
 }
@@ -70,8 +68,22 @@ impl Pool {
             connections,
             preamble,
             wait,
+            limit: None,
             shares: None,
         }
+    }
+
+    /// The same pool, each of whose uses of a connection may take at most `limit`.
+    pub(crate) fn with_deadline(self, limit: Duration) -> Self {
+        Self {
+            limit: Some(limit),
+            ..self
+        }
+    }
+
+    /// The deadline of a call that begins now.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.limit)
     }
 
     /// Limits each tenant to `percent` of the pool's connections.
@@ -103,10 +115,11 @@ impl Pool {
         let scope = scope.into();
         let UnscopedConnection {
             object,
+            deadline,
             preamble,
             share,
         } = self.acquire(&scope).await?;
-        let mut connection = PooledConnection::new(object, true, share);
+        let mut connection = PooledConnection::new(object, deadline, true, share);
         let preamble = preamble
             .map(|preamble| format!("; {preamble}"))
             .unwrap_or_default();
@@ -124,9 +137,23 @@ impl Pool {
         self.acquire(&Scope::Nobody).await
     }
 
-    /// Takes a connection: waits in the tenant's own queue first, then in the pool's, both within
-    /// `wait`.
+    /// Takes a connection. Its deadline includes the wait for it.
     async fn acquire(&self, scope: &Scope) -> Result<UnscopedConnection, StoreError> {
+        let deadline = self.deadline();
+        let (object, share) = deadline.bound(self.wait_for_connection(scope)).await?;
+        Ok(UnscopedConnection {
+            object,
+            deadline,
+            preamble: self.preamble.clone(),
+            share,
+        })
+    }
+
+    /// Waits in the tenant's own queue first, then in the pool's, both within `wait`.
+    async fn wait_for_connection(
+        &self,
+        scope: &Scope,
+    ) -> Result<(Object<Connector>, Option<OwnedSemaphorePermit>), StoreError> {
         let until = Instant::now() + self.wait;
         let share = match (&self.shares, scope.tenant()) {
             (Some(shares), Some(tenant)) => {
@@ -151,11 +178,7 @@ impl Pool {
                     }
                     _ => StoreError::Busy,
                 })?;
-        Ok(UnscopedConnection {
-            object,
-            preamble: self.preamble.clone(),
-            share,
-        })
+        Ok((object, share))
     }
 
     pub(crate) fn figures(&self) -> PoolFigures {
@@ -173,6 +196,7 @@ impl Pool {
 /// A connection taken from the pool, without a scope yet. If it is dropped, it returns to the pool.
 pub(crate) struct UnscopedConnection {
     object: Object<Connector>,
+    deadline: Deadline,
     preamble: Option<Arc<str>>,
     share: Option<OwnedSemaphorePermit>,
 }
@@ -181,7 +205,8 @@ impl UnscopedConnection {
     /// Restricts the connection to the rows of `scope`.
     pub(crate) async fn set_scope(self, scope: Scope) -> Result<PooledConnection, StoreError> {
         let is_transaction = self.preamble.is_some();
-        let mut connection = PooledConnection::new(self.object, is_transaction, self.share);
+        let mut connection =
+            PooledConnection::new(self.object, self.deadline, is_transaction, self.share);
         if let Some(preamble) = self.preamble {
             let names = scope.statement(SettingLifetime::Transaction);
             connection

@@ -9,14 +9,14 @@ use std::{
 };
 
 use deadpool::managed::Object;
-use sqlx::{
-    AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqlSafeStr as _,
-    postgres::PgTransactionManager,
-};
-use sqlx_core::transaction::TransactionManager as _;
+use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, time::timeout};
 
-use super::connector::{Connector, PooledSession};
+use super::{
+    bounded_connection::BoundedConnection,
+    connector::{Connector, PooledSession},
+    deadline::Deadline,
+};
 use crate::error::StoreError;
 
 /// A connection in use. If it is dropped without [`PooledConnection::release`] (after an error, or
@@ -38,12 +38,14 @@ const PRESENT: &str = "the connection is present until it is returned or dropped
 const ABANDONED_DEADLINE: Duration = Duration::from_secs(1);
 
 impl PooledConnection {
-    /// Wraps a connection from the pool, which counts in this share.
-    pub(crate) const fn new(
-        object: Object<Connector>,
+    /// Wraps a connection from the pool, which counts in this share and is used until `deadline`.
+    pub(crate) fn new(
+        mut object: Object<Connector>,
+        deadline: Deadline,
         is_transaction: bool,
         share: Option<OwnedSemaphorePermit>,
     ) -> Self {
+        object.connection.set_deadline(deadline);
         Self {
             object: Some(object),
             is_transaction,
@@ -65,17 +67,22 @@ impl PooledConnection {
             // In a transaction in which a statement has failed, PostgreSQL would answer COMMIT with
             // ROLLBACK and without an error.
             connection.execute("select 1").await?;
-            PgTransactionManager::commit(connection).await?;
+            connection.commit().await?;
         }
-        self.return_to_pool();
-        Ok(())
+        self.return_to_pool()
     }
 
     /// Returns the connection to its pool, without the memory that a large row has left in its
-    /// buffers.
-    fn return_to_pool(&mut self) {
-        self.session().connection.shrink_buffers();
+    /// buffers. Fails after the deadline: a statement may have been given up.
+    fn return_to_pool(&mut self) -> Result<(), StoreError> {
+        let connection = &mut self.session().connection;
+        if connection.is_past_deadline() {
+            return Err(StoreError::Unresponsive);
+        }
+        connection.shrink_buffers();
+        connection.set_deadline(Deadline::NONE);
         drop(self.object.take());
+        Ok(())
     }
 
     /// Returns the connection to its pool after an outcome that leaves it usable: success, or a
@@ -94,20 +101,16 @@ impl PooledConnection {
         let is_transaction = self.is_transaction;
         let connection = &mut self.session().connection;
         if is_transaction {
-            PgTransactionManager::rollback(connection).await?;
+            connection.roll_back().await?;
         } else {
             connection.ping().await?;
         }
-        self.return_to_pool();
-        Ok(())
+        self.return_to_pool()
     }
 
     pub(crate) async fn begin_with(&mut self, begin: String) -> Result<(), StoreError> {
-        let connection = &mut self.session().connection;
-        Ok(
-            PgTransactionManager::begin(connection, Some(AssertSqlSafe(begin).into_sql_str()))
-                .await?,
-        )
+        let begin = AssertSqlSafe(begin).into_sql_str();
+        Ok(self.session().connection.begin_with(Some(begin)).await?)
     }
 
     pub(crate) fn session(&mut self) -> &mut PooledSession {
@@ -116,15 +119,15 @@ impl PooledConnection {
 }
 
 impl Deref for PooledConnection {
-    type Target = PgConnection;
+    type Target = BoundedConnection;
 
-    fn deref(&self) -> &PgConnection {
+    fn deref(&self) -> &BoundedConnection {
         &self.object.as_ref().expect(PRESENT).connection
     }
 }
 
 impl DerefMut for PooledConnection {
-    fn deref_mut(&mut self) -> &mut PgConnection {
+    fn deref_mut(&mut self) -> &mut BoundedConnection {
         &mut self.session().connection
     }
 }
@@ -134,6 +137,7 @@ impl Drop for PooledConnection {
         let Some(mut object) = self.object.take() else {
             return;
         };
+        object.connection.set_deadline(Deadline::NONE);
         let reserved = (self.share.take(), self.reservation.take());
         // The statement continues in the database. Until it has ended, the connection counts in its
         // pool and in its tenant's share: callers that abandon one call after another must not have

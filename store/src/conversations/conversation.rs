@@ -9,11 +9,11 @@ use anneal_core::{
     policy::PolicyOverrides,
     tokens::{Encoding, Tokens},
 };
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::{Entity, StoreError},
     policy_defaults,
     rows::{self, Micros, encoding_code, json, tokens},
@@ -223,7 +223,7 @@ impl Store {
 }
 
 pub(super) async fn select_conversation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<Conversation, StoreError> {

@@ -4,10 +4,9 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     job::JobKind,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::lock::lock_for_deletion;
-use crate::{Store, error::StoreError, failpoint};
+use crate::{Store, connection::BoundedConnection, error::StoreError, failpoint};
 
 impl Store {
     /// Deletes a conversation and everything derived from it.
@@ -34,7 +33,7 @@ impl Store {
 }
 
 async fn delete_with_derived_rows(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<(), StoreError> {
@@ -76,7 +75,7 @@ async fn delete_with_derived_rows(
 /// Deletes the jobs of a locked conversation: waiting and running jobs first, because they can
 /// become dead ones meanwhile.
 async fn delete_jobs(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<(), StoreError> {
@@ -102,7 +101,7 @@ async fn delete_jobs(
 }
 
 async fn delete_if_empty(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<bool, StoreError> {

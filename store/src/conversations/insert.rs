@@ -1,12 +1,11 @@
 //! The id and the row of a new conversation.
 
 use anneal_core::{caller::Caller, digest};
-use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use super::conversation::CountedConversation;
 use crate::{
-    connection::pool::is_in_transaction,
+    connection::BoundedConnection,
     rows::{column, encoding_code, json},
 };
 
@@ -24,14 +23,14 @@ pub(crate) fn derived_id<const N: usize>(caller: Caller, names: [&[u8]; N]) -> U
 /// Inserts a conversation and, if a session key is given, the session in which it is active. If
 /// either exists already, stores nothing and fails with the name of the violated key.
 pub(crate) async fn insert_conversation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: Uuid,
     session_key: &str,
     digest: Option<&[u8]>,
     counted: &CountedConversation,
 ) -> Result<(), sqlx::Error> {
-    if is_in_transaction(db) {
+    if db.is_in_transaction() {
         // A savepoint: a caller that finds the conversation stored already continues in the same
         // transaction.
         let mut tx = db.begin().await?;
@@ -46,7 +45,7 @@ pub(crate) async fn insert_conversation(
 }
 
 async fn insert_row(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: Uuid,
     session_key: &str,

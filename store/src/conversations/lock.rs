@@ -4,9 +4,11 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     message::MessageId,
 };
-use sqlx::PgConnection;
 
-use crate::error::{Entity, StoreError};
+use crate::{
+    connection::BoundedConnection,
+    error::{Entity, StoreError},
+};
 
 /// Takes the conversation's row lock and returns its revision.
 ///
@@ -14,7 +16,7 @@ use crate::error::{Entity, StoreError};
 /// then messages, then jobs. This excludes deadlocks. The lock does not block inserts of rows that
 /// only refer to the conversation.
 pub(crate) async fn lock_conversation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<i64, StoreError> {
@@ -39,7 +41,7 @@ pub(crate) struct AppendHead {
 /// Takes the conversation's row lock and returns the columns that decide about an append. `bases`: the
 /// server's settings by profile. The rule for tool messages is that of `sql/append.sql`.
 pub(crate) async fn lock_for_append(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     bases: &str,
@@ -64,7 +66,7 @@ pub(crate) async fn lock_for_append(
 
 /// Takes the lock under which a conversation can be deleted: inserts of rows that refer to it wait.
 pub(super) async fn lock_for_deletion(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<(), StoreError> {

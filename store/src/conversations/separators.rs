@@ -6,11 +6,11 @@ use anneal_core::{
     message::MessageId,
     trigger,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::lock::lock_conversation;
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::{Entity, StoreError},
     failpoint,
     idempotency::{self, EarlierRequest, IdempotentRequest},
@@ -71,7 +71,7 @@ impl Store {
 }
 
 async fn insert_once(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     request: &IdempotentRequest<'_>,
@@ -100,7 +100,7 @@ async fn insert_once(
 }
 
 async fn delete_once(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     request: &IdempotentRequest<'_>,
@@ -147,7 +147,7 @@ async fn delete_once(
 }
 
 async fn put_separator(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     expected_last: Option<MessageId>,
@@ -188,7 +188,7 @@ async fn put_separator(
 
 /// Separators after `from` (exclusive) up to `to`, in order. At most the largest page and one more.
 pub(crate) async fn select_separators(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     from: MessageId,

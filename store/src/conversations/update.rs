@@ -6,7 +6,6 @@ use anneal_core::{
     tokens::Tokens,
     trigger,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use super::{
     conversation::{Conversation, ConversationChange, ConversationStatus, select_conversation},
@@ -14,6 +13,7 @@ use super::{
 };
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::StoreError,
     idempotency::{self, EarlierRequest, IdempotentRequest},
     policy_defaults::PolicyDefaults,
@@ -55,7 +55,7 @@ impl Store {
 }
 
 async fn update_once(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     request: &IdempotentRequest<'_>,

@@ -1,10 +1,10 @@
 //! How many older rows there are of each kind, and which of them cannot be moved.
 
 use anneal_core::limits::{ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, TITLE_BYTES};
-use sqlx::{FromRow, PgConnection};
+use sqlx::FromRow;
 
 use super::Shape;
-use crate::error::MigrationsError;
+use crate::{connection::BoundedConnection, error::MigrationsError};
 
 /// How many rows of the older tables are moved, and how many are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -145,7 +145,7 @@ struct ConversationCounts {
 
 /// Counts the rows of the older tables, through their views.
 pub(super) async fn count(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     shape: Shape,
 ) -> Result<LegacyCounts, MigrationsError> {
     let mut counts = count_conversations(db).await?;
@@ -170,7 +170,7 @@ pub(super) async fn count(
 }
 
 /// Counts conversations, and what only the whole tables show.
-async fn count_conversations(db: &mut PgConnection) -> Result<LegacyCounts, MigrationsError> {
+async fn count_conversations(db: &mut BoundedConnection) -> Result<LegacyCounts, MigrationsError> {
     let all: ConversationCounts =
         sqlx::query_as(include_str!("../../sql/legacy_conversation_counts.sql"))
             .bind(TITLE_BYTES as i64)

@@ -17,9 +17,9 @@ mod walk;
 pub use counts::LegacyCounts;
 pub(crate) use shape::{Shape, find};
 
-use sqlx::{PgConnection, raw_sql};
+use sqlx::raw_sql;
 
-use crate::error::MigrationsError;
+use crate::{connection::BoundedConnection, error::MigrationsError};
 
 /// Progress of moving the rows of older tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct LegacyProgress {
 
 /// Counts what moving would do. Changes nothing: the caller rolls its transaction back.
 pub(crate) async fn survey(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     shape: Shape,
 ) -> Result<LegacyCounts, MigrationsError> {
     sqlx::query("set transaction isolation level repeatable read")
@@ -47,7 +47,7 @@ pub(crate) async fn survey(
 
 /// Locks the older tables, checks that all rows can be moved, and renames the tables.
 pub(crate) async fn put_aside(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     shape: Shape,
 ) -> Result<LegacyCounts, MigrationsError> {
     // Minutes may pass between two statements here: a message of 64 MiB is prepared in between.
@@ -81,7 +81,7 @@ pub(crate) async fn put_aside(
 
 /// Restricts name lookup in this transaction to the schema of the older tables: other schemas on
 /// the search path may have tables of the same names.
-async fn pin_search_path(db: &mut PgConnection) -> Result<(), MigrationsError> {
+async fn pin_search_path(db: &mut BoundedConnection) -> Result<(), MigrationsError> {
     sqlx::query("select set_config('search_path', quote_ident(current_schema()), true)")
         .execute(db)
         .await?;
@@ -90,7 +90,7 @@ async fn pin_search_path(db: &mut PgConnection) -> Result<(), MigrationsError> {
 
 /// Moves the rows of the renamed tables into the present schema, and drops the older tables.
 pub(crate) async fn move_rows(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     counts: &LegacyCounts,
     watch: &(dyn Fn(LegacyProgress) + Send + Sync),
 ) -> Result<(), MigrationsError> {

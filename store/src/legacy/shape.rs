@@ -1,8 +1,8 @@
 //! Whether the tables are older ones, decided by names and types of their columns.
 
-use sqlx::{FromRow, PgConnection};
+use sqlx::FromRow;
 
-use crate::error::MigrationsError;
+use crate::{connection::BoundedConnection, error::MigrationsError};
 
 /// Which optional parts the older tables have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ const CHECKPOINTS: Table = (
 /// Finds the older tables; called only if the present schema does not exist. Fails if a later
 /// schema of the search path has older tables, or if a table of the current schema is neither ours
 /// nor an older one.
-pub(crate) async fn find(db: &mut PgConnection) -> Result<Option<Shape>, MigrationsError> {
+pub(crate) async fn find(db: &mut BoundedConnection) -> Result<Option<Shape>, MigrationsError> {
     let columns: Vec<Column> = sqlx::query_as(include_str!("../../sql/legacy_columns.sql"))
         .fetch_all(&mut *db)
         .await?;

@@ -8,9 +8,10 @@ use anneal_core::{
     limits::{MESSAGES_PER_APPEND, TITLE_BYTES},
     message::{Message, Part, Role},
 };
-use sqlx::{FromRow, PgConnection};
+use sqlx::FromRow;
 
 use crate::{
+    connection::BoundedConnection,
     conversations::{
         ConversationStatus, NewConversation,
         insert::{derived_id, insert_conversation},
@@ -74,7 +75,7 @@ pub(super) struct MovedRows {
 
 /// Moves all rows and returns how many. Reports the number of messages while it works.
 pub(super) async fn move_conversations(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     watch: &(dyn Fn(i64) + Send + Sync),
 ) -> Result<MovedRows, StoreError> {
     sqlx::query(include_str!("../../sql/legacy_walk.sql"))
@@ -124,7 +125,7 @@ struct ConversationRow {
 
 /// Creates a conversation. Its id is derived from the old ids, so that every run gives it the same.
 async fn begin_conversation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     legacy_id: i64,
 ) -> Result<OpenConversation, StoreError> {
     let row: ConversationRow = sqlx::query_as(
@@ -178,7 +179,7 @@ fn shortened(title: String) -> String {
 
 /// Takes one row. Stores the pending messages first if the row would exceed an append.
 async fn take_row(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     open: &mut OpenConversation,
     step: &LegacyRow,
 ) -> Result<(), StoreError> {
@@ -225,7 +226,7 @@ struct ContentRow {
 
 /// Appends the pending messages as a caller would, then sets their original times.
 async fn append_waiting(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     open: &mut OpenConversation,
 ) -> Result<(), StoreError> {
     let waiting = std::mem::take(&mut open.waiting);
@@ -273,7 +274,7 @@ async fn append_waiting(
 
 /// Stores the pending separators. Several at one position become one, the first of them.
 async fn store_separators(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     open: &mut OpenConversation,
 ) -> Result<(), StoreError> {
     let (places, times): (Vec<i64>, Vec<i64>) =
@@ -297,7 +298,7 @@ async fn store_separators(
 
 /// Stores what is pending, then sets the conversation's status and times.
 async fn finish_conversation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     mut open: OpenConversation,
     moved: &mut MovedRows,
 ) -> Result<(), StoreError> {

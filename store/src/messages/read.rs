@@ -8,7 +8,6 @@ use anneal_core::{
     message::{MessageId, Part, Role},
     tokens::Tokens,
 };
-use sqlx::PgConnection;
 
 use super::{
     read_budget::{ContentRead, ReadBudget, row_bytes},
@@ -16,6 +15,7 @@ use super::{
 };
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::separators::{Separator, select_separators},
     error::{Entity, StoreError},
     rows::{self, Micros, tokens},
@@ -281,7 +281,7 @@ impl Store {
 }
 
 pub(super) async fn read_newest_id(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<MessageId, StoreError> {

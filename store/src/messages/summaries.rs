@@ -7,10 +7,10 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
     trigger::SummaryScope,
 };
-use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::lock_conversation,
     error::StoreError,
     failpoint,
@@ -162,7 +162,7 @@ impl Store {
 
 /// Stores each summary, unless its message has one already.
 async fn put_summaries(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     job: &ClaimedJob,
     summaries: &[MessageSummary],
 ) -> Result<(), StoreError> {

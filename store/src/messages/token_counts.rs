@@ -12,12 +12,11 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
     trigger::{self, TriggerBounds},
 };
-use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::{
     Store,
-    connection::row_security::Scope,
+    connection::{BoundedConnection, row_security::Scope},
     conversations::lock_conversation,
     error::{Entity, StoreError},
     failpoint,
@@ -283,7 +282,7 @@ impl Store {
 
     async fn write_and_finish(
         &self,
-        db: &mut PgConnection,
+        db: &mut BoundedConnection,
         batch: &[CountedMessages<'_>],
     ) -> Result<Vec<Option<JobCommit>>, StoreError> {
         let mut heads = lock_free_conversations(db, batch, &self.policy_defaults).await?;
@@ -348,7 +347,7 @@ impl Store {
     /// Reads the tails of conversations, and stores the trigger bounds that follow from them.
     async fn read_tails<'a>(
         &self,
-        db: &mut PgConnection,
+        db: &mut BoundedConnection,
         locked: impl Iterator<Item = (&'a CountedMessages<'a>, &'a LockedConversation)>,
     ) -> Result<HashMap<ConversationId, TailAndWindow>, StoreError> {
         let locked: Vec<_> = locked.collect();
@@ -395,7 +394,7 @@ fn tenant_and_conversation_ids<'a>(
 
 /// Locks those conversations that no other transaction holds.
 async fn lock_free_conversations(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     batch: &[CountedMessages<'_>],
     policy_defaults: &PolicyDefaults,
 ) -> Result<HashMap<ConversationId, LockedConversation>, StoreError> {
@@ -417,7 +416,7 @@ async fn lock_free_conversations(
 
 /// Writes the counts of locked conversations. Returns the conversations' total tokens.
 async fn write_counts<'a>(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     counted: impl Iterator<Item = &'a CountedMessages<'a>>,
 ) -> Result<Vec<(ConversationId, Tokens)>, StoreError> {
     let (mut message_tenants, mut message_conversations) = (Vec::new(), Vec::new());

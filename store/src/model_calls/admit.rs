@@ -7,7 +7,6 @@ use anneal_core::{
     job::LEASE_SECONDS,
     tokens::Tokens,
 };
-use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use super::{
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::{
     Store,
-    connection::row_security::Scope,
+    connection::{BoundedConnection, row_security::Scope},
     error::{Entity, StoreError, violated},
     failpoint,
     rows::{breaker, column, time_left, tokens},
@@ -47,7 +46,7 @@ impl Store {
         caller: Caller,
         ask: &CallAsk<'_>,
     ) -> Result<Result<ModelLease, AdmissionRefusal>, StoreError> {
-        let _permit = self.model_row_permits.acquire(ask.purpose).await?;
+        let _permit = self.acquire_model_row_permit(ask.purpose).await?;
         let mut db = self
             .calls_pool(ask.purpose)
             .checkout(Scope::TenantAndQueue(caller.tenant()))
@@ -71,7 +70,7 @@ impl Store {
 }
 
 async fn try_admit(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     ask: &CallAsk<'_>,
     settle_on_drop: &mut SettleOnDrop<'_>,
@@ -139,7 +138,7 @@ async fn try_admit(
 
 /// Reads the admission state except for the model's breaker.
 async fn read_state(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     ask: &CallAsk<'_>,
 ) -> Result<AdmissionState, StoreError> {

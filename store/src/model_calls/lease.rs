@@ -10,11 +10,7 @@ use anneal_core::{
 };
 use uuid::Uuid;
 
-use crate::{
-    Store,
-    connection::{row_security::Scope, within},
-    error::StoreError,
-};
+use crate::{Store, connection::row_security::Scope, error::StoreError};
 
 /// The lease of an admitted call.
 #[derive(Debug, Clone)]
@@ -60,9 +56,10 @@ impl Store {
     /// an answer counts as two.
     pub async fn maintain_lease(&self, lease: &ModelLease) {
         let beat = Duration::from_secs(u64::from(HEARTBEAT_SECONDS));
+        let store = self.clone().with_deadline(beat);
         loop {
             tokio::time::sleep(beat).await;
-            if let Ok(false) = within(beat, self.renew_call(lease)).await {
+            if let Ok(false) = store.renew_call(lease).await {
                 return;
             }
         }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anneal_core::admission::{Breaker, CallPurpose};
-use sqlx::PgConnection;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
@@ -12,7 +11,7 @@ use tokio::{
 
 use crate::{
     Store,
-    connection::{StoreSettings, pool::Pool},
+    connection::{BoundedConnection, StoreSettings, pool::Pool},
     error::StoreError,
     rows::breaker,
 };
@@ -38,11 +37,7 @@ impl ModelRowPermits {
         }
     }
 
-    /// Waits for a permit, which is returned when it is dropped.
-    pub(crate) async fn acquire(
-        &self,
-        purpose: CallPurpose,
-    ) -> Result<SemaphorePermit<'_>, StoreError> {
+    async fn acquire(&self, purpose: CallPurpose) -> Result<SemaphorePermit<'_>, StoreError> {
         let permits = match purpose {
             CallPurpose::Summary => &self.jobs,
             CallPurpose::Turn => &self.writes,
@@ -62,6 +57,16 @@ impl Store {
             CallPurpose::Turn => &self.writes,
         }
     }
+
+    /// Waits for a permit to wait for a model's row. It is returned when it is dropped. The wait
+    /// has the deadline of a use of a connection, and ends before that use begins.
+    pub(crate) async fn acquire_model_row_permit(
+        &self,
+        purpose: CallPurpose,
+    ) -> Result<SemaphorePermit<'_>, StoreError> {
+        let permit = self.model_row_permits.acquire(purpose);
+        self.calls_pool(purpose).deadline().bound(permit).await
+    }
 }
 
 /// The row of a model.
@@ -75,7 +80,7 @@ pub(crate) struct ModelRow {
 
 /// Locks the model's row and reads its breaker: admissions for one model happen one after another.
 pub(crate) async fn lock_model_breaker(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     model: &str,
 ) -> Result<ModelRow, StoreError> {
     sqlx::query!(

@@ -10,7 +10,6 @@ use anneal_core::{
     job::LEASE_SECONDS,
     tokens::Tokens,
 };
-use sqlx::{Connection as _, PgConnection};
 use tokio::{
     runtime::Handle,
     sync::Semaphore,
@@ -25,7 +24,7 @@ use super::{
 };
 use crate::{
     Store,
-    connection::{Backoff, row_security::Scope, within},
+    connection::{Backoff, BoundedConnection, row_security::Scope},
     error::StoreError,
     failpoint,
     rows::{self, column},
@@ -181,13 +180,14 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Settles a call; retries transient errors for as long as a lease lasts.
 async fn settle_in_background(store: Store, mut settlement: Settlement) {
+    let store = store.with_deadline(DB_DEADLINE);
     let until = Instant::now() + Duration::from_secs(u64::from(LEASE_SECONDS));
     let mut backoff = Backoff::default();
     loop {
         let outcome = {
             // The semaphore is never closed.
             let _permit = store.background_settlements.permit.acquire().await;
-            within(DB_DEADLINE, store.settle_once(&mut settlement)).await
+            store.settle_once(&mut settlement).await
         };
         let Err(error) = outcome else { return };
         if !error.is_transient() || Instant::now() >= until {
@@ -248,7 +248,7 @@ impl Store {
             settled,
             missing_lease,
         } = settlement;
-        let _permit = self.model_row_permits.acquire(lease.purpose).await?;
+        let _permit = self.acquire_model_row_permit(lease.purpose).await?;
         let mut db = self
             .calls_pool(lease.purpose)
             .checkout(Scope::TenantAndQueue(lease.caller.tenant()))
@@ -306,7 +306,7 @@ const NOT_FAILED: FailureOutcome = FailureOutcome {
 /// Decides how a failed call changes the breakers. The model's row is locked, so what is read here
 /// cannot change meanwhile.
 async fn assess_failure(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     lease: &ModelLease,
     model: &ModelRow,
 ) -> Result<FailureOutcome, StoreError> {
@@ -346,7 +346,7 @@ const fn breaker_state(breaker: &Breaker) -> BreakerState {
     }
 }
 
-async fn lease_exists(db: &mut PgConnection, lease: &ModelLease) -> Result<bool, StoreError> {
+async fn lease_exists(db: &mut BoundedConnection, lease: &ModelLease) -> Result<bool, StoreError> {
     let is_there = sqlx::query_scalar!(
         r#"select exists (
                select from ai_model_lease where tenant_id = $1 and conversation_id = $2 and lease = $3

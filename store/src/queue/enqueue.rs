@@ -4,15 +4,14 @@ use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     job::JobKind,
 };
-use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{error::StoreError, failpoint};
+use crate::{connection::BoundedConnection, error::StoreError, failpoint};
 
 /// Marks a conversation dirty for these kinds, in the caller's transaction, which holds the
 /// conversation's row lock.
 pub(crate) async fn enqueue_jobs(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     kinds: &[JobKind],
@@ -27,7 +26,7 @@ pub(crate) async fn enqueue_jobs(
 /// Marks many conversations dirty, each for one kind, in the caller's transaction, which holds their
 /// row locks.
 pub(crate) async fn enqueue_jobs_of_many(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     dirty: &[(TenantId, ConversationId, JobKind)],
 ) -> Result<(), StoreError> {
     if dirty.is_empty() {
@@ -53,7 +52,7 @@ pub(crate) async fn enqueue_jobs_of_many(
 /// Marks a conversation dirty for a checkpoint that a caller asked for. It is claimed before
 /// automatic ones.
 pub(crate) async fn enqueue_manual_checkpoint(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     argument: String,

@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 
 use anneal_core::{caller::ConversationId, job::JobKind};
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{claim::ClaimedJob, enqueue::enqueue_jobs};
-use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
+use crate::{
+    Store,
+    connection::{BoundedConnection, row_security::Scope},
+    error::StoreError,
+    failpoint,
+};
 
 /// How a job ended that did its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +106,7 @@ impl Store {
 }
 
 async fn release_job(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     job: &ClaimedJob,
     why: &str,
     delay_ms: i64,
@@ -131,7 +135,7 @@ pub(crate) struct JobEnd<'a> {
 /// Ends a job within the transaction of its results. An error means that the lease is lost: the
 /// results must not be committed.
 pub(crate) async fn finish_within_transaction(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     job: &ClaimedJob,
 ) -> Result<FinishOutcome, StoreError> {
     let finished = finish_jobs(db, job.kind, &[JobEnd { job, more: false }]).await?;
@@ -142,7 +146,7 @@ pub(crate) async fn finish_within_transaction(
 /// that they make due. Jobs are locked in the order of their kinds. A job that causes its own kind
 /// is marked before it ends, so that it waits again.
 pub(crate) async fn finish_and_enqueue(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     job: &ClaimedJob,
     caused: &[JobKind],
 ) -> Result<FinishOutcome, StoreError> {
@@ -158,7 +162,7 @@ pub(crate) async fn finish_and_enqueue(
 /// Ends jobs of one kind within the transaction of their results. An error means that at least one
 /// lease is lost: none of the results may be committed.
 pub(crate) async fn finish_jobs(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     kind: JobKind,
     endings: &[JobEnd<'_>],
 ) -> Result<HashMap<ConversationId, FinishOutcome>, StoreError> {

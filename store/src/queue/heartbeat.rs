@@ -7,11 +7,15 @@ use anneal_core::{
     caller::ConversationId,
     job::{JobKind, LEASE_SECONDS, MAX_ATTEMPTS},
 };
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::claim::ClaimedJob;
-use crate::{Store, connection::row_security::Scope, error::StoreError, failpoint};
+use crate::{
+    Store,
+    connection::{BoundedConnection, row_security::Scope},
+    error::StoreError,
+    failpoint,
+};
 
 /// How many jobs a rescue freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,7 +87,7 @@ impl Store {
 /// Locks a job's row within a transaction of results that does not end the job. An error means that
 /// the lease is lost: the results must not be committed.
 pub(crate) async fn lock_claimed_job(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     job: &ClaimedJob,
 ) -> Result<(), StoreError> {
     let row = sqlx::query_scalar!(

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use crate::{
     Store,
-    connection::{Pooling, connect_to_listen, row_security::Scope, within},
+    connection::{Pooling, connect_to_listen, row_security::Scope},
     error::StoreError,
 };
 
@@ -49,6 +49,8 @@ impl JobNotifier {
     /// Sends notifications until the future is dropped. One that cannot be sent is dropped: workers
     /// poll.
     pub async fn run(&self, store: Store) {
+        // One notification without an answer must not hold up those after it.
+        let store = store.with_deadline(SEND_DEADLINE);
         loop {
             self.wake.notified().await;
             let bits = self.pending.swap(0, Ordering::AcqRel);
@@ -56,8 +58,7 @@ impl JobNotifier {
                 .into_iter()
                 .filter(|kind| bits & bit(*kind) != 0)
             {
-                // One notification without an answer must not hold up those after it.
-                if let Err(error) = within(SEND_DEADLINE, store.send_notification(kind)).await {
+                if let Err(error) = store.send_notification(kind).await {
                     debug!(
                         job.kind = kind.name(),
                         "could not notify workers of {}: {error}",

@@ -4,12 +4,12 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     session_key::SessionKey,
 };
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{MAX_TRIES, StoredSession, session};
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::{CountedConversation, insert::insert_conversation},
     error::{StoreError, violated},
 };
@@ -36,7 +36,7 @@ impl Store {
 
 /// Finds the session of a key.
 async fn find_session(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     key: &SessionKey,
 ) -> Result<Option<StoredSession>, StoreError> {
@@ -51,7 +51,7 @@ async fn find_session(
 
 /// Creates the session of a key, or finds the one that another call has created meanwhile.
 async fn create_session(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     key: &SessionKey,
     new: &CountedConversation,

@@ -5,12 +5,12 @@ use anneal_core::{
     digest::Digest,
     session_key::SessionKey,
 };
-use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use super::{MAX_TRIES, StoredSession, session};
 use crate::{
     Store,
+    connection::BoundedConnection,
     conversations::{
         CountedConversation,
         insert::{derived_id, insert_conversation},
@@ -57,7 +57,7 @@ impl Store {
 }
 
 async fn rotate_once(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     rotation: &Rotation<'_>,
 ) -> Result<StoredSession, StoreError> {
@@ -84,7 +84,7 @@ async fn rotate_once(
 /// Finds the conversation that this rotation creates. Fails if the id was created by a different
 /// request.
 async fn find_rotation(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     rotation: &Rotation<'_>,
     id: Uuid,
@@ -102,7 +102,7 @@ async fn find_rotation(
 }
 
 async fn find_active(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     key: &SessionKey,
 ) -> Result<Option<ConversationId>, StoreError> {
@@ -118,7 +118,7 @@ async fn find_active(
 
 /// Inserts the first conversation of a session. None: another call was faster.
 async fn insert_first(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     rotation: &Rotation<'_>,
     id: Uuid,
@@ -134,7 +134,7 @@ async fn insert_first(
 
 /// Replaces the active conversation under its row lock. None: another call was faster.
 async fn replace_active(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     rotation: &Rotation<'_>,
     old: ConversationId,
@@ -170,7 +170,7 @@ enum Replacement {
 }
 
 async fn insert_replacement(
-    tx: &mut PgConnection,
+    tx: &mut BoundedConnection,
     caller: Caller,
     rotation: &Rotation<'_>,
     old: ConversationId,

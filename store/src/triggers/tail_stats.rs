@@ -11,11 +11,11 @@ use anneal_core::{
     tokens::{Encoding, Tokens},
     trigger::TailState,
 };
-use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::{
     Store,
+    connection::BoundedConnection,
     error::{Entity, StoreError},
     policy_defaults::PolicyDefaults,
     rows::{self, json, tokens},
@@ -61,7 +61,7 @@ impl Store {
 
 /// Reads the figures that the triggers look at, as the current transaction sees them.
 pub(crate) async fn read_tail_state(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     policy_defaults: &PolicyDefaults,
@@ -84,7 +84,7 @@ pub(crate) struct TailAndWindow {
 
 /// Reads the figures and windows of many conversations; deleted ones are missing.
 pub(crate) async fn read_tails(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     tenants: &[Uuid],
     conversations: &[Uuid],
     policy_defaults: &PolicyDefaults,
@@ -111,7 +111,7 @@ pub(crate) async fn read_tails(
 
 /// Reads the boundary after which contexts start, as the current transaction sees it.
 pub(crate) async fn read_boundary(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
 ) -> Result<Boundary, StoreError> {
@@ -126,7 +126,7 @@ pub(crate) async fn read_boundary(
 
 /// Reads the figures that the triggers look at, and everything else that GetContextUsage shows.
 async fn read_usage(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     id: ConversationId,
     policy_defaults: &PolicyDefaults,
@@ -140,7 +140,7 @@ async fn read_usage(
 }
 
 async fn select_rows(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     tenants: &[Uuid],
     conversations: &[Uuid],
     policy_defaults: &PolicyDefaults,

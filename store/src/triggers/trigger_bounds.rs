@@ -4,10 +4,11 @@
 //! null.
 
 use anneal_core::{caller::ConversationId, tokens::Tokens, trigger::TriggerBounds};
-use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{error::StoreError, policy_defaults::PolicyDefaults, rows::column};
+use crate::{
+    connection::BoundedConnection, error::StoreError, policy_defaults::PolicyDefaults, rows::column,
+};
 
 /// Trigger bounds to store for a conversation.
 pub(crate) struct ConversationBounds {
@@ -23,7 +24,7 @@ pub(crate) struct ConversationBounds {
 
 /// Stores the trigger bounds of locked conversations.
 pub(crate) async fn put_trigger_bounds(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     all: &[ConversationBounds],
     policy_defaults: &PolicyDefaults,
 ) -> Result<(), StoreError> {

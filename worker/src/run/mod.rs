@@ -16,7 +16,7 @@ use anneal_core::{
     job::{JobKind, LEASE_SECONDS},
     tokens::Encoding,
 };
-use anneal_store::{ClaimedJob, within};
+use anneal_store::ClaimedJob;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
@@ -202,10 +202,11 @@ impl Worker {
         cursor: &mut TenantId,
         skipped: &[TenantId],
     ) -> Vec<ClaimedJob> {
+        let store = self.store.clone().with_deadline(CLAIM_DEADLINE);
         let per_tenant = (jobs::spec(kind).per_tenant)(limit);
         let mut is_round = *cursor == FIRST_TENANT;
         loop {
-            let claiming = self.store.claim_jobs(
+            let claiming = store.claim_jobs(
                 kind,
                 limit as i32,
                 per_tenant as i32,
@@ -215,7 +216,7 @@ impl Worker {
             );
             // A claim without an answer counts as empty: leases that it may have taken end by
             // themselves.
-            let claim = match within(CLAIM_DEADLINE, claiming).await {
+            let claim = match claiming.await {
                 Ok(claim) => claim,
                 Err(error) => {
                     warn!(

@@ -12,7 +12,7 @@ use anneal_core::{
 use anneal_gateway::CallLease;
 use anneal_llm::provider::{CallUsage, Model, StopReason};
 use anneal_proto::v1 as pb;
-use anneal_store::{Append, Backoff, StoreError, UsageReport, within};
+use anneal_store::{Append, Backoff, Store, StoreError, UsageReport};
 use pb::chat_response::Done;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -135,6 +135,11 @@ impl TurnRun {
         Ok(stored.messages.first().map(|message| message.id.0))
     }
 
+    /// The store for the queries at the end of a turn.
+    fn store_after_answer(&self) -> Store {
+        self.state.store.clone().with_deadline(DB_DEADLINE)
+    }
+
     /// The last event of an answered turn.
     pub(super) async fn build_done_event(&self, completed: CompletedTurn, calls: i32) -> Done {
         let usage = &completed.usage;
@@ -180,13 +185,10 @@ impl TurnRun {
             },
             stop_reason: Some(stop_reason(completed.stop) as i16),
         };
-        let reported = within(
-            DB_DEADLINE,
-            self.state
-                .store
-                .report_usage(self.caller, self.turn.id, &report),
-        )
-        .await;
+        let reported = self
+            .store_after_answer()
+            .report_usage(self.caller, self.turn.id, &report)
+            .await;
         if let Err(error) = reported {
             warn!("could not record what a model call cost: {error}");
         }
@@ -194,11 +196,10 @@ impl TurnRun {
 
     /// Tokens of all messages of the conversation; 0 if they cannot be read.
     pub(super) async fn read_token_total(&self) -> u64 {
-        let conversation = within(
-            DB_DEADLINE,
-            self.state.store.get_conversation(self.caller, self.turn.id),
-        )
-        .await;
+        let conversation = self
+            .store_after_answer()
+            .get_conversation(self.caller, self.turn.id)
+            .await;
         conversation.map_or(0, |conversation| conversation.token_total.get())
     }
 }

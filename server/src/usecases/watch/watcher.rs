@@ -9,7 +9,7 @@ use anneal_core::{
 use anneal_proto::v1 as pb;
 use anneal_store::{
     Change, ChangeKind, ChangesAsk, ContentRead, ConversationHead, DeadJob, Entity, PageAsk,
-    ReadBudget, Store, StoreError, StoredMessage, within,
+    ReadBudget, Store, StoreError, StoredMessage,
 };
 use pb::conversation_event::Event;
 
@@ -23,7 +23,7 @@ use crate::{
     limits::content_budget::{LONG_QUERY_BYTES, run_on_blocking_thread},
     reply,
     state::ServerState,
-    watch_registry::{BudgetPermit, HEADS_TIMEOUT, HeadUpdate},
+    watch_registry::{BudgetPermit, HEADS_TIMEOUT, HeadUpdate, PAGE_TIMEOUT},
 };
 
 /// Messages, or changes, of one page.
@@ -31,6 +31,8 @@ const PAGE_MESSAGES: i64 = PAGE_DEFAULT;
 
 pub(super) struct Watcher<'a> {
     state: &'a ServerState,
+    /// The store that pages are read from.
+    store: Store,
     caller: Caller,
     id: ConversationId,
     ask: Ask,
@@ -53,6 +55,7 @@ impl<'a> Watcher<'a> {
     ) -> Self {
         Self {
             state,
+            store: state.store.clone().with_deadline(PAGE_TIMEOUT),
             caller,
             id: ask.id,
             ask,
@@ -230,19 +233,22 @@ impl<'a> Watcher<'a> {
 
     async fn head(&self) -> Result<ConversationHead, Failure> {
         let key = (self.caller.tenant(), self.id);
-        within(HEADS_TIMEOUT, self.state.store.read_heads(&[key]))
+        self.store
+            .clone()
+            .with_deadline(HEADS_TIMEOUT)
+            .read_heads(&[key])
             .await?
             .remove(&key)
             .ok_or_else(not_found)
     }
 
-    async fn read<T, R>(&self, ask: impl Fn(&'a Store) -> R) -> Result<T, Failure>
+    async fn read<'s, T, R>(&'s self, ask: impl Fn(&'s Store) -> R) -> Result<T, Failure>
     where
         R: Future<Output = Result<T, StoreError>>,
     {
         self.state
             .watch_registry
-            .read(self.caller.tenant(), || ask(&self.state.store))
+            .read(self.caller.tenant(), || ask(&self.store))
             .await
     }
 }

@@ -3,14 +3,13 @@
 //! why it is refused. Finds an earlier append with the same request id.
 
 use anneal_core::{caller::Caller, message::MessageId};
-use sqlx::{Connection as _, PgConnection};
 
 use super::{
     Append, Appended, AppendedMessage,
     statement::{self, AppendOutcome},
 };
 use crate::{
-    connection::{PooledConnection, pool::is_in_transaction},
+    connection::{BoundedConnection, PooledConnection},
     conversations::lock_for_append,
     error::{Entity, StoreError, violated},
     failpoint,
@@ -27,7 +26,7 @@ pub(super) async fn store_alone(
     bases: &str,
 ) -> Result<Option<Appended>, StoreError> {
     failpoint!("append.alone.begun");
-    let done = if is_in_transaction(db) {
+    let done = if db.is_in_transaction() {
         // A savepoint: if the request id exists already, the transaction can still be committed.
         let mut tx = db.begin().await?;
         match insert_one(&mut tx, caller, append, bases).await {
@@ -96,7 +95,7 @@ fn check_newest(append: &Append, actual: MessageId) -> Result<(), StoreError> {
 /// same effect. Chat turns are not recorded: a repeated turn may be stored after all, because the
 /// model answers something else or because the conversation has come to keep tool messages.
 async fn record_empty(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     append: &Append,
 ) -> Result<Appended, StoreError> {
@@ -114,7 +113,7 @@ async fn record_empty(
 
 /// Executes the statement for one append.
 async fn insert_one(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     append: &Append,
     bases: &str,
@@ -125,7 +124,7 @@ async fn insert_one(
 
 /// Stores one append in the caller's transaction, to a conversation that nothing else can see yet.
 pub(crate) async fn append_in_transaction(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     append: &Append,
     bases: &str,
@@ -140,7 +139,7 @@ pub(crate) async fn append_in_transaction(
 
 /// Finds the result of an earlier append with this `request_id`.
 pub(super) async fn find_earlier_append(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     caller: Caller,
     append: &Append,
 ) -> Result<Option<Appended>, StoreError> {

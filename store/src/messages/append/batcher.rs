@@ -8,7 +8,6 @@ use anneal_core::{
     caller::{Caller, ConversationId},
     limits::DEADLINE_DEFAULT_SECONDS,
 };
-use sqlx::PgConnection;
 use tokio::sync::{
     Semaphore,
     mpsc::{self, UnboundedReceiver, UnboundedSender},
@@ -23,9 +22,9 @@ use super::{
 };
 use crate::{
     connection::{
+        BoundedConnection,
         pool::{Pool, UnscopedConnection},
         row_security::Scope,
-        within,
     },
     error::StoreError,
     failpoint,
@@ -63,7 +62,9 @@ impl AppendBatcher {
             let worker = BatchWorker {
                 incoming,
                 pending: PendingAppends::default(),
-                writes: writes.clone(),
+                writes: writes
+                    .clone()
+                    .with_deadline(Duration::from_secs(BATCH_SECONDS)),
                 policy_defaults: Arc::clone(policy_defaults),
             };
             tokio::spawn(worker.run());
@@ -150,15 +151,15 @@ impl BatchWorker {
             .iter()
             .map(|waiting| (waiting.caller, &waiting.append))
             .collect();
-        let storing = async {
+        let stored = async {
             let mut db = connection
                 .set_scope(Scope::of(appends.iter().map(|(caller, _)| caller.tenant())))
                 .await?;
             let stored = store_together(&mut db, &appends, self.policy_defaults.bases()).await?;
             db.release().await?;
             Ok(stored)
-        };
-        let stored = within(Duration::from_secs(BATCH_SECONDS), storing).await;
+        }
+        .await;
         metrics::counter!("append_groups_total").increment(1);
         metrics::counter!("append_group_members_total").increment(batch.len() as u64);
         match stored {
@@ -202,7 +203,7 @@ impl BatchWorker {
 }
 
 async fn store_together(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     appends: &[(Caller, &Append)],
     bases: &str,
 ) -> Result<Vec<AppendOutcome>, StoreError> {

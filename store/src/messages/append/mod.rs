@@ -18,6 +18,7 @@ mod statement;
 use std::num::NonZeroU32;
 
 use anneal_core::{caller::Caller, message::MessageId, tokens::Tokens};
+use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 
 pub use prepare::Append;
@@ -96,7 +97,12 @@ impl Store {
     pub async fn append(&self, caller: Caller, append: &Append) -> Result<Appended, StoreError> {
         let stored =
             if self.append.grouping == Grouping::On && append.content_bytes() <= SHARED_BYTES {
-                match self.batcher().append(caller, append).await {
+                let batched = self
+                    .batcher()
+                    .append(caller, append)
+                    .map(Ok::<_, StoreError>);
+                // The batch has a deadline of its own: it may wait behind others, and is shared.
+                match self.writes.deadline().bound(batched).await? {
                     BatchAnswer::Ended(outcome) => return outcome,
                     BatchAnswer::StoreAlone => Ok(None),
                 }

@@ -1,10 +1,10 @@
 //! The statement that appends, for one append or for many of different conversations.
 
 use anneal_core::{caller::Caller, job::JobKind, message::MessageId, tokens::Encoding};
-use sqlx::PgConnection;
 
 use super::{Append, Appended, AppendedMessage};
 use crate::{
+    connection::BoundedConnection,
     conversations::LISTED_LAG_SECONDS,
     rows::{encoding_code, role_code, tokens},
 };
@@ -123,7 +123,7 @@ struct OutcomeRow {
 /// Stores appends of different conversations, and returns the outcome of each, in their order. An
 /// error concerns all of them: none is stored or, if the connection broke, perhaps all are.
 pub(super) async fn execute(
-    db: &mut PgConnection,
+    db: &mut BoundedConnection,
     appends: &[(Caller, &Append)],
     bases: &str,
 ) -> Result<Vec<AppendOutcome>, sqlx::Error> {

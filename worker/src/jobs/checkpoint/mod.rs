@@ -18,7 +18,7 @@ use tracing::info;
 
 use super::JobSpec;
 use crate::{
-    deadline::{retry_while_busy, with_deadline},
+    deadline::retry_while_busy,
     retry_policy::{JobError, Outcome},
     summarize::Material,
     worker::Worker,
@@ -32,13 +32,13 @@ pub(super) const SPEC: JobSpec = JobSpec {
 };
 
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
-    let material = with_deadline(worker.store.read_checkpoint_material(job)).await?;
+    let material = worker.store.read_checkpoint_material(job).await?;
     let material = material.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let figures = cut::tail_figures(&material.tail, material.head());
     let due = cut::due_trigger(&figures, &material.policy);
     let Some(trigger) = job.manual.as_ref().map(|_| Trigger::Manual).or(due) else {
         // A checkpoint of another job, a separator or a new policy has made this one unnecessary.
-        let finished = with_deadline(worker.store.finish_job(job)).await?;
+        let finished = worker.store.finish_job(job).await?;
         return Ok(JobCommit {
             finished,
             caused: Vec::new(),
@@ -107,13 +107,10 @@ async fn find_base_checkpoint<'a>(
         return Ok(Some(previous));
     }
     let after = material.separator.unwrap_or_default();
-    let bytes = with_deadline(worker.store.measure_content(
-        job,
-        after,
-        previous.last,
-        MAX_REBUILD_BYTES,
-    ))
-    .await?;
+    let bytes = worker
+        .store
+        .measure_content(job, after, previous.last, MAX_REBUILD_BYTES)
+        .await?;
     Ok((bytes > MAX_REBUILD_BYTES).then_some(previous))
 }
 
@@ -133,13 +130,10 @@ async fn write_draft(
     let previous = find_base_checkpoint(worker, job, material).await?;
     let separator = material.separator.unwrap_or_default();
     let after = previous.map_or(separator, |previous| previous.last);
-    let sources = with_deadline(worker.store.read_checkpoint_sources(
-        job,
-        &material.policy,
-        after,
-        cut.last,
-    ))
-    .await?;
+    let sources = worker
+        .store
+        .read_checkpoint_sources(job, &material.policy, after, cut.last)
+        .await?;
     let source_digest = digest::of_sources(
         sources
             .iter()
@@ -236,10 +230,8 @@ async fn record_no_progress(
 ) -> Outcome {
     metrics::counter!("checkpoint_no_progress_total").increment(1);
     info!(conversation = %job.conversation, "no checkpoint of {}: {why}", job.conversation);
-    Ok(with_deadline(
-        worker
-            .store
-            .record_no_progress(job, material.last_message_id),
-    )
-    .await?)
+    Ok(worker
+        .store
+        .record_no_progress(job, material.last_message_id)
+        .await?)
 }

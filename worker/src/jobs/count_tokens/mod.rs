@@ -4,25 +4,19 @@
 //! Conversations are counted in batches, many in one transaction. A conversation that would delay
 //! the batch (a large one) or fail it is counted by itself.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Instant};
 
 use anneal_core::{
     caller::ConversationId,
-    job::LEASE_SECONDS,
     message::{Message, MessageId},
     tokens::{Tokens, count_message_while},
 };
 use anneal_store::{ClaimedJob, CountedMessages, Entity, JobCommit, StoreError, UncountedMessages};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::JobSpec;
 use crate::{
-    deadline::with_deadline,
     leases::Lease,
     retry_policy::{JobError, Outcome},
     worker::Worker,
@@ -39,12 +33,10 @@ pub(super) const SPEC: JobSpec = JobSpec {
 /// Batches that may find a conversation locked before it is counted by itself, which waits for the
 /// lock.
 const MAX_SKIPS: u8 = 8;
-/// Time limit of a batch: as long as a lease that is not extended.
-const BATCH_DEADLINE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
 
 /// Counts the messages of one job's conversation.
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
-    let uncounted = with_deadline(worker.store.read_uncounted_page(job)).await?;
+    let uncounted = worker.store.read_uncounted_page(job).await?;
     let uncounted = uncounted.ok_or(StoreError::NotFound(Entity::Conversation))?;
     let counted = uncounted.counted;
     let thread = worker
@@ -58,14 +50,14 @@ pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationTo
         .flatten()
         .ok_or(JobError::Cancelled)?;
     drop(thread);
-    Ok(
-        with_deadline(worker.store.record_counts_of_one(&CountedMessages {
+    Ok(worker
+        .store
+        .record_counts_of_one(&CountedMessages {
             job,
             counted,
             counts,
-        }))
-        .await?,
-    )
+        })
+        .await?)
 }
 
 /// Counts the conversations of many jobs in one transaction and records the result of each.
@@ -78,10 +70,8 @@ pub(crate) async fn count_batch(worker: &Worker, leases: Vec<Lease>) -> Vec<Leas
         return leases;
     }
     let started = Instant::now();
-    // A broken connection may give no error, so the batch has a time limit.
-    let counted = timeout(BATCH_DEADLINE, count_and_record(worker, &leases)).await;
-    let recorded = counted
-        .unwrap_or(Err(JobError::Store(StoreError::Unresponsive)))
+    let recorded = count_and_record(worker, &leases)
+        .await
         .unwrap_or_else(|error| {
             debug!(
                 "{} conversations are counted one by one: {error}",

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::JobSpec;
 use crate::{
-    deadline::{retry_while_busy, with_deadline},
+    deadline::retry_while_busy,
     retry_policy::{JobError, Outcome},
     summarize::Material,
     worker::Worker,
@@ -29,17 +29,14 @@ pub(super) const SPEC: JobSpec = JobSpec {
 const MAX_MESSAGES: i64 = 8;
 
 pub(super) async fn run(worker: &Worker, job: &ClaimedJob, lost: &CancellationToken) -> Outcome {
-    let waiting = with_deadline(
-        worker
-            .store
-            .find_unsummarized_messages(job, MAX_MESSAGES + 1),
-    )
-    .await?;
+    let waiting = worker
+        .store
+        .find_unsummarized_messages(job, MAX_MESSAGES + 1)
+        .await?;
     let mut summaries = Vec::new();
     let mut failed = None;
     for id in waiting.iter().copied().take(MAX_MESSAGES as usize) {
-        let Some(message) = with_deadline(worker.store.find_unsummarized_message(job, id)).await?
-        else {
+        let Some(message) = worker.store.find_unsummarized_message(job, id).await? else {
             continue;
         };
         match summarize(worker, job, message, lost).await {
