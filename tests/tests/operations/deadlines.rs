@@ -1,11 +1,17 @@
 //! Calls that exceed their deadline: the caller gets DEADLINE_EXCEEDED, and the statement in
-//! PostgreSQL ends.
+//! PostgreSQL ends. Calls of a store that has a deadline.
 
 use std::time::{Duration, Instant};
 
-use anneal_tests::{TestApp, TestConversation, assert_refused, eventually, pb};
+use anneal_core::{
+    caller::{Caller, ConversationId, TenantId},
+    policy::SessionSettings,
+};
+use anneal_store::{AppendSettings, Entity, PageAsk, ReadBudget, Store, StoreError, StoreSettings};
+use anneal_tests::{TcpProxy, TestApp, TestConversation, assert_refused, eventually, pb};
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 use tonic::{Code, Request};
+use uuid::Uuid;
 
 /// Longer than the server needs to notice a lost call, and far shorter than the statement timeout.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -102,4 +108,104 @@ async fn a_call_without_a_deadline_gets_ten_seconds() {
         began.elapsed()
     );
     lock.rollback().await.expect("rolls back");
+}
+
+/// Deadline of a store. Far below the time that a call would otherwise wait.
+const STORE_DEADLINE: Duration = Duration::from_secs(2);
+const CALLER: Caller = Caller::of(TenantId::DEFAULT);
+
+/// A store with this many connections for writes, for which calls wait longer than any test.
+fn store(url: &str, write_connections: u32) -> Store {
+    let settings = StoreSettings {
+        write_connections,
+        pool_wait_ms: 60_000,
+        ..StoreSettings::at(url)
+    };
+    let (append, session) = (AppendSettings::default(), SessionSettings::default());
+    Store::new(settings, append, session).expect("the URL is good")
+}
+
+/// Fails unless the call gives up at the store's deadline.
+async fn assert_unresponsive<T: std::fmt::Debug>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) {
+    let began = Instant::now();
+    let answer = tokio::time::timeout(DEADLINE, call).await;
+    let answer = answer.expect("the call does not wait for the database for ever");
+    assert!(
+        matches!(answer, Err(StoreError::Unresponsive)),
+        "{answer:?}"
+    );
+    assert!(began.elapsed() >= STORE_DEADLINE, "{:?}", began.elapsed());
+}
+
+fn open_connections(store: &Store, pool: &str) -> usize {
+    let figures = store.pool_figures();
+    let of_pool = figures.iter().find(|(name, _)| *name == pool);
+    of_pool.expect("there is such a pool").1.open
+}
+
+#[tokio::test]
+async fn a_store_with_a_deadline_gives_up_silent_connections_and_opens_others() {
+    let app = TestApp::start().await;
+    let (line, url) = TcpProxy::to_database(&app.url).await;
+    let store = store(&url, 4).with_deadline(STORE_DEADLINE);
+    let nowhere = ConversationId(Uuid::nil());
+    let page = PageAsk {
+        from: None,
+        newest_first: false,
+        content: true,
+        limit: 1,
+    };
+    let budget = ReadBudget::unlimited();
+    // Three kinds of statement: one row, a stream of rows, and the begin of a transaction.
+    let read_one = || store.get_conversation(CALLER, nowhere);
+    let read_stream = || store.list_messages_after(CALLER, nowhere, page, &budget);
+    let write = || store.delete_conversation(CALLER, nowhere);
+    let is_answered = |answer| matches!(answer, Err(StoreError::NotFound(Entity::Conversation)));
+    assert!(is_answered(read_one().await.map(drop)));
+    line.stall();
+    assert_unresponsive(read_one()).await;
+    assert!(
+        is_answered(read_one().await.map(drop)),
+        "on another connection"
+    );
+    line.stall();
+    assert_unresponsive(read_stream()).await;
+    assert!(is_answered(write().await.map(drop)));
+    line.stall();
+    assert_unresponsive(write()).await;
+    assert!(
+        is_answered(write().await.map(drop)),
+        "on another connection"
+    );
+}
+
+#[tokio::test]
+async fn a_stores_deadline_ends_a_statement_and_includes_the_wait_for_a_connection() {
+    let app = TestApp::start().await;
+    let conversation = app.conversation().await;
+    let mut db = app.db().await;
+    let lock = lock_row(&mut db, &conversation).await;
+    let unlimited = store(&app.url, 1);
+    let store = unlimited.clone().with_deadline(STORE_DEADLINE);
+    let id = ConversationId(conversation.id.parse().expect("an id is a UUID"));
+    assert_unresponsive(store.delete_conversation(CALLER, id)).await;
+    eventually("the statement has ended", async || {
+        count_waiting_statements(&app).await == 0
+    })
+    .await;
+    eventually("its connection is closed", async || {
+        open_connections(&store, "writes") == 0
+    })
+    .await;
+    let holding = tokio::spawn(async move { unlimited.delete_conversation(CALLER, id).await });
+    eventually("another call has the only connection", async || {
+        count_waiting_statements(&app).await == 1
+    })
+    .await;
+    assert_unresponsive(store.delete_conversation(CALLER, id)).await;
+    lock.rollback().await.expect("rolls back");
+    let deleted = holding.await.expect("ends");
+    deleted.expect("a store without a deadline waits for the lock");
 }
