@@ -18,7 +18,10 @@ mod unknown_key_limit;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use anneal_core::caller::{Caller, TenantId, Verbs};
+use anneal_core::{
+    caller::{Caller, TenantId, Verbs},
+    limits::DEADLINE_DEFAULT_SECONDS,
+};
 use anneal_store::Store;
 use http::{Extensions, HeaderMap, header};
 
@@ -42,6 +45,10 @@ use crate::{
     settings::{AuthSettings, AuthSettingsError},
     traffic::RequestAccounting,
 };
+
+/// How long a lookup may take: as long as callers without a deadline of their own wait. A lookup
+/// does not end with its caller, and holds one of the few permits for lookups.
+const LOOKUP_DEADLINE: Duration = Duration::from_secs(DEADLINE_DEFAULT_SECONDS);
 
 /// An authenticated caller.
 pub(crate) struct Authenticated {
@@ -74,6 +81,7 @@ impl Authenticator {
         if !settings.is_on() {
             return Ok(Self { methods: None });
         }
+        let store = store.clone().with_deadline(LOOKUP_DEADLINE);
         let lookup_limits = LookupLimits::default();
         let methods = Methods {
             tokens: (!settings.jwks_file.is_empty())
@@ -87,7 +95,7 @@ impl Authenticator {
                 )
             }),
             clients: CertificateClients::new(&settings.clients),
-            tenants: Tenants::new(store.clone(), lookup_limits),
+            tenants: Tenants::new(store, lookup_limits),
         };
         Ok(Self {
             methods: Some(Arc::new(methods)),
