@@ -8,8 +8,9 @@
 -- Of the tail, the newest messages are read, up to $7 bytes, where each row counts 512 bytes
 -- (ROW_BYTES) besides its text, and in any case the newest one and the newest user message. The
 -- others come without content, summary and outline, as left out. "read_bytes" is the size of the
--- whole answer: content, summaries and outlines of what is read, and 512 bytes per row. If it
--- exceeds $8, only the newest message of the tail comes, without content, to report it.
+-- answer up to this row, from the newest message back: content, summaries and outlines of what is
+-- read, and 512 bytes per row. After $7 bytes it is an upper bound. Rows behind $8 bytes do not come,
+-- except the oldest row, without content, which reports the size of the whole answer.
 with head as (
     select c.conversation_id, c.last_message_id, c.last_role, c.turn, c.policy, c.encoding, c.system_prompt,
         c.system_prompt_tokens, b.separator, b.checkpoint_last, b.boundary, b.summary, b.summary_tokens, b.saved_tokens,
@@ -54,47 +55,51 @@ select m.message_id, m.role, m.turn, coalesce(m.token_count, m.token_estimate), 
     case when m.summary_is_read and not m.left_out and m.read_bytes <= $8::bigint then m.summary_cache end,
     m.summary_tokens, m.text_bytes, m.left_out,
     case when m.swap and not m.left_out and m.read_bytes <= $8::bigint then m.tool_outline::text end,
-    m.read_bytes::bigint, case when m.role = 2 then extract(epoch from now() - m.created_ts)::bigint end,
+    m.read_bytes, case when m.role = 2 then date_part('epoch', now() - m.created_ts)::bigint end,
     null, null, null, null, null, null, null, null, null, null, null, null, null
 from head as h
 cross join lateral (
+    -- One window, which needs no more than the current row: a second one over the whole tail would
+    -- write it to a temporary file.
     select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
-        tool_outline, created_ts, swap, summary_is_read, left_out, is_newest,
-        sum(case when left_out then 512 else bytes + 512 end) over () + 512 as read_bytes
+        tool_outline, created_ts, swap, summary_is_read,
+        lead(message_id) over newest is null as is_oldest,
+        least(
+            sum(bytes + 512) over newest,
+            $7::bigint + max(bytes) over newest + 512 * row_number() over newest
+        ) + 512 as read_bytes,
+        sum(bytes + 512) over newest > $7::bigint
+            and row_number() over newest > 1
+            and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
     from (
         select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
-            tool_outline, created_ts, swap, summary_is_read, bytes,
-            row_number() over newest = 1 as is_newest,
-            sum(bytes + 512) over newest > $7::bigint
-                and row_number() over newest > 1
-                and not (role = 1 and count(*) filter (where role = 1) over newest = 1) as left_out
-        from (
-            select message_id, role, turn, token_count, token_estimate, content, summary_cache, summary_tokens, text_bytes,
-                tool_outline, created_ts, swap, summary_is_read,
+            tool_outline, created_ts, swap, summary_is_read,
+            -- An integer: the sum of integers is a bigint, that of bigints a slower numeric.
+            (
                 case
                     when swap then coalesce(octet_length(tool_outline::text), 0)
                     else coalesce(content_bytes, octet_length(content::text))
                 end
-                    + case when summary_is_read then coalesce(octet_length(summary_cache), 0) else 0 end as bytes
-            from (
-                select message_id, role, turn, token_count, token_estimate, content, content_bytes, summary_cache,
-                    summary_tokens, text_bytes, tool_outline, created_ts, swap,
-                    swap or coalesce(h.stepped and token_count > h.large, false) as summary_is_read
-                from ai_message
-                cross join lateral (
-                    select coalesce(
-                        summary_tokens is not null and case
-                            when h.stepped then message_id = any (h.swapped_message_ids)
-                            else token_count > h.large and h.current_turn - turn > h.radius
-                        end, false
-                    ) as swap
-                ) as s
-                where tenant_id = $1
-                  and conversation_id = h.conversation_id
-                  and message_id > h.boundary
-            ) as raw
-        ) as sized
-        window newest as (order by message_id desc rows unbounded preceding)
-    ) as kept
+                    + case when summary_is_read then coalesce(octet_length(summary_cache), 0) else 0 end
+            )::integer as bytes
+        from (
+            select message_id, role, turn, token_count, token_estimate, content, content_bytes, summary_cache,
+                summary_tokens, text_bytes, tool_outline, created_ts, swap,
+                swap or coalesce(h.stepped and token_count > h.large, false) as summary_is_read
+            from ai_message
+            cross join lateral (
+                select coalesce(
+                    summary_tokens is not null and case
+                        when h.stepped then message_id = any (h.swapped_message_ids)
+                        else token_count > h.large and h.current_turn - turn > h.radius
+                    end, false
+                ) as swap
+            ) as s
+            where tenant_id = $1
+              and conversation_id = h.conversation_id
+              and message_id > h.boundary
+        ) as raw
+    ) as sized
+    window newest as (order by message_id desc rows unbounded preceding)
 ) as m
-where m.read_bytes <= $8::bigint or m.is_newest
+where m.read_bytes <= $8::bigint or m.is_oldest

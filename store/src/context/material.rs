@@ -131,7 +131,7 @@ pub struct ContextRows {
     /// The newest message of the model and its age in seconds.
     idle: Option<(i64, i64)>,
     /// Bytes of all rows, and of the tail's content, summaries and tool outlines. Each row of the
-    /// tail reports the total.
+    /// tail reports the bytes up to it, the oldest row the total.
     read_bytes: u64,
     policy_defaults: Arc<PolicyDefaults>,
     overrides: PolicyOverrides,
@@ -162,7 +162,7 @@ impl ContextRows {
             self.head = Some(row);
             return Ok(0);
         };
-        self.read_bytes = read_bytes.unsigned_abs();
+        self.read_bytes = self.read_bytes.max(read_bytes.unsigned_abs());
         if self.read_bytes > budget.bytes() {
             return Ok(0);
         }
