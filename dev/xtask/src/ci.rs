@@ -195,7 +195,7 @@ fn test_newest(root: &Path, ask: &Ask) -> Result<ExitCode> {
 fn tests(root: &Path, ask: &Ask, profile: &str) -> Result<Command> {
     let mut command = cargo(root);
     if ask.nightly {
-        // Tests with a short and a long form run the long one (`tests/src/run_length.rs`).
+        // Tests with a short and a long form run the long one (`dev/testkit/src/run_length.rs`).
         command.env("ANNEAL_NIGHTLY", "1");
     }
     if has_nextest(root) || install(root, "cargo-nextest")? == ExitCode::SUCCESS {

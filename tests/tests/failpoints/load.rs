@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anneal_tests::{
+use anneal_testkit::{
     LOCK_CONVERSATION, TestApp, assistant, pb, prose, sentence, status_details, user,
 };
 use pb::{

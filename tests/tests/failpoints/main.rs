@@ -19,7 +19,7 @@ mod points;
 mod stack;
 
 use anneal_store::Grouping;
-use anneal_tests::append_grouping;
+use anneal_testkit::append_grouping;
 use futures::{StreamExt as _, stream};
 
 use crate::points::{Fault, Point};

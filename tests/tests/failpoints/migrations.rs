@@ -1,6 +1,6 @@
 //! `anneal migrate` fails at a failpoint, and a second run completes.
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, OldRow, OldTables, TestApp, empty_database, expected_migration,
     read_migrated_conversations,
 };

@@ -1,7 +1,7 @@
 //! The lease of a model call when the database's answer is lost: the server cannot know whether the
 //! statement was committed.
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Process, ScriptedModel, TestApp, TestConversation, TurnOutcome,
     eventually, pb, status_details, user,
 };

@@ -1,6 +1,6 @@
 //! A server and a worker with one fault, the load, and the checks of what is stored afterwards.
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Process, ScriptedModel, TcpProxy, TestApp, TestConversation, eventually,
     pb,
 };

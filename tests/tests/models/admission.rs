@@ -9,7 +9,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_store::{CallAsk, CallOutcome, ModelLease, Store, StoreError, Verdict};
-use anneal_tests::{TestApp, pb};
+use anneal_testkit::{TestApp, pb};
 
 const CALLER: Caller = Caller::of(TenantId::DEFAULT);
 const MODEL: &str = "a model";

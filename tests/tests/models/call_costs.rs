@@ -13,7 +13,7 @@ use anneal_llm::{
     ModelAccess,
     provider::{Call, CallableModels},
 };
-use anneal_tests::{
+use anneal_testkit::{
     MODEL, ModelRequest, ModelWorkerSettings, ReportedUsage, Say, Script, ScriptedModel, TestApp,
     eventually, pb, prose,
 };

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use anneal_tests::{TestApp, TranscriptFolder, assert_refused, pb};
+use anneal_testkit::{TestApp, TranscriptFolder, assert_refused, pb};
 use pb::OverflowKind;
 use serde_json::{Value, json};
 use tonic::{Code, Status};

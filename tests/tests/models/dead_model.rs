@@ -1,7 +1,7 @@
 //! A dead model delays only the jobs that call it.
 
 use anneal_core::admission::BreakerSettings;
-use anneal_tests::{Script, ScriptedModel, TestApp, eventually};
+use anneal_testkit::{Script, ScriptedModel, TestApp, eventually};
 use anneal_worker::Fallback;
 use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,7 @@
 //! Shared by several tests: conversations that are due for a checkpoint, settings of workers that
 //! write it, and its jobs.
 
-use anneal_tests::{
+use anneal_testkit::{
     ModelRequest, ModelWorkerSettings, Script, ScriptedModel, TestApp, TestConversation, pb,
 };
 

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Gate, ModelRequest, Process, Script, ScriptedModel, TestApp,
     TestConversation, eventually, eventually_within, pb, user,
 };

@@ -2,7 +2,7 @@
 //! network.
 
 use anneal_llm::provider::{Api, ProviderSettings};
-use anneal_tests::{
+use anneal_testkit::{
     MODEL, ModelRequest, ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, assert_refused,
     media, message, pb, user,
 };
@@ -218,7 +218,7 @@ async fn the_summarizer_gets_media_urls_only_as_text() {
         conversation
             .append_all(vec![
                 media(METADATA),
-                anneal_tests::assistant("It is a picture of a capital."),
+                anneal_testkit::assistant("It is a picture of a capital."),
             ])
             .await;
     }

@@ -1,7 +1,7 @@
 //! Invalid settings of models, workers and watches stop the start of server and worker with a
 //! sentence that names the remedy.
 
-use anneal_tests::{AnnealBinary, Folder, TestApp, pb};
+use anneal_testkit::{AnnealBinary, Folder, TestApp, pb};
 
 use crate::BINARY;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anneal_llm::provider::{Api, CallUsage, Model, StopReason};
-use anneal_tests::{ModelAnswer, Script, ScriptedModel, plain_call, read_answer};
+use anneal_testkit::{ModelAnswer, Script, ScriptedModel, plain_call, read_answer};
 
 use crate::{CONTEXT, call};
 
@@ -155,7 +155,7 @@ async fn a_complete_answer_survives_the_loss_of_its_final_events() {
     for api in [Api::OpenAi, Api::Anthropic] {
         let server = ScriptedModel::start(move |request| {
             // All events except the last: usage and [DONE], message_stop.
-            Script::says(request, [anneal_tests::Say::text("Hi.")])
+            Script::says(request, [anneal_testkit::Say::text("Hi.")])
                 .cut_after(if api == Api::OpenAi { 3 } else { 6 })
         });
         let server = server.await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anneal_core::{model::Models, tokens::Tokens};
 use anneal_llm::provider::{Api, Call, CallFailure, CallableModels, Model, Providers, StopReason};
-use anneal_tests::{ReportedUsage, Say, Script, ScriptedModel, plain_call, read_answer};
+use anneal_testkit::{ReportedUsage, Say, Script, ScriptedModel, plain_call, read_answer};
 
 use crate::{APIS, CONTEXT};
 

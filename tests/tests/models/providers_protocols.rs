@@ -3,7 +3,7 @@
 
 use anneal_core::{message::Part, render::Format, tokens::Tokens};
 use anneal_llm::provider::{Api, Call, CallCost, CallUsage, End, Model, Piece, StopReason, Tool};
-use anneal_tests::{
+use anneal_testkit::{
     Gate, ModelAnswer, ReportedUsage, Say, Script, ScriptedModel, plain_call, read_answer,
     read_rest,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anneal_core::tokens::Tokens;
 use anneal_llm::provider::{Api, Call, CallFailure, CallableModels, Model, StopReason};
-use anneal_tests::{plain_call, read_answer, start_llm};
+use anneal_testkit::{plain_call, read_answer, start_llm};
 use serde_json::json;
 
 const WINDOW: u32 = 8_192;

@@ -3,7 +3,7 @@
 
 use anneal_core::model::Models;
 use anneal_llm::provider::{Api, CallableModels, OutputField, Providers};
-use anneal_tests::{Folder, Script, ScriptedModel, plain_call, read_answer};
+use anneal_testkit::{Folder, Script, ScriptedModel, plain_call, read_answer};
 use serde_json::{Value, json};
 
 const KEY: &str = "sk-planted-1234567890";

@@ -1,7 +1,7 @@
 //! Providers that cannot be reached, do not speak TLS, or stay silent.
 
 use anneal_llm::provider::{Api, CallFailure};
-use anneal_tests::{ReportedUsage, Script, ScriptedModel, plain_call, read_answer};
+use anneal_testkit::{ReportedUsage, Script, ScriptedModel, plain_call, read_answer};
 
 use crate::{
     CONTEXT,

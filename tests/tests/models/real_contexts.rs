@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{
+use anneal_testkit::{
     Chat, HttpAnswer, Llm, Rendered, TestApp, TranscriptFolder, assistant, call, message, pb,
     post_json, prose, result, start_llm, text, user,
 };

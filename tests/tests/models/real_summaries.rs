@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{Chat, ModelWorkerSettings, TestApp, TranscriptFolder, pb, start_llm};
+use anneal_testkit::{Chat, ModelWorkerSettings, TestApp, TranscriptFolder, pb, start_llm};
 use prost::Message as _;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 //! is rewritten from the messages.
 
 use anneal_core::tokens::Tokens;
-use anneal_tests::{
+use anneal_testkit::{
     Gate, ModelWorkerSettings, ReportedUsage, SUMMARY_MODEL, Script, ScriptedModel, TestApp,
     TestConversation, eventually, pb, prose, user,
 };

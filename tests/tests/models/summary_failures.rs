@@ -2,7 +2,7 @@
 //! summary by a model.
 
 use anneal_core::admission::BreakerSettings;
-use anneal_tests::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, pb};
+use anneal_testkit::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, pb};
 use anneal_worker::Fallback;
 
 use crate::due_checkpoints::{

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anneal_core::{admission::BreakerSettings, job::MAX_ATTEMPTS};
-use anneal_tests::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, pb};
+use anneal_testkit::{ModelWorkerSettings, Say, Script, ScriptedModel, TestApp, pb};
 use anneal_worker::{Fallback, Worker};
 
 use crate::due_checkpoints::{
@@ -198,7 +198,7 @@ async fn a_rate_limited_model_is_not_called_for_the_next_large_message() {
     let conversation = app.conversation_with_policy(policy).await;
     for seed in 0..5 {
         conversation
-            .append_all(vec![anneal_tests::user(&anneal_tests::prose(seed, 60))])
+            .append_all(vec![anneal_testkit::user(&anneal_testkit::prose(seed, 60))])
             .send()
             .await
             .expect("appends");
@@ -239,7 +239,7 @@ async fn one_rate_limited_call_among_many_is_retried_at_once() {
     };
     let conversation = app.conversation_with_policy(policy).await;
     conversation
-        .append_all(vec![anneal_tests::user(&anneal_tests::prose(1, 3_000))])
+        .append_all(vec![anneal_testkit::user(&anneal_testkit::prose(1, 3_000))])
         .send()
         .await
         .expect("appends");

@@ -8,7 +8,7 @@ use anneal_core::{
 };
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_store::{CallAsk, CallOutcome, ModelLease, Verdict};
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, ModelWorkerSettings, SUMMARY_MODEL, Script, ScriptedModel, TestApp, pb,
 };
 use pb::{

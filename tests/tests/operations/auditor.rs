@@ -3,7 +3,7 @@
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::VerifyReport;
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, TestApp, TestConversation, assistant, eventually, pb, prose, user,
 };
 

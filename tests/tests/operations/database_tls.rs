@@ -1,7 +1,7 @@
 //! A database on another machine is reached over TLS with a verified certificate, unless
 //! `database.insecure` is set.
 
-use anneal_tests::{AnnealBinary, Folder, TestApp};
+use anneal_testkit::{AnnealBinary, Folder, TestApp};
 
 use crate::BINARY;
 

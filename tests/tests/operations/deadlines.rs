@@ -8,7 +8,7 @@ use anneal_core::{
     policy::SessionSettings,
 };
 use anneal_store::{AppendSettings, Entity, PageAsk, ReadBudget, Store, StoreError, StoreSettings};
-use anneal_tests::{TcpProxy, TestApp, TestConversation, assert_refused, eventually, pb};
+use anneal_testkit::{TcpProxy, TestApp, TestConversation, assert_refused, eventually, pb};
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 use tonic::{Code, Request};
 use uuid::Uuid;

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Gate, HttpClient, MODEL, Process, Say, Script, ScriptedModel, TestApp,
     TurnOutcome, assistant, call, eventually, pb, prose, result, status_details, user,
 };

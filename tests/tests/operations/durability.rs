@@ -2,7 +2,7 @@
 //! `database.allow_data_loss` is set.
 
 use anneal_local_postgres::{LocalPostgres, Settings};
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, OwnPostgres, empty_database, eventually, postgres_binaries,
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};

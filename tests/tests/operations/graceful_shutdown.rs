@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{AnnealBinary, Folder, eventually, pb, user};
+use anneal_testkit::{AnnealBinary, Folder, eventually, pb, user};
 use pb::context_service_client::ContextServiceClient;
 use tonic::{Code, transport::Channel};
 
@@ -17,7 +17,7 @@ fn channel(port: u16) -> Channel {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_asked_to_stop_finishes_the_calls_under_way() {
-    let (app, folder) = (anneal_tests::TestApp::start().await, Folder::new());
+    let (app, folder) = (anneal_testkit::TestApp::start().await, Folder::new());
     let conversation = app.conversation().await;
     conversation.turns(20).await;
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
@@ -62,7 +62,7 @@ async fn a_server_that_is_asked_to_stop_finishes_the_calls_under_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_with_closed_output_pipes_still_stops() {
-    let (app, folder) = (anneal_tests::TestApp::start().await, Folder::new());
+    let (app, folder) = (anneal_testkit::TestApp::start().await, Folder::new());
     let anneal = AnnealBinary::new(BINARY, &folder, &app.url);
     for mut process in [anneal.server().await.0, anneal.worker().await] {
         process.close_pipes().await;
@@ -74,7 +74,7 @@ async fn a_process_with_closed_output_pipes_still_stops() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_asked_to_stop_finishes_its_jobs_or_gives_them_back() {
-    let (app, folder) = (anneal_tests::TestApp::start().await, Folder::new());
+    let (app, folder) = (anneal_testkit::TestApp::start().await, Folder::new());
     let mut conversations = Vec::new();
     for _ in 0..60 {
         let conversation = app.conversation().await;

@@ -1,7 +1,7 @@
 //! Health, reflection, readiness and metrics.
 
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{OwnPostgres, TestApp, eventually};
+use anneal_testkit::{OwnPostgres, TestApp, eventually};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -166,7 +166,7 @@ async fn a_server_without_its_database_is_alive_but_not_ready_until_it_is_back()
         .send()
         .await
         .expect_err("the database is down");
-    let details = anneal_tests::status_details(&refused);
+    let details = anneal_testkit::status_details(&refused);
     assert_eq!(
         (details.code, details.reason.as_str(), details.retry),
         (tonic::Code::Unavailable, "DATABASE_UNAVAILABLE", true)

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, CommandOutput, ExpectedMigration, Folder, OldRow, OldTables, Process, TestApp,
     TestConversation, empty_database, eventually, eventually_within, expected_migration,
     gate_or_nightly, pb, read_migrated_conversations, text,

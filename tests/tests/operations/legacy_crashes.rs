@@ -1,7 +1,7 @@
 //! `anneal migrate` is killed while it moves older tables: it moves everything or nothing.
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, OldRow, OldTables, eventually, expected_migration,
     read_migrated_conversations,
 };

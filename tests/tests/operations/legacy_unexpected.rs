@@ -1,7 +1,7 @@
 //! Older tables with unexpected content: rows and tables that cannot be moved are named and left
 //! unchanged.
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, OldRow, OldTables, empty_database, read_migrated_conversations,
 };
 use sqlx::{Connection as _, PgConnection};

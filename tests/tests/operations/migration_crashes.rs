@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anneal_store::{Migrations, MigrationsError, StoreSettings};
-use anneal_tests::{AnnealBinary, Folder, chaos::Proxy, empty_database, eventually};
+use anneal_testkit::{AnnealBinary, Folder, chaos::Proxy, empty_database, eventually};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use crate::BINARY;

@@ -1,7 +1,7 @@
 //! Statements of the hot paths read messages and jobs by index, with 100,000 rows of each.
 
 use anneal_core::policy::SessionSettings;
-use anneal_tests::TestApp;
+use anneal_testkit::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 /// Id of the tenant of all rows, as an SQL literal.

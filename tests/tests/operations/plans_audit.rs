@@ -1,6 +1,6 @@
 //! An audit reads a bounded number of the newest conversations and messages.
 
-use anneal_tests::TestApp;
+use anneal_testkit::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};

@@ -2,7 +2,7 @@
 //! history. The original of a message that is sent as its summary is not read.
 
 use anneal_core::policy::SessionSettings;
-use anneal_tests::{TestApp, eventually, pb, user};
+use anneal_testkit::{TestApp, eventually, pb, user};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 

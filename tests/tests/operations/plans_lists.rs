@@ -1,6 +1,6 @@
 //! Lists of conversations scan one index twice, little further than the page.
 
-use anneal_tests::{TestApp, eventually, pb};
+use anneal_testkit::{TestApp, eventually, pb};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use crate::plans::{AS_OWNER, AS_SERVERS, TENANT};

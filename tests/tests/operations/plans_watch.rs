@@ -1,6 +1,6 @@
 //! Watches read messages, checkpoints and dead jobs by index.
 
-use anneal_tests::TestApp;
+use anneal_testkit::TestApp;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::plans::{Plan, TENANT, explain};

@@ -4,7 +4,7 @@ use std::future::IntoFuture as _;
 
 use anneal_core::caller::{Caller, TenantId};
 use anneal_store::{ConversationFilter, Pooling};
-use anneal_tests::{Pooler, TestApp, TestConversation, assistant, direct_scope, pb, user};
+use anneal_testkit::{Pooler, TestApp, TestConversation, assistant, direct_scope, pb, user};
 use uuid::Uuid;
 
 /// Appends to both conversations in parallel until they have checkpoints.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anneal_tests::postgres_binaries;
+use anneal_testkit::postgres_binaries;
 use tokio::process::Command;
 
 use crate::BINARY;

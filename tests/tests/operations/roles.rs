@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anneal_local_postgres::{LocalPostgres, Settings};
 use anneal_store::create_database;
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, CommandOutput, Folder, authorized_channel, eventually, pb, postgres_binaries,
     user,
 };

@@ -3,7 +3,7 @@
 
 use std::{net::Ipv4Addr, path::Path, process::Stdio};
 
-use anneal_tests::{AnnealBinary, Folder, Process, TestApp, eventually, python_path};
+use anneal_testkit::{AnnealBinary, Folder, Process, TestApp, eventually, python_path};
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},

@@ -1,7 +1,7 @@
 //! OperatorService and lists of ContextService: jobs, queue statistics, checkpoints, usage,
 //! compaction, verification.
 
-use anneal_tests::{TestApp, TestConversation, assert_refused, pb};
+use anneal_testkit::{TestApp, TestConversation, assert_refused, pb};
 use tonic::Code;
 
 /// Creates a conversation with at least two checkpoints.

@@ -6,7 +6,7 @@ use anneal_core::limits::{
     CHAT_DEADLINE_SECONDS, COMPACT_WAIT_SECONDS, DEADLINE_DEFAULT_SECONDS, DEADLINE_MAX_SECONDS,
 };
 use anneal_proto::DESCRIPTORS;
-use anneal_tests::{TestApp, eventually, every_rpc};
+use anneal_testkit::{TestApp, eventually, every_rpc};
 use prost::Message as _;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 use serde_json::Value;

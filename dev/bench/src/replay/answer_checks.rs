@@ -1,7 +1,7 @@
 //! Checks what every BuildContext answer states about its unchanged beginning against what was
 //! actually sent.
 
-use anneal_tests::Built;
+use anneal_testkit::Built;
 use anneal_transcripts::pb;
 use anyhow::ensure;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{TestApp, TestConversation};
+use anneal_testkit::{TestApp, TestConversation};
 use anneal_transcripts::{Chat, pb};
 use anyhow::Context as _;
 

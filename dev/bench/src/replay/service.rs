@@ -13,7 +13,7 @@ use anneal_core::{
     message::{MessageId, outline, plain_text_bytes},
     tokens::Encoding,
 };
-use anneal_tests::TestApp;
+use anneal_testkit::TestApp;
 use anneal_transcripts::{Chat, TranscriptFolder, parsed};
 use serde::Serialize;
 

@@ -12,7 +12,7 @@ const PREFIX: &str = "anneal-";
 const DEV: &str = "dev/";
 
 /// Which of our crates each crate may use: (folder, in its code, additionally in its tests).
-const CRATES: [(&str, &[&str], &[&str]); 18] = [
+const CRATES: [(&str, &[&str], &[&str]); 19] = [
     ("core", &[], &["shapes"]),
     ("formats", &["core"], &[]),
     ("shapes", &[], &[]),
@@ -50,14 +50,30 @@ const CRATES: [(&str, &[&str], &[&str]); 18] = [
     ("transcripts", &["core", "formats", "proto"], &[]),
     (
         "bench",
-        &["core", "proto", "local-postgres", "tests", "transcripts"],
+        &["core", "proto", "local-postgres", "testkit", "transcripts"],
+        &[],
+    ),
+    (
+        "testkit",
+        &[
+            "core",
+            "store",
+            "llm",
+            "proto",
+            "process",
+            "server",
+            "worker",
+            "local-postgres",
+            "shapes",
+            "transcripts",
+        ],
         &[],
     ),
     (
         "tests",
+        &["cli"],
         &[
             "core",
-            "formats",
             "store",
             "llm",
             "gateway",
@@ -65,12 +81,9 @@ const CRATES: [(&str, &[&str], &[&str]); 18] = [
             "process",
             "server",
             "worker",
-            "cli",
             "local-postgres",
-            "shapes",
-            "transcripts",
+            "testkit",
         ],
-        &[],
     ),
     ("instructions", &["core", "store", "proto"], &[]),
     (

@@ -18,9 +18,9 @@ const FOLDERS: &[&str] = &[
     "cli core formats gateway llm local-postgres process proto server store worker",
     // the schema
     "migrations",
-    // black-box tests, and their harness
+    // black-box tests
     "tests",
-    // what does not ship: benchmarks, fuzz targets, the gate, what only tests use
+    // what does not ship: the tests' harness, benchmarks, fuzz targets, the gate
     "dev",
     // for readers
     "docs examples",

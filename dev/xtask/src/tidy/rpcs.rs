@@ -10,8 +10,8 @@ use super::{Finding, snake_case};
 
 const PROTO: &str = "proto/anneal/v1";
 
-/// Each `rpc` of the protocol has `server/src/grpc/rpc/<name>.rs`, and tests/ contains a function
-/// whose name includes the RPC's, or a call of the method named after it.
+/// Each `rpc` of the protocol has `server/src/grpc/rpc/<name>.rs`, and the tests or their
+/// harness contain a function whose name includes the RPC's, or a call of the method named after it.
 pub(super) fn complete(tree: &Tree) -> Vec<Finding> {
     let tested = tested(tree);
     let mut findings = Vec::new();
@@ -58,7 +58,10 @@ impl Trace {
 
 fn tested(tree: &Tree) -> BTreeSet<Trace> {
     let mut traces = BTreeSet::new();
-    for (_, text) in tree.files("tests", "rs") {
+    let files = ["tests", "dev/testkit"]
+        .into_iter()
+        .flat_map(|folder| tree.files(folder, "rs"));
+    for (_, text) in files {
         traces.extend(
             items(text, "fn")
                 .into_iter()

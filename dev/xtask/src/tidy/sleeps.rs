@@ -4,10 +4,13 @@ use super::Finding;
 use super::rust::lines_with;
 use super::tree::{Tree, finding};
 
-/// No call of a `sleep` in tests/.
+/// No call of a `sleep` in tests and their harness.
 pub(super) fn in_tests(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, text) in tree.files("tests", "rs") {
+    let files = ["tests", "dev/testkit"]
+        .into_iter()
+        .flat_map(|folder| tree.files(folder, "rs"));
+    for (path, text) in files {
         for line in lines_with(text, &["sleep", "("]) {
             findings.push(finding(
                 path,
@@ -27,11 +30,13 @@ mod tests {
     #[test]
     fn sleeping_tests_are_found_by_any_path() {
         let source = "fn f() {\nstd::thread::sleep(x);\ntokio::time::sleep(x).await;\nsleep(x);\n// thread::sleep(x)\n}";
-        let found: Vec<_> = in_tests(&Tree::of(&[("tests/tests/jobs/a.rs", source)]))
-            .iter()
-            .map(|f| f.line)
-            .collect();
-        assert_eq!(found, [2, 3, 4]);
+        for path in ["tests/tests/jobs/a.rs", "dev/testkit/src/a.rs"] {
+            let found: Vec<_> = in_tests(&Tree::of(&[(path, source)]))
+                .iter()
+                .map(|f| f.line)
+                .collect();
+            assert_eq!(found, [2, 3, 4]);
+        }
     }
 
     #[test]

@@ -5,10 +5,10 @@ use super::rust::{lines_with, strings};
 use super::tree::{Tree, finding};
 
 /// Folders whose Rust code may call sqlx: tests inspect the database.
-const CALLERS: [&str; 2] = ["store", "tests"];
+const CALLERS: [&str; 3] = ["store", "tests", "dev/testkit"];
 
 /// Folders with .sql files. Those of the benchmark are scripts for pgbench.
-const FOLDERS: [&str; 5] = ["store", "migrations", "tests", "dev/bench", "docker"];
+const FOLDERS: [&str; 5] = ["store", "migrations", "dev/testkit", "dev/bench", "docker"];
 
 const KEYWORDS: [&str; 36] = [
     "ADD",

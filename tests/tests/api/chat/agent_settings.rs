@@ -2,7 +2,7 @@
 
 use anneal_core::policy::Profile;
 use anneal_server::{AgentSettings, Agents};
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, TestApp, assert_refused, direct_scope, empty_database, pb,
 };
 use tonic::Code;
@@ -53,7 +53,7 @@ async fn new_conversations_take_the_settings_of_their_agent() {
     );
     assert_eq!(
         conversation
-            .append_all(vec![anneal_tests::call("c", "{}")])
+            .append_all(vec![anneal_testkit::call("c", "{}")])
             .await
             .messages
             .len(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anneal_core::{admission::BreakerSettings, model::Models, tokens::Tokens};
 use anneal_llm::ModelAccess;
-use anneal_tests::{
+use anneal_testkit::{
     Gate, MODEL, ReportedUsage, Say, Script, ScriptedModel, TestApp, TurnOutcome, assert_refused,
     eventually, pb, status_details,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{
+use anneal_testkit::{
     Gate, Say, Script, ScriptedModel, TestApp, TurnOutcome, assert_refused, eventually, pb,
     status_details, user,
 };

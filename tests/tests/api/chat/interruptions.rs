@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anneal_llm::ModelAccess;
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Gate, MODEL, OwnPostgres, Say, Script, ScriptedModel, TcpProxy, TestApp,
     TestConversation, TurnOutcome, eventually, pb, status_details, user,
 };

@@ -4,7 +4,7 @@
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
 use anneal_core::tokens::Encoding;
-use anneal_tests::{
+use anneal_testkit::{
     MODEL, ModelRequest, ReportedUsage, Say, Script, ScriptedModel, TestApp, assert_refused,
     assistant, pb, prose, status_details,
 };

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use anneal_tests::{Say, Script, ScriptedModel, TestApp, python_path};
+use anneal_testkit::{Say, Script, ScriptedModel, TestApp, python_path};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 

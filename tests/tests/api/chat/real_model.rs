@@ -3,7 +3,7 @@
 
 use anneal_core::model::Models;
 use anneal_llm::provider::Providers;
-use anneal_tests::{
+use anneal_testkit::{
     Llm, TestApp, TestConversation, TranscriptFolder, assistant, call, pb, prose, result,
     start_llm, user,
 };

@@ -1,6 +1,6 @@
 //! Chat requests that are refused before anything is stored.
 
-use anneal_tests::{
+use anneal_testkit::{
     ScriptedModel, TestApp, TestConversation, assert_refused, assistant, pb, text, user,
 };
 use tonic::Code;

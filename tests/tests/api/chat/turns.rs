@@ -1,7 +1,7 @@
 //! A turn stores its prompt, calls the model, streams the answer and stores it.
 
 use anneal_llm::provider::Api;
-use anneal_tests::{
+use anneal_testkit::{
     Gate, MODEL, ReportedUsage, Say, Script, ScriptedModel, TestApp, assert_refused, assistant,
     call, media, pb, result, text, user,
 };
@@ -300,7 +300,7 @@ async fn a_checkpoint_summary_is_sent_to_every_provider_as_user_data() {
         let app = TestApp::with_models(model.settings_of(api, &[MODEL]), MODEL).await;
         let conversation = app.conversation().await;
         conversation.turns(10).await;
-        conversation.append(&anneal_tests::prose(0, 40)).await;
+        conversation.append(&anneal_testkit::prose(0, 40)).await;
         conversation.append_all(vec![assistant("Noted.")]).await;
         conversation.turns(6).await;
         app.run_jobs_until_idle().await;

@@ -1,6 +1,6 @@
 //! A context fits every budget, and its manifest lists what was clipped or dropped.
 
-use anneal_tests::{
+use anneal_testkit::{
     Built, TestApp, TestConversation, assistant, call, pb, prose, result, sentence, status_details,
     user,
 };

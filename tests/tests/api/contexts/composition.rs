@@ -2,7 +2,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{
+use anneal_testkit::{
     Built, TestApp, TestConversation, assert_refused, assistant, call, message, pb, prose, result,
     sentence, user,
 };
@@ -400,7 +400,7 @@ async fn two_builds_without_a_change_are_identical() {
 async fn an_image_and_a_system_message_are_sent_in_order() {
     let app = TestApp::start().await;
     let conversation = app.conversation().await;
-    let note = anneal_tests::text(Role::System, "The user is on a train.");
+    let note = anneal_testkit::text(Role::System, "The user is on a train.");
     let thought = pb::part::Part::Reasoning(pb::ReasoningPart {
         text: "hm".into(),
         signature: "s1g".into(),
@@ -410,7 +410,7 @@ async fn an_image_and_a_system_message_are_sent_in_order() {
         text: "Nice.".into(),
     });
     let content = vec![
-        anneal_tests::media("https://x.test/a.png"),
+        anneal_testkit::media("https://x.test/a.png"),
         note,
         message(Role::Assistant, vec![thought, answer]),
     ];
@@ -438,8 +438,8 @@ async fn a_provider_gets_one_json_object_that_is_ready_to_send() {
     let conversation = app.conversation().await;
     conversation
         .append_all(vec![
-            anneal_tests::text(Role::User, "Hello"),
-            anneal_tests::text(Role::Assistant, "Hi"),
+            anneal_testkit::text(Role::User, "Hello"),
+            anneal_testkit::text(Role::Assistant, "Hi"),
         ])
         .await;
     let keys = [

@@ -3,7 +3,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{Built, TestApp, TestConversation, assistant, message, pb, prose, user};
+use anneal_testkit::{Built, TestApp, TestConversation, assistant, message, pb, prose, user};
 use pb::{Reason, Representation, part::Part};
 
 /// Messages above 200 tokens are large. No checkpoint is triggered.

@@ -2,7 +2,7 @@
 //! returns the estimate until the worker has counted.
 
 use anneal_core::tokens::{Encoding, count_message};
-use anneal_tests::{TranscriptFolder, parsed};
+use anneal_testkit::{TranscriptFolder, parsed};
 
 /// Estimate and exact count of one message, in tokens.
 #[derive(Clone, Default)]
@@ -26,7 +26,7 @@ impl EstimateAndCount {
 
 /// All messages of the family with at least one token.
 fn estimates_and_counts(
-    family: &anneal_tests::Family,
+    family: &anneal_testkit::Family,
     encoding: Encoding,
 ) -> Vec<EstimateAndCount> {
     let messages = family

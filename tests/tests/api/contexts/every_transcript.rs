@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{
+use anneal_testkit::{
     AppendedChat, Built, Chat, Recount, Rendered, TestApp, TranscriptFolder, pb, status_details,
     user,
 };

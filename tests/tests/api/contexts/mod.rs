@@ -30,7 +30,7 @@ mod stepped;
 mod stuck_session;
 mod walking_skeleton;
 
-use anneal_tests::{TestApp, TestConversation, pb};
+use anneal_testkit::{TestApp, TestConversation, pb};
 use pb::Format;
 
 /// Every output format.

@@ -1,14 +1,14 @@
 //! BuildContext under pressure, which means that a model has refused a context as too long: tool
 //! results are clipped or older turns summarised at once, and a checkpoint follows.
 
-use anneal_tests::{TestApp, TestConversation, assert_refused, pb};
+use anneal_testkit::{TestApp, TestConversation, assert_refused, pb};
 use pb::{Pressure, Reason, Representation};
 use tonic::Code;
 
 async fn build_under(
     conversation: &TestConversation<'_>,
     pressure: Pressure,
-) -> anneal_tests::Built {
+) -> anneal_testkit::Built {
     let ask = pb::BuildContextRequest {
         pressure: pressure.into(),
         ..Default::default()

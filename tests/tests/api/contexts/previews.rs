@@ -1,6 +1,6 @@
 //! Dry runs: contexts and compactions under other settings, and the costs of a conversation.
 
-use anneal_tests::{TestApp, TestConversation, assert_refused, call, pb, prose, result, user};
+use anneal_testkit::{TestApp, TestConversation, assert_refused, call, pb, prose, result, user};
 use pb::{CompactOutcome, Reason, Representation};
 use sqlx::AssertSqlSafe;
 use tonic::Code;

@@ -7,7 +7,7 @@ use anneal_core::{
     model::Models,
     policy::{PolicyOverrides, Profile, SessionSettings},
 };
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, TestConversation, assert_refused, assistant, call, message, pb, prose, result, user,
 };
 use pb::{Reason, Representation, part::Part};

@@ -1,6 +1,6 @@
 //! anneal keeps its promises for real conversations with low thresholds.
 
-use anneal_tests::{Chat, TestApp, TestConversation, TranscriptFolder, assistant, pb, user};
+use anneal_testkit::{Chat, TestApp, TestConversation, TranscriptFolder, assistant, pb, user};
 use pb::{Reason, Representation};
 
 /// Thresholds that real conversations exceed.

@@ -2,7 +2,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Rendered, Script, ScriptedModel, TestApp, TestConversation, assistant,
     call, message, pb, prose, result, sentence, user,
 };

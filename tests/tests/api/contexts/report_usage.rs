@@ -1,7 +1,7 @@
 //! ReportUsage: the usage that providers billed calibrates counts per model, shows cold caches and
 //! is summed per conversation.
 
-use anneal_tests::{TestApp, TestConversation, assert_refused, pb, prose};
+use anneal_testkit::{TestApp, TestConversation, assert_refused, pb, prose};
 use tonic::{Code, Status};
 
 const MODEL: &str = "made-up-1";

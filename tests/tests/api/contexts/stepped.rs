@@ -1,7 +1,7 @@
 //! Stepped cooling and lazy summaries. Swaps wait until waiting has cost half of what swapping
 //! costs. Then all cool messages are swapped together and stay swapped.
 
-use anneal_tests::{Built, TestApp, TestConversation, call, pb, prose, result, user};
+use anneal_testkit::{Built, TestApp, TestConversation, call, pb, prose, result, user};
 use pb::{BreakReason, Reason, Representation};
 
 /// The profile `agents`. Messages above 200 tokens are large. No checkpoint is triggered.

@@ -1,7 +1,7 @@
 //! A session whose own agent failed after one oversized message: every later prompt was refused. In
 //! anneal the next prompt fits the same window.
 
-use anneal_tests::{
+use anneal_testkit::{
     Chat, Recount, Rendered, TestApp, TranscriptFolder, assistant, pb, prose, user,
 };
 

@@ -1,6 +1,6 @@
 //! One conversation from append over count, checkpoint and cooling to a context.
 
-use anneal_tests::{TestApp, assistant, pb, user};
+use anneal_testkit::{TestApp, assistant, pb, user};
 
 #[tokio::test]
 async fn a_conversation_is_stored_counted_checkpointed_and_built() {

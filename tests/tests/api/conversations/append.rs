@@ -4,7 +4,7 @@
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
 use anneal_core::tokens::Encoding;
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, assert_refused, assistant, call, pb, result, text, user, with_longest_deadline,
 };
 use pb::append_large_message_request::{Frame, Header};

@@ -8,7 +8,7 @@ use anneal_core::{
     message::{Message, Part, Role},
 };
 use anneal_store::{Append, Grouping};
-use anneal_tests::{
+use anneal_testkit::{
     OwnPostgres, TestApp, append_grouping, eventually, pb, status_details, user,
     with_longest_deadline,
 };

@@ -8,7 +8,7 @@ use anneal_core::{
     message::{Media, Message, MessageId, Part, Role, plain_text},
 };
 use anneal_store::{Append, ContentRead, ReadBudget};
-use anneal_tests::{TestApp, TestConversation, assert_refused, pb, user};
+use anneal_testkit::{TestApp, TestConversation, assert_refused, pb, user};
 use proptest::{
     collection::vec,
     prelude::{Just, Strategy, any, prop_oneof},

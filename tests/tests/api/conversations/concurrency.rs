@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use anneal_tests::{TestApp, TestConversation, assistant, pb, user};
+use anneal_testkit::{TestApp, TestConversation, assistant, pb, user};
 use futures::future::join_all;
 
 const WRITERS: usize = 16;

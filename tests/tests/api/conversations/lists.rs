@@ -5,7 +5,7 @@
 use anneal_core::caller::{Caller, TenantId};
 use anneal_proto::convert::time;
 use anneal_store::ConversationFilter;
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, TestConversation, assistant, call, direct_scope, pb, result, sentence, user,
 };
 use sqlx::Row as _;

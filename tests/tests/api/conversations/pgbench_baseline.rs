@@ -1,7 +1,7 @@
 //! The baseline of the append benchmark: the SQL that pgbench runs stores the same rows as an
 //! append over gRPC.
 
-use anneal_tests::{TestApp, pb, user};
+use anneal_testkit::{TestApp, pb, user};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,

@@ -1,7 +1,7 @@
 //! Limits on the bytes that one call or job reads. Pages, contexts and checkpoints are bounded by
 //! the uncompressed bytes of their content, images as `data:` URIs included.
 
-use anneal_tests::{
+use anneal_testkit::{
     Built, TestApp, TestConversation, assistant, call, media, pb, prose, result, user,
 };
 use pb::{Reason, Representation};

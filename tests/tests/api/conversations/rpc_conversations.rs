@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{TestApp, assert_refused, pb, user};
+use anneal_testkit::{TestApp, assert_refused, pb, user};
 use pb::ConversationStatus::{Active, Archived};
 use tonic::Code;
 

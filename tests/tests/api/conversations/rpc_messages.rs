@@ -1,7 +1,7 @@
 //! MessageService: list_messages, get_message, insert_separator, delete_separator. Other files test
 //! append_messages and append_large_message.
 
-use anneal_tests::{TestApp, assert_refused, assistant, call, pb, result, user};
+use anneal_testkit::{TestApp, assert_refused, assistant, call, pb, result, user};
 use tonic::Code;
 
 async fn list_pages(app: &TestApp, ask: pb::ListMessagesRequest) -> Vec<Vec<i64>> {

@@ -3,7 +3,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{TestApp, TestConversation, assistant, pb, sentence, status_details, user};
+use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, status_details, user};
 use pb::{BoundaryKind, Reason, Representation};
 use tonic::Code;
 

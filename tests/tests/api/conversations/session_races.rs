@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use anneal_tests::{OwnPostgres, TestApp, direct_scope, pb};
+use anneal_testkit::{OwnPostgres, TestApp, direct_scope, pb};
 use futures::future::join_all;
 use sqlx::{Connection as _, PgConnection};
 

@@ -1,6 +1,6 @@
 //! Sessions whose scope or defaults are invalid.
 
-use anneal_tests::{TestApp, assert_refused, direct_scope, pb};
+use anneal_testkit::{TestApp, assert_refused, direct_scope, pb};
 use tonic::Code;
 
 use crate::conversations::sessions::group_scope;

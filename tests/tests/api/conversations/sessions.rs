@@ -9,7 +9,7 @@ use anneal_core::{
     session_key::SessionScope,
 };
 use anneal_store::{NewConversation, Rotation, RotationStart, StoreError};
-use anneal_tests::{TestApp, assert_refused, direct_scope, pb};
+use anneal_testkit::{TestApp, assert_refused, direct_scope, pb};
 use pb::{ChatType, ConversationStatus::Archived};
 use tonic::Code;
 

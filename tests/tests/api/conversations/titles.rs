@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use anneal_store::{Migrations, StoreSettings};
-use anneal_tests::{TestApp, TestConversation, assistant, empty_database, media, pb, user};
+use anneal_testkit::{TestApp, TestConversation, assistant, empty_database, media, pb, user};
 use pb::append_large_message_request::{Frame, Header};
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 

@@ -1,7 +1,7 @@
 //! A watch of a session over HTTP as server-sent events.
 
 use anneal_core::job::JobKind;
-use anneal_tests::{SseEvent, SseStream, TestApp, TestConversation, eventually, pb, prose};
+use anneal_testkit::{SseEvent, SseStream, TestApp, TestConversation, eventually, pb, prose};
 use serde_json::json;
 
 async fn create_session(app: &TestApp) -> TestConversation<'_> {
@@ -172,7 +172,7 @@ async fn summaries_and_dead_jobs_are_streamed_and_a_second_server_resumes_the_wa
 
 #[tokio::test]
 async fn response_headers_stop_proxies_from_buffering_events() {
-    let model = anneal_tests::ScriptedModel::saying("Yes.").await;
+    let model = anneal_testkit::ScriptedModel::saying("Yes.").await;
     let app = TestApp::with_scripted_model(&model).await;
     let conversation = create_session(&app).await;
     let chat = app
@@ -211,7 +211,7 @@ async fn an_invalid_watch_is_refused_with_its_status() {
     let forged = web
         .request("GET", &events_path(&conversation, ""))
         .header("last-event-id", "forged");
-    anneal_tests::HttpResponse::send(forged)
+    anneal_testkit::HttpResponse::send(forged)
         .await
         .assert_problem(400, "INVALID_FIELD", "Last-Event-ID");
 }

@@ -6,7 +6,7 @@ use std::{
     process::{Output, Stdio},
 };
 
-use anneal_tests::{ScriptedModel, TcpProxy, TestApp, pb};
+use anneal_testkit::{ScriptedModel, TcpProxy, TestApp, pb};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},

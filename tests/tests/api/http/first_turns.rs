@@ -2,7 +2,7 @@
 
 use anneal_core::caller::{Caller, ConversationId, TenantId};
 use anneal_store::StoreError;
-use anneal_tests::{Gate, HttpResponse, MODEL, Say, Script, ScriptedModel, TestApp, pb, text_of};
+use anneal_testkit::{Gate, HttpResponse, MODEL, Say, Script, ScriptedModel, TestApp, pb, text_of};
 use serde_json::json;
 
 use crate::http::{CHAT, list_sessions, session_of};

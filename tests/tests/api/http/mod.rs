@@ -18,7 +18,7 @@ mod resume;
 mod sessions;
 mod turns;
 
-use anneal_tests::{HttpClient, SseEvent};
+use anneal_testkit::{HttpClient, SseEvent};
 use serde_json::Value;
 
 /// The binary `anneal`.

@@ -1,6 +1,6 @@
 //! The OpenAPI description matches the routes of the server.
 
-use anneal_tests::{HttpResponse, TestApp};
+use anneal_testkit::{HttpResponse, TestApp};
 use serde_json::{Value, json};
 
 #[tokio::test]

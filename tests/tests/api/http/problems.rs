@@ -1,7 +1,7 @@
 //! Refusals over HTTP: each is a problem document with a reason. Security headers, hosts and
 //! origins.
 
-use anneal_tests::{AnnealBinary, Folder, HttpClient, HttpResponse, ScriptedModel, TestApp};
+use anneal_testkit::{AnnealBinary, Folder, HttpClient, HttpResponse, ScriptedModel, TestApp};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -1,7 +1,7 @@
 //! Resuming a turn over HTTP: wherever the stream was cut off, the reader loses nothing and gets
 //! nothing twice.
 
-use anneal_tests::{
+use anneal_testkit::{
     Gate, HttpResponse, Say, Script, ScriptedModel, SseEvent, TestApp, TestConversation, call,
     eventually, result, text_of, user,
 };
@@ -446,7 +446,7 @@ async fn resuming_with_another_message_is_refused() {
         json!({"message": "", "images": []}),
         json!({}),
     ] {
-        let rest = anneal_tests::SseStream::open(sent_request(same))
+        let rest = anneal_testkit::SseStream::open(sent_request(same))
             .await
             .rest()
             .await;

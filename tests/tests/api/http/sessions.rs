@@ -3,7 +3,7 @@
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
 use anneal_proto::convert::time;
-use anneal_tests::{
+use anneal_testkit::{
     Gate, HttpResponse, Script, ScriptedModel, TestApp, TestConversation, call, eventually,
     message, pb, result, user,
 };
@@ -416,7 +416,7 @@ async fn a_session_created_over_http_continues_over_grpc() {
     let gate = Gate::default();
     gate.open_for_ever();
     let model = ScriptedModel::start(move |request| {
-        Script::says(request, [anneal_tests::Say::text("Hi.")]).after(&gate)
+        Script::says(request, [anneal_testkit::Say::text("Hi.")]).after(&gate)
     })
     .await;
     let app = TestApp::with_scripted_model(&model).await;

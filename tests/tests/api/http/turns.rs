@@ -3,7 +3,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, Gate, HttpClient, HttpResponse, Say, Script, ScriptedModel, SseEvent,
     TestApp, TestConversation, eventually, pb, text_of,
 };
@@ -117,7 +117,7 @@ async fn row_P2_a_turn_streams_events_and_ends_with_done_session_and_estimate() 
             .is_some_and(|tokens| tokens > 0),
         "{done}"
     );
-    assert_eq!(done["model"], json!(anneal_tests::MODEL));
+    assert_eq!(done["model"], json!(anneal_testkit::MODEL));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use anneal_core::{
     job::JobKind,
 };
 use anneal_store::FailOutcome;
-use anneal_tests::{TestApp, eventually, pb};
+use anneal_testkit::{TestApp, eventually, pb};
 use sqlx::{Connection as _, PgConnection};
 use tonic::Code;
 use uuid::Uuid;

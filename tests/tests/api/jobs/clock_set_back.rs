@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{TestApp, eventually};
+use anneal_testkit::{TestApp, eventually};
 use tokio_util::sync::CancellationToken;
 
 const HOUR: &str = "interval '1 hour'";

@@ -2,7 +2,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{TestApp, TestConversation, assistant, pb, sentence, user};
+use anneal_testkit::{TestApp, TestConversation, assistant, pb, sentence, user};
 use pb::{CheckpointTrigger, CompactOutcome};
 
 async fn conversation_with(app: &TestApp, messages: usize) -> TestConversation<'_> {

@@ -1,6 +1,6 @@
 //! Many conversations are counted in one transaction. None of them can delay or fail the others.
 
-use anneal_tests::{OwnPostgres, TestApp, TestConversation, assistant, eventually, pb, user};
+use anneal_testkit::{OwnPostgres, TestApp, TestConversation, assistant, eventually, pb, user};
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

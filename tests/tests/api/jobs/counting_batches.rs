@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anneal_core::{caller::TenantId, job::JobKind, message::MessageId, tokens::Tokens};
 use anneal_store::{ClaimedJob, CountedMessages, StoreError};
-use anneal_tests::{TestApp, TestConversation, media, pb};
+use anneal_testkit::{TestApp, TestConversation, media, pb};
 use uuid::Uuid;
 
 use crate::jobs::counting::{append_four_messages, list_jobs, uncounted_conversations};

@@ -1,7 +1,7 @@
 //! Running jobs during appends, separators, deletions, lost leases, panics and worker crashes.
 
 use anneal_core::job::MAX_ATTEMPTS;
-use anneal_tests::{
+use anneal_testkit::{
     GatedSummarizer, PanickingSummarizer, TestApp, TestConversation, eventually, pb, status_details,
 };
 use sqlx::Row as _;

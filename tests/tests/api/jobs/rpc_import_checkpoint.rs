@@ -1,7 +1,7 @@
 //! ImportCheckpoint: the summary of another system becomes a checkpoint, or is refused if it is
 //! invalid.
 
-use anneal_tests::{
+use anneal_testkit::{
     GatedSummarizer, TestApp, TestConversation, assert_refused, assistant, call, pb, prose, result,
     user,
 };

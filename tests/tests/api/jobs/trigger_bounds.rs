@@ -7,7 +7,7 @@ use anneal_core::{
     trigger,
 };
 use anneal_store::Store;
-use anneal_tests::{TestApp, TestConversation, assistant, pb, prose, sentence, user};
+use anneal_testkit::{TestApp, TestConversation, assistant, pb, prose, sentence, user};
 use sqlx::Row as _;
 
 /// The stored bound: the token total below which no trigger is reached.

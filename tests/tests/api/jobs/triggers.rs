@@ -2,7 +2,9 @@
 
 #![expect(non_snake_case, reason = "rows are named as docs/rows.md names them")]
 
-use anneal_tests::{TestApp, TestConversation, assistant, call, pb, prose, result, sentence, user};
+use anneal_testkit::{
+    TestApp, TestConversation, assistant, call, pb, prose, result, sentence, user,
+};
 use pb::{CheckpointTrigger, Representation, Role};
 
 /// Appends `count` messages with alternating roles, at most a hundred per append.

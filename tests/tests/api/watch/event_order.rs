@@ -2,7 +2,7 @@
 //! two servers.
 
 use anneal_core::job::JobKind;
-use anneal_tests::{TestApp, TestConversation, Watch, appended_ids, eventually, pb, prose, user};
+use anneal_testkit::{TestApp, TestConversation, Watch, appended_ids, eventually, pb, prose, user};
 use futures::future::join_all;
 use pb::conversation_event::Event;
 use tokio_util::sync::CancellationToken;

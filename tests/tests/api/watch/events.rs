@@ -4,7 +4,7 @@ use anneal_core::{
     caller::{Caller, ConversationId, TenantId},
     job::JobKind,
 };
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, TestConversation, Watch, appended_ids, assert_refused, pb, prose, user,
 };
 use pb::conversation_event::Event;

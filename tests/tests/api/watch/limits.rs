@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, OwnPostgres, Process, TcpProxy, TestApp, TestConversation, Watch,
     appended_ids, assert_refused, eventually, metric_value, pb, status_details, user,
 };

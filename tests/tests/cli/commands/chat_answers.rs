@@ -5,7 +5,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use anneal_llm::provider::Api;
-use anneal_tests::{
+use anneal_testkit::{
     Folder, Gate, MODEL, ReportedUsage, Say, Script, ScriptedModel, Terminal, TestApp,
     TestConversation, eventually, pb,
 };

@@ -2,7 +2,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
-use anneal_tests::{Folder, MODEL, ScriptedModel, Terminal, TestApp, assistant, pb, prose, user};
+use anneal_testkit::{Folder, MODEL, ScriptedModel, Terminal, TestApp, assistant, pb, prose, user};
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::BINARY;

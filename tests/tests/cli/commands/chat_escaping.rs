@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, Folder, ReportedUsage, Script, ScriptedModel, Terminal, TestApp,
     TestConversation, eventually, pb,
 };

@@ -2,7 +2,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
-use anneal_tests::{AnnealBinary, CommandOutput, Folder, ScriptedModel, TestApp, pb};
+use anneal_testkit::{AnnealBinary, CommandOutput, Folder, ScriptedModel, TestApp, pb};
 
 use crate::commands::BINARY;
 

@@ -2,7 +2,9 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{AnnealBinary, CommandOutput, Folder, TestApp, empty_database, eventually, pb};
+use anneal_testkit::{
+    AnnealBinary, CommandOutput, Folder, TestApp, empty_database, eventually, pb,
+};
 
 use crate::commands::BINARY;
 

@@ -1,7 +1,7 @@
 //! `anneal dev`: server and worker in one process, on a PostgreSQL in the working directory.
 
 use anneal_local_postgres::{LocalPostgres, Settings, Stop};
-use anneal_tests::{AnnealBinary, Folder, Process, pb, postgres_binaries, user};
+use anneal_testkit::{AnnealBinary, Folder, Process, pb, postgres_binaries, user};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,

@@ -2,7 +2,7 @@
 //! but not where secrets of the environment are sent.
 
 use anneal_server::AuthSettings;
-use anneal_tests::{AnnealBinary, Folder, TestApp};
+use anneal_testkit::{AnnealBinary, Folder, TestApp};
 
 use crate::commands::BINARY;
 

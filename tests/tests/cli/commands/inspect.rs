@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, CommandOutput, Folder, TestApp, TestConversation, assistant, call, pb, prose,
     result, user,
 };

@@ -2,7 +2,7 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{AnnealBinary, Folder, TestApp, eventually};
+use anneal_testkit::{AnnealBinary, Folder, TestApp, eventually};
 use uuid::Uuid;
 
 use crate::commands::{BINARY, command_line::stdout_of};

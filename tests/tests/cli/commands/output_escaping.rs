@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use anneal_tests::{AnnealBinary, CommandOutput, Folder, TestApp, pb, user};
+use anneal_testkit::{AnnealBinary, CommandOutput, Folder, TestApp, pb, user};
 use tokio::net::TcpListener;
 use tonic::{Status, service::Routes, transport::Server};
 
@@ -88,7 +88,7 @@ async fn every_command_escapes_stored_content() {
     let conversation = app.conversation_with(ask).await;
     for _ in 0..4 {
         conversation
-            .append_all(vec![user(ESCAPES), anneal_tests::assistant(ESCAPES)])
+            .append_all(vec![user(ESCAPES), anneal_testkit::assistant(ESCAPES)])
             .await;
     }
     app.run_jobs_until_idle().await;

@@ -1,7 +1,7 @@
 //! `anneal import` of files that are broken, oversized or no conversations: valid messages are
 //! stored, and every other line is reported.
 
-use anneal_tests::{ImportFolder, TestApp, pi_compaction, pi_message, pi_session, prose};
+use anneal_testkit::{ImportFolder, TestApp, pi_compaction, pi_message, pi_session, prose};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;

@@ -3,7 +3,7 @@
 
 #![expect(non_snake_case, reason = "rows are named as the seeds name them")]
 
-use anneal_tests::{
+use anneal_testkit::{
     ImportFolder, TestApp, TestConversation, TranscriptFolder, assistant, claw0_session, pb, user,
 };
 

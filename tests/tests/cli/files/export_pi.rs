@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{
+use anneal_testkit::{
     ImportFolder, TestApp, TranscriptFolder, pb, pi_compaction, pi_message, pi_session, prose,
 };
 use serde_json::{Value, json};

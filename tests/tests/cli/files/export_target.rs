@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use anneal_tests::{ImportFolder, TestApp, TestConversation, eventually, pb, prose, user};
+use anneal_testkit::{ImportFolder, TestApp, TestConversation, eventually, pb, prose, user};
 
 use crate::files::BINARY;
 

@@ -1,7 +1,7 @@
 //! `anneal import` of a claw0 log that is still written. However often it is imported between two
 //! records, the conversation has the same parts in the end.
 
-use anneal_tests::{ImportFolder, TestApp, TestConversation, pb};
+use anneal_testkit::{ImportFolder, TestApp, TestConversation, pb};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
@@ -200,7 +200,7 @@ async fn a_summary_after_a_grown_message_covers_the_same_records() {
     let name = "log.jsonl";
     imports
         .folder
-        .file(name, &anneal_tests::json_lines(log.clone()));
+        .file(name, &anneal_testkit::json_lines(log.clone()));
     imports.import_ok(&[name]).await;
     log.extend([
         json!({"type": "tool_use", "tool_use_id": "a", "name": "look", "input": {}, "ts": 3}),
@@ -208,7 +208,7 @@ async fn a_summary_after_a_grown_message_covers_the_same_records() {
         json!({"type": "assistant", "content": long_text("Nothing. "), "ts": 5}),
         json!({"type": "anneal", "summary": {"covers": 3, "text": "Nothing was seen."}}),
     ]);
-    imports.folder.file(name, &anneal_tests::json_lines(log));
+    imports.folder.file(name, &anneal_testkit::json_lines(log));
     let conversation = imports
         .import_ok(&[name])
         .await

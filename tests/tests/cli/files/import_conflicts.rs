@@ -3,7 +3,7 @@
 
 use std::{io::BufRead as _, process::Stdio};
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, ImportFolder, TestApp, TestConversation, claw0_session, eventually, json_lines,
     pb, pi_compaction, pi_message, pi_session, prose,
 };

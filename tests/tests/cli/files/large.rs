@@ -3,7 +3,7 @@
 
 use std::{io::Write as _, time::Instant};
 
-use anneal_tests::{AnnealBinary, Folder, Process, TestApp, claw0_session, pb};
+use anneal_testkit::{AnnealBinary, Folder, Process, TestApp, claw0_session, pb};
 use pb::conversation_service_client::ConversationServiceClient;
 
 use crate::files::BINARY;

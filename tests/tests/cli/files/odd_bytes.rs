@@ -1,7 +1,7 @@
 //! NUL, line separators, surrogates, byte order marks and invalid UTF-8 in every text format. Texts
 //! are stored byte for byte, and every line that is changed or refused is reported.
 
-use anneal_tests::{ImportFolder, TestApp, pb};
+use anneal_testkit::{ImportFolder, TestApp, pb};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;

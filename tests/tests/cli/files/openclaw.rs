@@ -1,7 +1,7 @@
 //! Sessions as OpenClaw leaves them: turns that ended in errors, repeated questions, and call ids
 //! with two parts.
 
-use anneal_tests::{ImportFolder, TestApp, pb, pi_message, pi_session};
+use anneal_testkit::{ImportFolder, TestApp, pb, pi_message, pi_session};
 use serde_json::{Value, json};
 
 use crate::files::BINARY;
@@ -185,7 +185,7 @@ async fn an_openclaw_session_that_grows_is_found_again() {
         .await
         .pop()
         .expect("one conversation");
-    let parts_by_role = async |conversation: &anneal_tests::TestConversation<'_>| {
+    let parts_by_role = async |conversation: &anneal_testkit::TestConversation<'_>| {
         let given = conversation.as_new_messages().await.into_iter();
         given
             .map(|message| (message.role, message.parts))

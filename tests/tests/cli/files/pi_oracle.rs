@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{ImportFolder, TestApp, TranscriptFolder, pb};
+use anneal_testkit::{ImportFolder, TestApp, TranscriptFolder, pb};
 use pb::{RepairKind, Role, part::Part};
 use serde_json::{Value, json};
 

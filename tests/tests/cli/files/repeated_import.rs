@@ -1,7 +1,7 @@
 //! `anneal import` that runs again after a kill, a lost connection or new messages: every message
 //! is stored once.
 
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, ImportFolder, TcpProxy, TestApp, claw0_session, eventually, json_lines, pb,
     pi_message, pi_session, user,
 };
@@ -43,7 +43,7 @@ async fn a_second_import_adds_nothing_in_any_format() {
         3,
         "{again:?}"
     );
-    let ids = |conversations: &[anneal_tests::TestConversation<'_>]| {
+    let ids = |conversations: &[anneal_testkit::TestConversation<'_>]| {
         conversations
             .iter()
             .map(|conversation| conversation.id.clone())

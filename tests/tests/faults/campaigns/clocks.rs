@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anneal_tests::chaos::{Campaign, Clocks, Cluster, Fault, Plan, set_clock_back};
+use anneal_testkit::chaos::{Campaign, Clocks, Cluster, Fault, Plan, set_clock_back};
 
 use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept, runs_here, seed};
 

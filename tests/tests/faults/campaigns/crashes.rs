@@ -1,7 +1,7 @@
 //! Crashes of PostgreSQL and kills of servers and workers under load: thirty of each in the gate, a
 //! hundred of each at night.
 
-use anneal_tests::{
+use anneal_testkit::{
     chaos::{Campaign, Cluster, Fault, Plan},
     gate_or_nightly,
 };

@@ -20,7 +20,7 @@ mod sabotage;
 mod soak;
 mod zombies;
 
-use anneal_tests::chaos::Report;
+use anneal_testkit::chaos::Report;
 
 /// The binary `anneal`.
 const BINARY: &str = env!("CARGO_BIN_EXE_anneal-under-test");

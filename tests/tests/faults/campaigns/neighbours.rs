@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::chaos::{Attack, AttackPlan, NeighbourCampaign, Sabotage};
+use anneal_testkit::chaos::{Attack, AttackPlan, NeighbourCampaign, Sabotage};
 
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::chaos::{
+use anneal_testkit::chaos::{
     Campaign, Cluster, Plan, orphan_jobs, run_poison_job, silence_connections,
 };
 

@@ -1,7 +1,7 @@
 //! All other faults: processes and connections that stop working without ending, missing resources,
 //! and operators' actions.
 
-use anneal_tests::chaos::{
+use anneal_testkit::chaos::{
     Campaign, Cluster, Fault, Plan, fill_disk, promote_standby, run_behind_pooler,
 };
 

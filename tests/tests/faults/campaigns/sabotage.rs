@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::chaos::{Campaign, Cluster, Fault, Finding, Plan, Sabotage};
+use anneal_testkit::chaos::{Campaign, Cluster, Fault, Finding, Plan, Sabotage};
 
 use crate::campaigns::{BINARY, runs_here, seed};
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::chaos::{Campaign, Clocks, Cluster, Fault, Plan, Report, Tally};
+use anneal_testkit::chaos::{Campaign, Clocks, Cluster, Fault, Plan, Report, Tally};
 use futures::future::join_all;
 
 use crate::campaigns::{BINARY, CLIENT_EVENTS, assert_kept};

@@ -1,6 +1,6 @@
 //! Workers that are suspended for longer than their leases and then resume.
 
-use anneal_tests::chaos::{Campaign, Cluster, Plan, stall_workers};
+use anneal_testkit::chaos::{Campaign, Cluster, Plan, stall_workers};
 
 use crate::campaigns::{BINARY, assert_kept, runs_here, seed};
 

@@ -2,7 +2,7 @@
 
 use anneal_core::{cut::Trigger, digest, job::JobKind, message::MessageId, tokens::Tokens};
 use anneal_store::{CheckpointDraft, ClaimedJob, FinishOutcome, StoreError};
-use anneal_tests::{LOCK_JOBS, TestApp, TestConversation, pb, sentence};
+use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, pb, sentence};
 use pb::{JobKind as Kind, JobState as State};
 
 use crate::races::{claim_job, end_leases, list_jobs, summary};

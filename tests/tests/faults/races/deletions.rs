@@ -3,7 +3,7 @@
 
 use anneal_core::{job::JobKind, message::MessageId};
 use anneal_store::{ClaimedJob, MessageSummary, StoreError};
-use anneal_tests::{
+use anneal_testkit::{
     LOCK_CONVERSATION, LOCK_DEAD_JOBS, LOCK_JOBS, TestApp, TestConversation, pb, prose,
 };
 use tonic::Code;

@@ -31,7 +31,7 @@ use anneal_core::{
     tokens::Tokens,
 };
 use anneal_store::{ClaimedJob, CountedMessages, ModelSpend, SummaryKind, SummarySpec};
-use anneal_tests::{TestApp, TestConversation, pb};
+use anneal_testkit::{TestApp, TestConversation, pb};
 use uuid::Uuid;
 
 /// The caller of the store functions.

@@ -2,7 +2,7 @@
 
 use anneal_core::job::{JobKind, MAX_ATTEMPTS};
 use anneal_store::{FinishOutcome, RescueOutcome, StoreError};
-use anneal_tests::{LOCK_DEAD_JOBS, LOCK_JOBS, TestApp, TestConversation, pb};
+use anneal_testkit::{LOCK_DEAD_JOBS, LOCK_JOBS, TestApp, TestConversation, pb};
 use pb::{JobKind as Kind, JobState as State};
 
 use crate::races::{

@@ -1,6 +1,6 @@
 //! Two concurrent calls with one request id: the second waits for the first and returns its result.
 
-use anneal_tests::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
+use anneal_testkit::{LOCK_JOBS, TestApp, TestConversation, pb, status_details, user};
 use uuid::Uuid;
 
 /// This conversation on a second server. One server runs the appends to a conversation one
@@ -88,7 +88,7 @@ async fn an_append_repeated_after_the_first_was_rolled_back_is_stored() {
             content, content_digest, request_id, request_digest, request_messages)
         select tenant_id, conversation_id, 3, 1, 2, 1, 1, '[]', '', 'r', '', 1
         from ai_conversation where conversation_id = $1";
-    let mut dying = app.hold_lock(anneal_tests::LOCK_CONVERSATION, id).await;
+    let mut dying = app.hold_lock(anneal_testkit::LOCK_CONVERSATION, id).await;
     assert_eq!(dying.run(first, id).await, 1);
     let (again, ()) = tokio::join!(conversation.append("c").request_id("r").send(), async {
         app.wait_for_lock_waiters(1).await;

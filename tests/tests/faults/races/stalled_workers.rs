@@ -4,7 +4,7 @@
 
 use anneal_core::{job::JobKind, message::MessageId};
 use anneal_store::{MessageSummary, StoreError};
-use anneal_tests::{LOCK_CONVERSATION, TestApp, TestConversation, pb, user};
+use anneal_testkit::{LOCK_CONVERSATION, TestApp, TestConversation, pb, user};
 
 use crate::races::{
     claim_job, count_messages, count_uncounted_messages, end_leases, list_jobs, summary,

@@ -1,7 +1,7 @@
 //! A conversation's setting for tool messages changes while an append waits for the conversation:
 //! the setting that is in force when the append is stored decides what is kept.
 
-use anneal_tests::{TestApp, TestConversation, assistant, call, pb, prose, result};
+use anneal_testkit::{TestApp, TestConversation, assistant, call, pb, prose, result};
 
 const KEEP_TOOLS: &str = "update ai_conversation
     set policy = policy || '{\"store_tool_messages\": true}' where conversation_id = $1";

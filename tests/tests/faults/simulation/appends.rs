@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anneal_core::message;
-use anneal_tests::{parsed, pb, status_details};
+use anneal_testkit::{parsed, pb, status_details};
 use pb::part::Part;
 
 use crate::simulation::{

@@ -13,7 +13,7 @@ use anneal_core::{
 use anneal_store::{
     ClaimedJob, ConversationChange, CountedMessages, ManualCompaction, NewConversation, StoreError,
 };
-use anneal_tests::{GatedSummarizer, TestApp, pb};
+use anneal_testkit::{GatedSummarizer, TestApp, pb};
 use sqlx::PgConnection;
 use tokio::task::JoinHandle;
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 //! a list and at its end.
 
 use anneal_core::{job::JobKind, policy::PolicyOverrides, trigger};
-use anneal_tests::{Built, Rendered, pb};
+use anneal_testkit::{Built, Rendered, pb};
 use pb::Format;
 use sqlx::{AssertSqlSafe, PgConnection};
 

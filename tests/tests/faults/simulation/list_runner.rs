@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use anneal_tests::TestApp;
+use anneal_testkit::TestApp;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::PgConnection;
 use tokio::runtime::Builder;

@@ -34,7 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::gate_or_nightly;
+use anneal_testkit::gate_or_nightly;
 
 use crate::simulation::list_runner::SharedRun;
 

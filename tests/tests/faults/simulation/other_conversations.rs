@@ -2,7 +2,7 @@
 //! imported from a growing file.
 
 use anneal_core::caller::ConversationId;
-use anneal_tests::{ImportFolder, claw0_session, direct_scope, pb, status_details};
+use anneal_testkit::{ImportFolder, claw0_session, direct_scope, pb, status_details};
 use tonic::Code;
 
 use crate::simulation::{

@@ -5,7 +5,7 @@ use anneal_core::{
     policy::{PolicyOverrides, Profile, TokenThreshold},
     tokens::Tokens,
 };
-use anneal_tests::{assistant, call, media, message, pb, prose, result, user};
+use anneal_testkit::{assistant, call, media, message, pb, prose, result, user};
 use pb::{Role, part::Part};
 
 /// Number of policies.

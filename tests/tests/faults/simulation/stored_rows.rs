@@ -7,7 +7,7 @@ use anneal_core::{
     tokens::{Encoding, count_message},
     turn,
 };
-use anneal_tests::parsed;
+use anneal_testkit::parsed;
 use sqlx::{FromRow, postgres::PgRow};
 
 use crate::simulation::conversation::{SimulatedConversation, Violation};

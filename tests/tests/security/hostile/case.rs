@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{
+use anneal_testkit::{
     StatusDetails, TestApp, call_frames, call_to_the_end, every_rpc, status_details,
 };
 use prost::Message;
@@ -46,7 +46,7 @@ impl GrpcRequest {
     }
 
     /// A request to `AppendLargeMessage` with these messages.
-    pub(crate) fn stream(frames: &[anneal_tests::pb::AppendLargeMessageRequest]) -> Self {
+    pub(crate) fn stream(frames: &[anneal_testkit::pb::AppendLargeMessageRequest]) -> Self {
         let frames = frames.iter().map(Message::encode_to_vec).collect();
         Self {
             rpc: "AppendLargeMessage".into(),
@@ -73,7 +73,7 @@ impl GrpcRequest {
 macro_rules! ask {
     ($ask:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         #[allow(clippy::needless_update, reason = "some requests have no other field")]
-        let ask = anneal_tests::pb::$ask { $($field: $value.into(),)* ..Default::default() };
+        let ask = anneal_testkit::pb::$ask { $($field: $value.into(),)* ..Default::default() };
         $crate::hostile::case::GrpcRequest::of(stringify!($ask), &ask)
     }};
 }

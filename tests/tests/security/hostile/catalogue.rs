@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::{ScriptedModel, TestApp, pb, status_details};
+use anneal_testkit::{ScriptedModel, TestApp, pb, status_details};
 use tonic::Code;
 
 use crate::hostile::{
@@ -198,13 +198,15 @@ async fn every_rpc_refuses_a_malformed_conversation_id_and_does_not_find_an_unkn
         .await
         .expect("deletes");
     let mut asked = 0;
-    for rpc in anneal_tests::every_rpc()
+    for rpc in anneal_testkit::every_rpc()
         .into_iter()
         .filter(|rpc| rpc.names_conversation)
     {
         for id in ["7", &deleted.id[..35], conversations::UNKNOWN, &deleted.id] {
-            let request =
-                case::GrpcRequest::raw(&rpc.name, anneal_tests::valid_request(&rpc.name, id, "r"));
+            let request = case::GrpcRequest::raw(
+                &rpc.name,
+                anneal_testkit::valid_request(&rpc.name, id, "r"),
+            );
             let answer = request.send(&app).await;
             asked += 1;
             if rpc.name == "ListJobs" && id.len() == 36 {

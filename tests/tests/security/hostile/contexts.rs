@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::{pb, user};
+use anneal_testkit::{pb, user};
 use tonic::Code;
 
 use crate::hostile::{

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anneal_tests::pb;
+use anneal_testkit::pb;
 use prost_types::FieldMask;
 
 use crate::hostile::{

@@ -2,7 +2,7 @@
 //! request truncated. Each is answered or refused with a documented reason. These requests are not
 //! part of the catalogue.
 
-use anneal_tests::{
+use anneal_testkit::{
     ScriptedModel, TestApp, every_rpc,
     request_fields::{Field, FieldValue, every_field},
     status_details, valid_request,

@@ -1,6 +1,6 @@
 //! The catalogue over HTTP: the same cases where HTTP has the route, and cases that only HTTP has.
 
-use anneal_tests::{HttpClient, HttpResponse};
+use anneal_testkit::{HttpClient, HttpResponse};
 use serde_json::{Value, json};
 
 /// A case of the catalogue over HTTP.

@@ -1,6 +1,6 @@
 //! Messages: appends, parts and positions in a conversation.
 
-use anneal_tests::{pb, user};
+use anneal_testkit::{pb, user};
 use pb::{Role, part::Part};
 
 use crate::hostile::{
@@ -12,7 +12,7 @@ use crate::hostile::{
 };
 
 pub(crate) fn message(role: Role, part: Part) -> pb::NewMessage {
-    anneal_tests::message(role, vec![part])
+    anneal_testkit::message(role, vec![part])
 }
 
 fn text(text: &str) -> Part {

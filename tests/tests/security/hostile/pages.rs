@@ -1,6 +1,6 @@
 //! Pages: invalid sizes, and page tokens of other lists, truncated, altered and forged.
 
-use anneal_tests::{TestApp, TestConversation, pb, user};
+use anneal_testkit::{TestApp, TestConversation, pb, user};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::hostile::{

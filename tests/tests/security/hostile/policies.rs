@@ -1,6 +1,6 @@
 //! Policies of conversations: settings out of range and settings that contradict each other.
 
-use anneal_tests::pb;
+use anneal_testkit::pb;
 
 use crate::hostile::{
     ask,

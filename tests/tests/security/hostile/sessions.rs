@@ -1,6 +1,6 @@
 //! Sessions: scopes and defaults.
 
-use anneal_tests::pb;
+use anneal_testkit::pb;
 
 use crate::hostile::{
     ask,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anneal_core::tokens::{Encoding, count_message};
-use anneal_tests::{
+use anneal_testkit::{
     ImportFolder, ModelRequest, ModelWorkerSettings, Rendered, Script, ScriptedModel, TestApp,
     TestConversation, assistant, call, media, message, parsed, pb, result, text, user,
 };

@@ -1,6 +1,6 @@
 //! Streams of `AppendLargeMessage`.
 
-use anneal_tests::{pb, user};
+use anneal_testkit::{pb, user};
 use pb::{
     Role,
     append_large_message_request::{Frame, Header},

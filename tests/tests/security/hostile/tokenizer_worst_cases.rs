@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anneal_tests::{Rendered, TestApp, gate_or_nightly, pb, with_longest_deadline};
+use anneal_testkit::{Rendered, TestApp, gate_or_nightly, pb, with_longest_deadline};
 
 use crate::hostile::{case, catalogue::assert_no_harm};
 
@@ -52,7 +52,7 @@ async fn the_tokenizers_worst_cases_are_counted_in_bounded_time_and_fit_contexts
         assert!(!tokens.estimated && tokens.tokens > 0, "{name}: {tokens:?}");
         assert!(took < COUNTED_WITHIN, "{name}: {took:?}");
         assert!(
-            stored.parts == anneal_tests::user(&text).parts,
+            stored.parts == anneal_testkit::user(&text).parts,
             "{name} is stored unchanged"
         );
         let ask = pb::BuildContextRequest {

@@ -1,7 +1,7 @@
 //! The catalogue on the wire: frames with false lengths, malformed protobuf, odd headers, and bytes
 //! that are not HTTP.
 
-use anneal_tests::{StatusDetails, TestApp, status_details};
+use anneal_testkit::{StatusDetails, TestApp, status_details};
 use tonic::{Code, Status};
 
 use crate::hostile::case::{LIMIT, MALFORMED, Refusal};

@@ -2,7 +2,7 @@
 //! a page whose domain points at the server is refused.
 
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{HttpClient, HttpResponse, TestApp, eventually};
+use anneal_testkit::{HttpClient, HttpResponse, TestApp, eventually};
 
 /// Settings of a container whose port is published on the host's loopback.
 fn container_settings() -> ServerSettings {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anneal_core::caller::Verb;
 use anneal_server::NewSecret;
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, AuthorizedChannel, Folder, Process, TestApp, authorized_channel, pb, user,
 };
 use pb::{
@@ -229,7 +229,7 @@ async fn refusals_are_audited_with_their_reason_and_rate_limited() {
         .await
         .request("GET", "/metrics")
         .header("authorization", format!("Bearer {}", operator.text));
-    let metrics = anneal_tests::HttpResponse::send(asked).await.text;
+    let metrics = anneal_testkit::HttpResponse::send(asked).await.text;
     for metric in [
         "auth_refused_total{reason=\"unknown\"} 200",
         "auth_refused_total{reason=\"verb_missing\"} 1",

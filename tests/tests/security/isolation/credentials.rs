@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, Folder, TestApp, assert_refused, call_raw, eventually, every_rpc, pb,
     status_details,
 };
@@ -86,7 +86,10 @@ async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
     let accepted = web
         .request("GET", "/api/agents/a/sessions")
         .header("authorization", format!("Bearer {}", key.text));
-    assert_eq!(anneal_tests::HttpResponse::send(accepted).await.status, 200);
+    assert_eq!(
+        anneal_testkit::HttpResponse::send(accepted).await.status,
+        200
+    );
     for (path, status) in [
         ("/healthz", 200),
         ("/readyz", 200),
@@ -99,14 +102,14 @@ async fn only_valid_keys_are_accepted_and_the_refusal_names_the_problem() {
     let asked = web
         .request("GET", "/metrics")
         .header("authorization", format!("Bearer {}", key.text));
-    anneal_tests::HttpResponse::send(asked)
+    anneal_testkit::HttpResponse::send(asked)
         .await
         .assert_problem(403, "VERB_MISSING", "");
 }
 
 /// The status of a path. `/readyz` is 200 only after the first check of the database, so it is
 /// polled.
-async fn status_when_ready(web: &anneal_tests::HttpClient, path: &str, status: u16) -> u16 {
+async fn status_when_ready(web: &anneal_testkit::HttpClient, path: &str, status: u16) -> u16 {
     if path == "/readyz" {
         eventually("is ready", async || web.get(path).await.status == status).await;
     }

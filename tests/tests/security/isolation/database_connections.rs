@@ -10,7 +10,7 @@ use anneal_core::{
 use anneal_store::{
     AppendSettings, Entity, PageAsk, PoolFigures, Store, StoreError, StoreSettings,
 };
-use anneal_tests::{TestApp, eventually};
+use anneal_testkit::{TestApp, eventually};
 use sqlx::{Connection as _, PgConnection};
 use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, TestApp, assert_refused, call_raw, every_rpc, pb, text, user, valid_request,
 };
 use pb::{

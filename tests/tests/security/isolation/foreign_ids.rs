@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, MODEL, ScriptedModel, TestApp, answer_fields, assistant, call_raw,
     call_to_the_end, every_rpc, pb,
     request_fields::{Field, FieldValue, every_field},

@@ -3,7 +3,7 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{HttpResponse, TestApp, pb, user};
+use anneal_testkit::{HttpResponse, TestApp, pb, user};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,

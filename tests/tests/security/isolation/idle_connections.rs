@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{AnnealBinary, Folder, TestApp, eventually, pb, user};
+use anneal_testkit::{AnnealBinary, Folder, TestApp, eventually, pb, user};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -1,6 +1,6 @@
 //! No content is logged when a statement fails.
 
-use anneal_tests::{AnnealBinary, Folder, TestApp, assert_refused, pb, user};
+use anneal_testkit::{AnnealBinary, Folder, TestApp, assert_refused, pb, user};
 use pb::message_service_client::MessageServiceClient;
 use tonic::{Code, transport::Endpoint};
 

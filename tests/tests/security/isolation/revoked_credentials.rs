@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
 use anneal_store::{OwnerConnection, StoreSettings};
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, Folder, Gate, MODEL, Say, Script, ScriptedModel, SseEvent, SseStream,
     TestApp, assert_refused, eventually, pb, text_of, user,
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use anneal_tests::{TestApp, user};
+use anneal_testkit::{TestApp, user};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{AuthorizedChannel, TestApp, assert_refused, pb, user};
+use anneal_testkit::{AuthorizedChannel, TestApp, assert_refused, pb, user};
 use pb::{
     append_large_message_request::{Frame, Header},
     conversation_service_client::ConversationServiceClient,
@@ -129,7 +129,7 @@ async fn stalled_large_appends_of_a_tenant_leave_half_to_others() {
             .await
             .map(drop)
     };
-    anneal_tests::eventually("the stalled call holds its permit", async || {
+    anneal_testkit::eventually("the stalled call holds its permit", async || {
         append(&anna).await.is_err()
     })
     .await;

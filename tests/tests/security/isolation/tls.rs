@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ClientSettings, ServerSettings};
-use anneal_tests::{AnnealBinary, Folder, TestApp, eventually, pb, status_details};
+use anneal_testkit::{AnnealBinary, Folder, TestApp, eventually, pb, status_details};
 use pb::conversation_service_client::ConversationServiceClient;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,

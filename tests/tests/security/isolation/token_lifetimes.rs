@@ -1,7 +1,7 @@
 //! Limits on the lifetime of tokens.
 
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{Folder, TestApp};
+use anneal_testkit::{Folder, TestApp};
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 use tonic::Code;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use anneal_tests::{TenantSwapProxy, TestApp, every_rpc, valid_request};
+use anneal_testkit::{TenantSwapProxy, TestApp, every_rpc, valid_request};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 

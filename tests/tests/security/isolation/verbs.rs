@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use anneal_core::caller::Verb;
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{AuthorizedChannel, HttpResponse, TestApp, assert_refused, pb, prose, user};
+use anneal_testkit::{AuthorizedChannel, HttpResponse, TestApp, assert_refused, pb, prose, user};
 use pb::{
     Pressure, chat_service_client::ChatServiceClient, context_service_client::ContextServiceClient,
     conversation_service_client::ConversationServiceClient,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{Gate, HttpResponse, Say, Script, ScriptedModel, SseStream};
+use anneal_testkit::{Gate, HttpResponse, Say, Script, ScriptedModel, SseStream};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -192,13 +192,13 @@ async fn forged_event_ids_break_nothing_and_answers_are_not_logged() {
     );
     gate.open_for_ever();
     let rest = reader.rest().await;
-    let kinds: Vec<&str> = rest.iter().map(anneal_tests::SseEvent::kind).collect();
+    let kinds: Vec<&str> = rest.iter().map(anneal_testkit::SseEvent::kind).collect();
     assert_eq!(
         (kinds.first(), kinds.last()),
         (Some(&"attempt"), Some(&"done")),
         "{rest:?}"
     );
-    assert_eq!(anneal_tests::text_of(&rest), format!("Yes.{SECRET}"));
+    assert_eq!(anneal_testkit::text_of(&rest), format!("Yes.{SECRET}"));
     assert_eq!(
         events
             .rest()

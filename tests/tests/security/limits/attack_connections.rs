@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::{
+use anneal_testkit::{
     Gate, Say, Script, ScriptedModel, SseEvent, SseStream,
     raw_http2::{frame, kind, request_head},
     text_of,

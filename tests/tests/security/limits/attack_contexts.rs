@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{pb, user};
+use anneal_testkit::{pb, user};
 use futures::future::join_all;
 use pb::{
     context_service_client::ContextServiceClient,
@@ -76,7 +76,7 @@ async fn contexts_of_many_short_messages_do_not_delay_other_tenants() {
         ("equal texts", user("a")),
         (
             "equal pictures",
-            anneal_tests::media("https://a.example/a.png"),
+            anneal_testkit::media("https://a.example/a.png"),
         ),
     ] {
         let conversation_id = conversation(&server, message).await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anneal_server::NewSecret;
-use anneal_tests::{authorized_channel, pb};
+use anneal_testkit::{authorized_channel, pb};
 use futures::future::join_all;
 use pb::conversation_service_client::ConversationServiceClient;
 use tonic::{Code, transport::Channel};

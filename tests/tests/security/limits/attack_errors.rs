@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anneal_core::caller::Verb;
-use anneal_tests::{HttpResponse, TestApp};
+use anneal_testkit::{HttpResponse, TestApp};
 use futures::future::join_all;
 use uuid::Uuid;
 

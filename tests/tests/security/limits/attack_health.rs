@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{
+use anneal_testkit::{
     gate_or_nightly,
     raw_http2::{RawHttp2, kind, unary},
 };
@@ -114,7 +114,7 @@ async fn a_connection_may_have_four_health_watches_and_any_number_of_checks() {
             .expect("is answered");
     }
     drop(watches.pop());
-    anneal_tests::eventually("another watch is accepted", async || {
+    anneal_testkit::eventually("another watch is accepted", async || {
         HealthClient::new(channel.clone())
             .watch(ask())
             .await

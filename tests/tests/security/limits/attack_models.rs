@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, MODEL, ModelRequest, Say, Script, ScriptedModel, TurnOutcome,
     gate_or_nightly, pb, status_details, user,
 };
@@ -215,7 +215,7 @@ async fn cancelled_turns_are_charged_to_the_tenants_budget() {
     let server = AttackedServer::start_with_file(&[], &file).await;
     let (eve, anna) = (server.channel(&server.eve), server.channel(&server.anna));
     let (turns, refused) = (RefCell::default(), RefCell::<Vec<String>>::default());
-    let text = format!("{EVE} {}", anneal_tests::prose(1, 120));
+    let text = format!("{EVE} {}", anneal_testkit::prose(1, 120));
     let attack = async {
         let cancelling = async {
             loop {

@@ -12,7 +12,7 @@ use anneal_core::{
     message::{Message, Part, Role},
 };
 use anneal_store::Append;
-use anneal_tests::{pb, status_details};
+use anneal_testkit::{pb, status_details};
 use futures::{
     FutureExt as _, StreamExt as _,
     future::{join, join_all},
@@ -79,7 +79,7 @@ async fn conversation_of(server: &AttackedServer, line: &str, sizes: &[usize]) -
     id
 }
 
-fn messages(server: &AttackedServer) -> MessageServiceClient<anneal_tests::AuthorizedChannel> {
+fn messages(server: &AttackedServer) -> MessageServiceClient<anneal_testkit::AuthorizedChannel> {
     MessageServiceClient::new(connect(server.grpc, &server.eve))
         .max_decoding_message_size(usize::MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{call_raw, pb, user};
+use anneal_testkit::{call_raw, pb, user};
 use futures::future::join_all;
 use pb::{
     conversation_service_client::ConversationServiceClient,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anneal_core::caller::Verb;
-use anneal_tests::{
+use anneal_testkit::{
     AnnealBinary, AuthorizedChannel, Folder, HttpClient, HttpResponse, Process, ScriptedModel,
     TestApp, assert_no_blocked_thread, eventually, gate_or_nightly, pb,
 };

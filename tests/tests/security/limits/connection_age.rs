@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anneal_server::LimitSettings;
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, TestConversation, pb,
     raw_http2::{RawHttp2, kind},
     user,
@@ -113,7 +113,7 @@ async fn a_call_that_outlasts_the_grace_ends_with_its_connection() {
     };
     let app = TestApp::with_limits(limits).await;
     let conversation = app.conversation().await;
-    let mut watch = anneal_tests::Watch::open_on(
+    let mut watch = anneal_testkit::Watch::open_on(
         app.channel(),
         pb::WatchConversationRequest {
             conversation_id: conversation.id.clone(),
@@ -139,14 +139,14 @@ async fn a_call_that_outlasts_the_grace_ends_with_its_connection() {
         position,
         ..Default::default()
     };
-    let mut resumed = anneal_tests::Watch::open(&second_server, ask)
+    let mut resumed = anneal_testkit::Watch::open(&second_server, ask)
         .await
         .expect("is accepted");
     let events = resumed
         .until(|event| matches!(event, pb::conversation_event::Event::MessageAppended(_)))
         .await;
     assert_eq!(
-        anneal_tests::appended_ids(&events),
+        anneal_testkit::appended_ids(&events),
         [1],
         "the resumed watch misses nothing"
     );

@@ -1,6 +1,6 @@
 //! Floods and malformed requests over HTTP/1.1.
 
-use anneal_tests::HttpClient;
+use anneal_testkit::HttpClient;
 use futures::future::join_all;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -200,7 +200,7 @@ async fn oversized_heads_tiny_chunks_and_content_codings_are_refused() {
         let asked = asked
             .header("content-type", "application/json")
             .header("content-encoding", coding);
-        let refused = anneal_tests::HttpResponse::send(asked.body(r#"{"message":"hi"}"#)).await;
+        let refused = anneal_testkit::HttpResponse::send(asked.body(r#"{"message":"hi"}"#)).await;
         refused.assert_problem(415, "MALFORMED_REQUEST", "");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anneal_tests::{
+use anneal_testkit::{
     gate_or_nightly, pb,
     raw_http2::{RawHttp2, frame, kind, literal, request_head},
 };
@@ -57,7 +57,7 @@ async fn flood(
 async fn read_codes(reading: tokio::net::tcp::OwnedReadHalf) -> Option<u32> {
     let mut reading = tokio::io::BufReader::new(reading);
     let mut code = None;
-    while let Some(frame) = anneal_tests::raw_http2::next_frame(&mut reading).await {
+    while let Some(frame) = anneal_testkit::raw_http2::next_frame(&mut reading).await {
         code = frame.goaway_code().or(code);
     }
     code

@@ -1,6 +1,6 @@
 //! Conversations that are large in one dimension.
 
-use anneal_tests::{AuthorizedChannel, pb, text, user};
+use anneal_testkit::{AuthorizedChannel, pb, text, user};
 use futures::stream;
 use pb::{
     append_large_message_request::{Frame, Header},
@@ -94,8 +94,8 @@ impl Grower {
             Dimension::Depth => {
                 let nested = format!("{}{}", "[".repeat(amount), "]".repeat(amount));
                 let exchange = [
-                    anneal_tests::call("c", &nested),
-                    anneal_tests::result("c", &nested),
+                    anneal_testkit::call("c", &nested),
+                    anneal_testkit::result("c", &nested),
                 ];
                 self.append_all(&id, [&[user("look")][..], &exchange].concat())
                     .await;

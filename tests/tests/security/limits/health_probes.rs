@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anneal_server::LimitSettings;
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, pb,
     raw_http2::{RawHttp2, frame, kind, request_head},
     user,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{
+use anneal_testkit::{
     TestApp, assert_refused, pb,
     raw_http2::{RawHttp2, frame, kind, request_head},
     user,

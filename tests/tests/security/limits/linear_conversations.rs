@@ -1,7 +1,7 @@
 //! Every call on a conversation with ten times as much of a dimension costs at most fifteen times
 //! as much processor time.
 
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, HttpClient, Rpc, call_to_the_end, every_rpc, pb, user, valid_request,
 };
 use futures::future::join_all;

@@ -1,7 +1,7 @@
 //! A request of ten times the bytes costs at most fifteen times as much processor time, whichever
 //! field is the large one.
 
-use anneal_tests::{
+use anneal_testkit::{
     Rpc, call_frames, every_rpc,
     request_fields::{Field, FieldValue, every_field, field},
     valid_request,

@@ -1,7 +1,7 @@
 //! An HTTP request of ten times the bytes costs at most fifteen times as much processor time,
 //! whichever part is the large one.
 
-use anneal_tests::HttpClient;
+use anneal_testkit::HttpClient;
 use serde_json::Value;
 
 use crate::limits::{

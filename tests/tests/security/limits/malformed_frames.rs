@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anneal_tests::TestApp;
+use anneal_testkit::TestApp;
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use prost::Message as _;
 use tonic::Code;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anneal_tests::{AuthorizedChannel, HttpClient, HttpResponse, authorized_channel, pb, user};
+use anneal_testkit::{AuthorizedChannel, HttpClient, HttpResponse, authorized_channel, pb, user};
 use pb::{
     conversation_service_client::ConversationServiceClient,
     message_service_client::MessageServiceClient,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{AuthorizedChannel, HttpResponse, TestApp, assert_refused, pb, user};
+use anneal_testkit::{AuthorizedChannel, HttpResponse, TestApp, assert_refused, pb, user};
 use pb::{
     append_large_message_request::{Frame, Header},
     conversation_service_client::ConversationServiceClient,
@@ -205,11 +205,12 @@ async fn sent_and_received_bytes_delay_the_tenants_next_call() {
 #[tokio::test]
 async fn calls_without_authentication_are_not_rate_limited() {
     let settings = "[limits]\ncalls_per_second = 1\ncalls_burst = 1\n";
-    let (app, folder) = (TestApp::start().await, anneal_tests::Folder::new());
+    let (app, folder) = (TestApp::start().await, anneal_testkit::Folder::new());
     folder.file("anneal.toml", settings);
-    let (_server, port) = anneal_tests::AnnealBinary::new(crate::limits::BINARY, &folder, &app.url)
-        .server()
-        .await;
+    let (_server, port) =
+        anneal_testkit::AnnealBinary::new(crate::limits::BINARY, &folder, &app.url)
+            .server()
+            .await;
     let channel = tonic::transport::Channel::from_shared(format!("http://127.0.0.1:{port}"))
         .expect("an address");
     let mut client = ConversationServiceClient::new(channel.connect_lazy());

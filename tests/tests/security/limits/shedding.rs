@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anneal_server::{AuthSettings, ServerSettings};
-use anneal_tests::{
+use anneal_testkit::{
     LOCK_CONVERSATION, TestApp, call_raw, every_rpc, pb,
     raw_http2::{RawHttp2, frame, kind, unary},
     status_details, valid_request, with_longest_deadline,

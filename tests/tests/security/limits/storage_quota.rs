@@ -2,7 +2,7 @@
 
 use anneal_core::caller::Verb;
 use anneal_server::LimitSettings;
-use anneal_tests::{
+use anneal_testkit::{
     AuthorizedChannel, ScriptedModel, TestApp, TestConversation, assert_refused, pb, user,
 };
 use pb::{

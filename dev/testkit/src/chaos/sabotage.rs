@@ -1,6 +1,6 @@
 //! Promises that are broken on purpose, each as a naive implementation would break it, so that the
 //! campaigns prove that they notice. The product has no part in it: the binary is the one that
-//! ships. What is broken is the database (`tests/sabotage/<name>.sql`) and the text of statements on
+//! ships. What is broken is the database (`dev/testkit/sabotage/<name>.sql`) and the text of statements on
 //! their way to it, which [`super::Proxy`] replaces.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -42,12 +42,12 @@ enum Means {
     AnswerEarly,
 }
 
-const APPEND: &str = include_str!("../../../store/sql/append.sql");
-const BOUNDARY: &str = include_str!("../../../store/sql/boundary.sql");
-const FINISH_JOBS: &str = include_str!("../../../store/sql/finish_jobs.sql");
-const GET_CONVERSATION: &str = include_str!("../../../store/sql/get_conversation.sql");
-const HEARTBEAT_JOBS: &str = include_str!("../../../store/sql/heartbeat_jobs.sql");
-const LIST_MESSAGES: &str = include_str!("../../../store/sql/list_messages.sql");
+const APPEND: &str = include_str!("../../../../store/sql/append.sql");
+const BOUNDARY: &str = include_str!("../../../../store/sql/boundary.sql");
+const FINISH_JOBS: &str = include_str!("../../../../store/sql/finish_jobs.sql");
+const GET_CONVERSATION: &str = include_str!("../../../../store/sql/get_conversation.sql");
+const HEARTBEAT_JOBS: &str = include_str!("../../../../store/sql/heartbeat_jobs.sql");
+const LIST_MESSAGES: &str = include_str!("../../../../store/sql/list_messages.sql");
 /// The start of the statement that locks a claimed job (`store/src/queue/heartbeat.rs`).
 const LOCK_CLAIMED_JOB: &str =
     "select generation from ai_job where kind = $1 and conversation_id = $2 and lease = $3";
@@ -62,7 +62,7 @@ const LOST: &[&str] = &["durability", "prefix", "order", "one effect", "content"
 /// with the ids, or messages that do not exist are uncounted.
 const DENSE: &[&str] = &["order", "coverage", "jobs"];
 
-/// A file of `tests/sabotage/`.
+/// A file of `dev/testkit/sabotage/`.
 macro_rules! database {
     ($name:literal) => {
         Database(include_str!(concat!("../../sabotage/", $name, ".sql")))
@@ -260,7 +260,7 @@ impl Sabotage {
             let done = sqlx::raw_sql(AssertSqlSafe(*sql)).execute(&mut db).await;
             done.unwrap_or_else(|error| {
                 panic!(
-                    "tests/sabotage/{}.sql does not fit the schema; change it so that it breaks its promise again: {error}",
+                    "dev/testkit/sabotage/{}.sql does not fit the schema; change it so that it breaks its promise again: {error}",
                     self.name
                 )
             });
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn every_statement_that_is_changed_is_one_of_the_stores_and_has_the_words() {
-        let store = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../store");
+        let store = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../store");
         let sources = [texts(&store.join("src")), texts(&store.join("sql"))].concat();
         for sabotage in all() {
             for means in sabotage.means {
@@ -348,11 +348,11 @@ mod tests {
                 let name = sabotage.name;
                 assert!(
                     sources.iter().any(|text| text.contains(statement.trim())),
-                    "{name}: the store has no statement with {statement:?}; tests/src/chaos/sabotage.rs changes another one"
+                    "{name}: the store has no statement with {statement:?}; dev/testkit/src/chaos/sabotage.rs changes another one"
                 );
                 assert!(
                     statement.contains(from),
-                    "{name}: the statement has no {from:?}; tests/src/chaos/sabotage.rs changes other words of it: {statement}"
+                    "{name}: the statement has no {from:?}; dev/testkit/src/chaos/sabotage.rs changes other words of it: {statement}"
                 );
             }
         }

@@ -9,7 +9,7 @@ use std::{
 /// The value of PYTHONPATH that finds `grpc` and the stubs of proto/, as scripts/python_client.sh
 /// installed them. Returns None, and prints that the test skips, where they are missing.
 pub fn python_path() -> Option<OsString> {
-    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/python");
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/python");
     if client.join("made_of").is_file() {
         let folders: [PathBuf; 2] = [client.join("packages"), client.join("stubs")];
         return Some(std::env::join_paths(folders).expect("no colons in the project's path"));
